@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.reports.person.page import write_participant_reports
@@ -239,3 +241,39 @@ def test_malicious_names_are_shown_as_text(browser, tmp_path):
     left, top, width, height = browser.evaluate(CELL % 0)
     browser.point(left + width - 2, top + height - 2)
     assert browser.evaluate('document.querySelector(".matrices output").textContent').count(" × ") == 1
+
+
+DARK = {"name": "prefers-color-scheme", "value": "dark"}
+CORNERS = """(async () => Promise.all([...document.querySelectorAll(".panel > img")].map(async (image) => {
+  const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  pen.drawImage(image, 0, 0);
+  return [...pen.getImageData(1, 1, 1, 1).data].slice(0, 3);
+})))()"""
+
+
+def test_drawings_follow_the_page_into_the_dark_and_are_saved_black_on_white(browser, written, tmp_path):
+    browser.open(written[1])
+    light = browser.evaluate(CORNERS)
+    assert all(min(one) > 250 for one in light)
+    try:
+        browser.call("Emulation.setEmulatedMedia", features=[DARK])
+        browser.open(written[1])
+        assert all(max(one) < 40 for one in browser.evaluate(CORNERS))
+        title = browser.evaluate('document.querySelector(".panel > img").parentElement.querySelector("h4").textContent')
+        for number, ending in enumerate(("svg", "png")):
+            browser.download(
+                f'document.querySelectorAll(".panel .save")[0].querySelectorAll("button")[{number}].click()', tmp_path
+            )
+            (saved,) = tmp_path.glob(f"*.{ending}")
+            assert title.split()[0] in saved.name
+        drawing = ElementTree.parse(next(tmp_path.glob("*.svg"))).getroot()
+        caption = drawing.find("{http://www.w3.org/2000/svg}desc").text
+        image = browser.evaluate('document.querySelector(".panel > img").alt')
+        assert title in caption
+        assert image in caption
+        assert ".tsv" in caption
+        assert "prefers-color-scheme" not in ElementTree.tostring(drawing, encoding="unicode")
+        assert Image.open(next(tmp_path.glob("*.png"))).convert("RGB").getpixel((3, 3)) == (255, 255, 255)
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])

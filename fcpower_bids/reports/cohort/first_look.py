@@ -22,27 +22,11 @@ from fcpower_bids.reports.cohort.findings import (
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections.identification import identification_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, percent, say_p
-from fcpower_bids.reports.kit.charts import (
-    GREY,
-    PALE,
-    Chart,
-    height_of_key,
-    key_below,
-    lay_out,
-    reaching,
-    row_scale,
-    short,
-    style,
-    width_of,
-)
+from fcpower_bids.reports.kit.charts import GREY, draw_row_bars, reaching, row_sheet, style
 from fcpower_bids.reports.kit.page import show_number
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, Scale
 
 MOST_ROWS = 12
-WIDTH, BELOW = 4.7, 34
-ROW = 0.42
-"""Inches of a row."""
 SPREAD = 0.42
 """Half of a row, which its representations share."""
 COLUMNS = ("accuracy", "ci_low", "ci_high", "chance", "accuracy_within", "chance_within")
@@ -98,11 +82,11 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     values = np.array([_column(one, _tested(one), titles) for one in findings])
     needed = np.array([_column(one, "score_needed", titles) for one in findings])
     reach = reaching(values, without, needed, first.chance)
-    sheet, chart = _sheet([one.target for one in findings], list(titles.values()), reach)
+    sheet, chart = row_sheet([one.target for one in findings], list(titles.values()), reach)
     rows, places = -np.arange(len(findings), dtype=float), np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for lane, place in enumerate(places):
         for row, end in zip(rows, needed[:, lane], strict=True):
-            _shade(chart, row + place, end, half=0.8 * SPREAD / len(titles))
+            chart.shade(row + place, end, half=0.8 * SPREAD / len(titles))
     chart.upright(first.chance, GREY, 0.9, "4 2")
     for lane, place in enumerate(places):
         colour, marker = style(lane)
@@ -125,28 +109,6 @@ def _listed(titles: Iterable[str], values: np.ndarray) -> str:
     return ", ".join(f"{title} {show_number(value)}" for title, value in zip(titles, values, strict=True))
 
 
-def _sheet(rows: Sequence[str], entries: Sequence[str], x: Scale) -> tuple[Drawing, Chart]:
-    """A sheet with a named row per title, and the entries named below."""
-    keys = height_of_key(entries, WIDTH * POINTS) if entries else 0.0
-    sheet = Drawing(WIDTH, ROW * len(rows) + (BELOW + keys + 8) / POINTS)
-    names = [short(row, 24) for row in rows]
-    (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW + keys), (0, 0))
-    chart = Chart(sheet, box, x, row_scale(len(rows)))
-    chart.name_rows(names)
-    if entries:
-        key_below(sheet, {name: style(number) for number, name in enumerate(entries)})
-    return sheet, chart
-
-
-def _shade(chart: Chart, middle: float, end: float, colour: str = PALE, half: float = 0.3) -> None:
-    """Shade a strip around a height from the left side to a value."""
-    if np.isfinite(end):
-        top, bottom = (float(chart.down(middle + side * half)) for side in (1, -1))
-        right = float(np.clip(chart.across(end), chart.box.left, chart.box.right))
-        box = Box(chart.box.left, top, right - chart.box.left, bottom - top)
-        chart.drawing.rectangle(box, colour, fill_opacity=0.4)
-
-
 def _identification(tables: GroupTables) -> Iterator[Panel]:
     rows = identification_rows(tables)
     rows = rows[~seen_rows(rows)] if len(rows) else rows
@@ -154,20 +116,19 @@ def _identification(tables: GroupTables) -> Iterator[Panel]:
         return
     titles = [tables.title(str(name)) for name in rows["representation"]]
     number = {name: rows[name].to_numpy(dtype=float) for name in COLUMNS}
-    sheet, chart = _sheet(titles, [], Scale(0, 1.02))
-    for row in range(len(rows)):
-        _shade(chart, -row, number["accuracy"][row], style(row)[0])
-        chart.plot([number["ci_low"][row], number["ci_high"][row]], [-row] * 2, "#000", 1.2)
-        for chance in ("chance", "chance_within"):
-            chart.plot([number[chance][row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
-    chart.marks(number["accuracy_within"], -np.arange(len(rows), dtype=float), "#fff", 26, "D", "#000")
-    chart.frame_below("share of scans recognised", most=6)
     said = ", ".join(f"{title} {percent(share)}" for title, share in zip(titles, number["accuracy"], strict=True))
     sites = np.isfinite(number["accuracy_within"]).any()
     yield Panel(
         "Identification",
         " ".join(RECOGNISED[: 2 if sites else 1]),
-        sheet.svg(),
+        draw_row_bars(
+            titles,
+            number["accuracy"],
+            "share of scans recognised",
+            (number["ci_low"], number["ci_high"]),
+            (number["chance"], number["chance_within"]),
+            number["accuracy_within"],
+        ),
         f"Share of scans recognised: {said}.",
         sources=tables.links("identification"),
     )

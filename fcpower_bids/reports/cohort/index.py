@@ -34,7 +34,7 @@ def write_index(settings: Places) -> Path | None:
     for one in there:
         verdict = judge_cohort(GroupTables(one))
         address = relative_link(one.results_page, one.output_dir)
-        rows.append((one.name or "without a name", address, verdict.mark, verdict.headline))
+        rows.append((one.name or "without a name", address, verdict.mark, verdict.headline, verdict.figures))
     text = render_page(
         "group_index.html",
         command=command_of(read_choices(GroupTables(settings))),

@@ -19,6 +19,10 @@ STEPS = 16
 """Opacities of such an image."""
 WIDE = 0.56 * SIZE
 """Mean width of a letter in points."""
+ROW_WIDTH, ROW_HEIGHT = 4.7, 0.42
+"""Inches of a sheet of named rows and of each of its rows."""
+BELOW_ROWS = 34
+"""Points for the name of its axis with the ticks."""
 CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "s": ((-0.89, -0.89), (0.89, -0.89), (0.89, 0.89), (-0.89, 0.89)),
     "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
@@ -145,6 +149,16 @@ class Chart(Axes):
         if path:
             self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
 
+    def shade(
+        self, middle: float, end: float, colour: str = PALE, half: float = 0.3, start: float | None = None
+    ) -> None:
+        """Shade a strip around a height between two values; without a start from the left side."""
+        if np.isfinite(end):
+            top, bottom = (float(self.down(middle + side * half)) for side in (1, -1))
+            ends = self.across([self.x.low if start is None else start, end])
+            left, right = np.sort(np.clip(ends, self.box.left, self.box.right))
+            self.drawing.rectangle(Box(left, top, right - left, bottom - top), colour, fill_opacity=0.4)
+
     def upright(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
         """Draw an upright line over the whole height."""
         if np.isfinite(value):
@@ -186,6 +200,45 @@ def row_scale(rows: int) -> Scale:
 def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     """Scale that holds all these values, with a little room."""
     return around(np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values]))
+
+
+def row_sheet(rows: Sequence[str], entries: Sequence[str], x: Scale) -> tuple[Drawing, Chart]:
+    """Return a sheet with a named row per title, and the entries named below."""
+    keys = height_of_key(entries, ROW_WIDTH * POINTS) if entries else 0.0
+    sheet = Drawing(ROW_WIDTH, ROW_HEIGHT * len(rows) + (BELOW_ROWS + keys + 8) / POINTS)
+    names = [short(row, 24) for row in rows]
+    (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW_ROWS + keys), (0, 0))
+    chart = Chart(sheet, box, x, row_scale(len(rows)))
+    chart.name_rows(names)
+    if entries:
+        key_below(sheet, {name: style(number) for number, name in enumerate(entries)})
+    return sheet, chart
+
+
+def draw_row_bars(
+    titles: Sequence[str],
+    values: np.ndarray,
+    label: str,
+    interval: tuple[np.ndarray, np.ndarray] | None = None,
+    levels: Sequence[np.ndarray] = (),
+    within: np.ndarray | None = None,
+    x: Scale | None = None,
+) -> str:
+    """Draw a bar from zero per title, as SVG text.
+
+    Shapes and units: values, ends of the interval, levels (dashed), within (a diamond) (n,).
+    """
+    sheet, chart = row_sheet(titles, [], x or Scale(0, 1.02))
+    for row in range(len(titles)):
+        chart.shade(-row, values[row], style(row)[0], start=0.0)
+        if interval is not None:
+            chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
+        for level in levels:
+            chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
+    if within is not None:
+        chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
 
 
 def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]], columns: int = 4) -> None:

@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.reports.kit.images import colour_table
+from fcpower_bids.reports.kit.svg import POWER
 from fcpower_bids.store import write_text
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
@@ -40,6 +41,8 @@ LONG = 12
 """Characters from which on a name in a table may be broken."""
 MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
+UNSET = re.compile(r"(<(script|style|title|code|pre)\b.*?</\2>|<[^>]*>)", re.DOTALL)
+"""Parts of a page that are no running text."""
 MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
@@ -49,7 +52,8 @@ def render_page(
 ) -> str:
     """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`.
 
-    No number is shown as minus zero. The foot says when, by what and with which command the page was made.
+    No number is shown as minus zero, and powers are set as such. The foot says when, by what and with which command
+    the page was made.
     """
     names = [name for name in (script_name, further_script, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
@@ -68,7 +72,14 @@ def render_page(
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )
-    return MINUS_ZERO.sub(r"\1", text) if "-0.0" in text else text
+    return set_powers(MINUS_ZERO.sub(r"\1", text) if "-0.0" in text else text)
+
+
+def set_powers(text: str) -> str:
+    """Raise the exponents in the running text of a page; copied and read aloud it is ``FC^0.35`` as before."""
+    parts = UNSET.split(text)
+    parts[::3] = [POWER.sub(r"FC<sup><i>^</i>\1</sup>", one) for one in parts[::3]]
+    return "".join(part for number, part in enumerate(parts) if number % 3 < 2)
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ other work on it; these lines take a fiftieth of that.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -23,6 +24,16 @@ LETTERS = "DejaVu Sans,Verdana,Arial,sans-serif"
 """Verdana is as wide where DejaVu is not installed."""
 MOST_POINTS = 1800
 """Of a line; a longer one keeps the lowest and the highest of neighbours."""
+POWER = re.compile(r"FC\^(\d+(?:\.\d+)?|α)")
+RAISED = r'FC<tspan dy="-.45em" font-size="75%">\1</tspan><tspan dy=".34em">&#8203;</tspan>'
+"""An exponent; the empty part behind it brings what follows back to the line."""
+LIGHTER = {"#000": "#e6edf3", "#0072B2": "#56b4e9", "#D55E00": "#ff8a3d", "#a3361b": "#ff9c85"}
+DARK = (
+    "<style>@media screen and (prefers-color-scheme:dark){.sheet{fill:#0f1419}text:not([fill]){fill:#e6edf3}"
+    + "".join(f'[stroke="{one}"]{{stroke:{other}}}[fill="{one}"]{{fill:{other}}}' for one, other in LIGHTER.items())
+    + "}</style>"
+)
+"""Colours of sheet, ink and dark marks on a dark page."""
 
 
 class Box(NamedTuple):
@@ -85,7 +96,7 @@ class Drawing:
             attributes["font_size"] = size
         if anchor != "start":
             attributes["text_anchor"] = anchor
-        self.add("text", escape(text, quote=False), x=x, y=y, **attributes)
+        self.add("text", POWER.sub(RAISED, escape(text, quote=False)), x=x, y=y, **attributes)
 
     def image(self, box: Box, png: bytes, pixels: int) -> None:
         """Add an image that fills a rectangle; with fewer ``pixels`` in a row than can be seen they stay squares."""
@@ -109,7 +120,9 @@ class Drawing:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt" '
             f'viewBox="0 0 {width} {height}" font-family="{LETTERS}" font-size="{SIZE}">\n'
-            '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(self.parts) + "\n</svg>\n"
+            f'{DARK}<rect width="100%" height="100%" fill="#fff" class="sheet"/>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
         )
 
 

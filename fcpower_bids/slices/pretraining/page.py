@@ -13,8 +13,10 @@ from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.cohort.figures import draw_lines
 from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.cohort.verdict import GroupVerdict
-from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.charts import draw_row_bars
+from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.svg import Scale
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
@@ -22,6 +24,19 @@ from fcpower_bids.store import write_text
 
 SOUND = 0.3
 """Debiased alignment of FC^alpha of windows with the teacher below which something is wrong; 80 volumes give .9."""
+FIRST = {
+    "cka_debiased": (
+        "Alignment",
+        "debiased CKA with the teacher",
+        "Windows of people kept out of training against the kernel of whole recordings; 0: nothing in common.",
+    ),
+    "identification": (
+        "Identification",
+        "share of windows recognised",
+        "Each person's first window looks for their last one among all held-out people, and the other way round.",
+    ),
+}
+"""Columns of the first figures: title, axis, how to read it."""
 FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "encoder/model/README.md")
 
 
@@ -38,6 +53,7 @@ def write_training_page(settings: Places) -> Path:
         (),
         (),
         tuple(_cautions(compared)),
+        figures=_first_figures(compared, tuple(_links(root, FILES[1:2]))),
     )
     text = render_page(
         "group.html",
@@ -54,6 +70,21 @@ def write_training_page(settings: Places) -> Path:
 def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
     paths = [root / name for name in names]
     return [(path.name, relative_link(path, root)) for path in paths if path.is_file()]
+
+
+def _first_figures(compared: pd.DataFrame, links: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
+    """Figures of the model beside what needs no training, the best first."""
+    return tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any())
+
+
+def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], ...]) -> Panel:
+    title, label, text = FIRST[column]
+    ranked = compared[compared[column].notna()].sort_values(column, ascending=False, kind="stable")
+    names = [IN_WORDS.get(str(name), str(name)) for name in ranked["map"]]
+    values = ranked[column].to_numpy(dtype=float)
+    listed = ", ".join(f"{name} {show_number(value)}" for name, value in zip(names, values, strict=True))
+    drawing = draw_row_bars(names, values, label, x=Scale(min(0.0, values.min()), max(1.02 * values.max(), 0.1)))
+    return Panel(title, text, drawing, f"{label[0].upper()}{label[1:]}: {listed}.", sources=links)
 
 
 def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -128,8 +159,9 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
         )
     )
     links = tuple(_links(root, FILES[1:3]))
-    grid: Grid = make_grid(titled, shown, "On people whom the model never saw", text, links)
-    aligned = [f"{name} {value:.3f}" for name, value in zip(titled["map"], titled["cka_debiased"], strict=True)]
+    grid: Grid = make_grid(titled, shown, "On people kept out of training", text, links)
+    best = titled.sort_values("cka_debiased", ascending=False, kind="stable")
+    aligned = [f"{name} {value:.3f}" for name, value in zip(best["map"], best["cka_debiased"], strict=True)]
     said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
     yield Section("comparison", "Learning", (said,), (), (grid,))
 

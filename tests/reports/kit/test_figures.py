@@ -27,7 +27,12 @@ def test_drawings_are_svg_that_says_the_same_each_time(connectivity):
     drawn = [figures.draw_eigenvalues(eigenvalues, eigenvalues**0.35, 0.35, (3.0, 15.0)) for _ in range(2)]
     assert drawn[0] == drawn[1]
     assert ElementTree.fromstring(drawn[0]).tag.endswith("svg")
-    assert "FC^0.35, participation ratio 15.0" in drawn[0]
+    words = [
+        "".join(one.itertext()) for one in ElementTree.fromstring(drawn[0]).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert "FC0.35\u200b, participation ratio 15.0" in words
+    (raised,) = re.findall(r'dy="-\.45em"[^>]*>([^<]*)<', drawn[0])
+    assert raised == "0.35"
 
 
 def test_eigenvalues_left_out_are_counted():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import unquote
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.slices.clinic.equations import error_rates, verify
 from fcpower_bids.slices.clinic.pages.identity import answer_for, write_identity_pages
 from fcpower_bids.slices.clinic.same_person import OPEN, OTHER, SAME
@@ -74,3 +78,9 @@ def test_there_are_three_answers(tmp_path, rows, answer, words):
     assert not broken
     assert headline in page.read_text()
     assert "1/250" in page.read_text()
+    drawn = unquote(re.search(r'data:image/svg\+xml,([^"]+)', page.read_text())[1])
+    left, right = (float(re.search(rf'd="M([\d.]+) [^"]*" [^>]*stroke="{one}"', drawn)[1]) for one in (BEFORE, AFTER))
+    marks = [float(one) for one in re.findall(r'<circle cx="([\d.]+)"', drawn)]
+    assert len(marks) == len(rows)
+    share = (np.log10(0.004) + 2) / 4  # between the limits of 1/100 and 100
+    np.testing.assert_allclose(marks, left + share * (right - left), atol=0.3)

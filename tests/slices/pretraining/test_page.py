@@ -7,12 +7,13 @@ import json
 import re
 from urllib.parse import unquote
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.slices.pretraining.page import write_training_page
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, LOG
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
 
 VERDICT = "The model is <b>not</b> proven."
 MAPS = ("model", "random-init", "fc", "fc_power", "pca", "chance")
@@ -37,7 +38,8 @@ def page(tmp_path_factory):
     (folder / "alignment.json").write_text(json.dumps(facts | {"Families": 5, "Recordings": 10}))
     settings = parse_settings([str(root / "bids"), str(root / "out"), "pretrain", "--steps", "20"])
     source = write_training_page(settings).read_text()
-    words = html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(svg|style|script).*?</\1>", " ", source)))
+    running = re.sub(r"(?s)<(svg|style|script).*?</\1>", " ", re.sub(r"</?(sup|i)>", "", source))
+    words = html.unescape(re.sub(r"<[^>]+>", " ", running))
     return re.sub(r"\s+", " ", words), source, root
 
 
@@ -61,8 +63,24 @@ def test_the_page_tells_the_numbers_of_its_tables_and_its_command(page):
 
 def test_curves_without_a_point_are_not_named_and_names_hide_none(page):
     _, source, _ = page
-    drawn = unquote(re.search(r'data:image/svg\+xml,([^"]+)', source)[1])
+    drawn = unquote(re.findall(r'data:image/svg\+xml,([^"]+)', source)[2])
     named = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
     assert "random weights" in named
     assert "this model" not in named, "no held-out alignment was measured on the way"
     assert "Held-out alignment, biased" not in named
+
+
+def test_first_figures_rank_the_model_among_what_needs_no_training(page):
+    _, source, _ = page
+    for number, (column, values) in enumerate(
+        (("Debiased CKA with the teacher", ALIGNED), ("Share of windows recognised", IDENTIFIED))
+    ):
+        alt = html.unescape(re.findall(r'<img src="[^"]+" alt="([^"]*)"', source)[number])
+        ranked = sorted((-value, place) for place, value in enumerate(values))
+        listed = ", ".join(f"{IN_WORDS[MAPS[place]]} {-value:.2f}" for value, place in ranked)
+        assert alt == f"{column}: {listed}."
+        drawn = unquote(re.findall(r'data:image/svg\+xml,([^"]+)', source)[number])
+        widths = [float(one) for one in re.findall(r'<rect[^>]* width="([\d.]+)"[^>]*fill-opacity="0.4"', drawn)]
+        np.testing.assert_allclose(
+            np.array(widths) / widths[0], [abs(one / ranked[0][0]) for one, _ in ranked], atol=0.01
+        )

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.reports.kit.page import render_page, write_page
+from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.slices.clinic.pages.prediction import title_of
+from fcpower_bids.slices.clinic.pages.strip import draw_ratios
 from fcpower_bids.slices.clinic.same_person import MATCHES, OPEN, OTHER, RATIO, SAME
 
 LEVELS = {SAME: "ok", OTHER: "stop", OPEN: "caution"}
@@ -38,6 +41,7 @@ def write_identity_pages(
                 person=person,
                 level=LEVELS[answer],
                 headline=headline,
+                figure=draw_pairs(rows),
                 rows=[_row(each) for each in rows.to_dict("records")],
                 people=people,
                 limits=_limits(people, doubtful),
@@ -59,6 +63,20 @@ def answer_for(person: str, rows: pd.DataFrame) -> tuple[str, str]:
     if len(own) and (own["verdict"] == SAME).all():
         return SAME, f"The {n} scans filed under {person} are of one person."
     return OPEN, f"Whether the {n} scans filed under {person} are of one person cannot be said."
+
+
+def draw_pairs(rows: pd.DataFrame) -> Panel:
+    """Figure of the pairs whose likelihood ratio is known, a row each."""
+    known = rows[np.isfinite(rows["likelihood_ratio"].to_numpy(dtype=float))]
+    records = [_row(each) for each in known.to_dict("records")]
+    titles = [f"{one} - {other}" for one, other, *_ in records]
+    ratios = known["likelihood_ratio"].to_numpy(dtype=float)
+    return Panel(
+        "One person or two",
+        f"From the right line (blue) on, {RATIO:g} times as likely of one person; up to the left one (orange), of two.",
+        draw_ratios(titles, ratios, RATIO) if titles else "",
+        "; ".join(f"{title}: {record[3]}" for title, record in zip(titles, records, strict=True)) + ".",
+    )
 
 
 def _limits(people: int, doubtful: int) -> tuple[str, ...]:

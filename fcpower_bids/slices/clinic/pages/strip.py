@@ -1,16 +1,20 @@
-"""One strip: the training values, their average, the interval of a person and the best guess."""
+"""Strips of one person: interval and best guess over the training values; pairs of scans over the likelihood ratio."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fcpower_bids.reports.kit.charts import row_sheet
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import Drawing, Scale
 
 WIDTH, HEIGHT = 4.4, 1.3
-GREY, BLUE, DARK = "#c3c9d0", "#0b5cad", "#1b1f24"
+GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
+FARTHEST = 1e6
+"""Likelihood ratio at which the axis ends; larger ones are drawn there."""
 
 
 def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str, known: float) -> str:
@@ -42,4 +46,16 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
         sheet.line([at(tick)] * 2, [ground + 20, ground + 23], DARK, 0.8)
         sheet.text(at(tick), ground + 33, scale.word(tick))
     sheet.text(left + width, ground + 45, unit, anchor="end")
+    return sheet.svg()
+
+
+def draw_ratios(titles: Sequence[str], ratios: np.ndarray, limit: float) -> str:
+    """Draw likelihood ratios (n,) as rows on a scale of decades, with the limits of the two verdicts, as SVG text."""
+    sheet, chart = row_sheet(titles, [], Scale(1 / FARTHEST, FARTHEST, decades=True))
+    for value, colour in ((1 / limit, BEFORE), (limit, AFTER)):
+        chart.upright(value, colour, 1.2, "4 2")
+    chart.upright(1.0, GREY)
+    shown = np.clip(ratios, 1 / FARTHEST, FARTHEST)
+    chart.marks(shown, -np.arange(len(ratios), dtype=float), DARK, 30, "o")
+    chart.frame_below("how much likelier of one person than of two", most=7)
     return sheet.svg()
