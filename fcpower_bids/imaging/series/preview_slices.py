@@ -1,6 +1,6 @@
-"""Axial slices of the temporal mean and its stability, added up while the volumes stream by.
+"""Slices of the temporal mean and its stability, added up while the volumes stream by.
 
-A few slices are a twentieth of a volume and lie in one piece in the file, so they cost next to nothing.
+A few slices are a twentieth of a volume, so they cost next to nothing.
 """
 
 from __future__ import annotations
@@ -11,20 +11,26 @@ import numpy as np
 
 from fcpower_bids.imaging.series.streaming import HeaderSummary
 from fcpower_bids.records import Slices
+from fcpower_bids.records.recordings import AXIAL, CORONAL, SAGITTAL
 
 N_SLICES = 7
+N_SIDES = 3
+"""Sagittal slices, and coronal ones."""
 LARGEST = 110
 """Voxels of a slice along its longer side; finer grids are thinned out."""
 MARGIN = 2
 SETTLING = 10
 """Volumes at the start in which the magnetisation may not be steady yet; they do not count where there are enough."""
 ALIGNED = 0.95
+IN_PLANE = {AXIAL: (0, 1), SAGITTAL: (1, 2), CORONAL: (0, 2)}
+"""Axes of a slice: that of its columns, that of its rows."""
 
 
 class SlicePlan:
     """Which voxels of a recording are shown: slices evenly over the brain and the parcels, cut to these.
 
-    A part of the head that the mask lacks is seen by the parcels that lie there.
+    A part of the head that the mask lacks is seen by the parcels that lie there. The slices of all planes have one
+    size; smaller ones are in its middle.
 
     Shapes and units: brain, in_parcels (X * Y * Z,).
     """
@@ -32,20 +38,42 @@ class SlicePlan:
     def __init__(self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray) -> None:
         self.shape = header.shape[2::-1]
         self.affine = np.asarray(header.affine)
-        volume = brain.reshape(self.shape)
         shown = (brain | in_parcels).reshape(self.shape)
-        z, y, x = (np.flatnonzero(shown.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
-        rows, columns = (np.arange(max(0, one[0] - MARGIN), one[-1] + MARGIN + 1) for one in (y, x))
-        step = max(1, -(-max(len(rows), len(columns)) // LARGEST))
-        rows, columns = rows[rows < self.shape[1]][::step], columns[columns < self.shape[2]][::step]
-        if self.affine[1, 1] > 0:
-            rows = rows[::-1]  # the front on top
-        if self.affine[0, 0] < 0:
-            columns = columns[::-1]  # the person's left on the left
-        self.places = np.unique(np.linspace(z[0], z[-1], N_SLICES + 2)[1:-1].round().astype(int))
-        self.where = np.ix_(self.places, rows, columns)
+        used = [np.flatnonzero(shown.any(axis=axes)) for axes in ((0, 1), (0, 2), (1, 2))]
+        spans = [np.arange(max(0, one[0] - MARGIN), one[-1] + MARGIN + 1) for one in used]
+        step = max(1, -(-max(map(len, spans[:2])) // LARGEST))
+        # the person's left on the left, the front and the top of the head on top; from the side it looks to the left
+        spans = [
+            span[span < size][::step][:: -1 if turned else 1]
+            for span, size, turned in zip(
+                spans, self.shape[::-1], np.diag(self.affine)[:3] * (1, -1, -1) < 0, strict=True
+            )
+        ]
+        counts = (N_SIDES, N_SIDES, N_SLICES)
+        places = [
+            np.unique(np.linspace(one[0], one[-1], n + 2)[1:-1].round().astype(int))
+            for one, n in zip(used, counts, strict=True)
+        ]
+        self.planes = np.repeat([AXIAL, SAGITTAL, CORONAL], [len(places[axis]) for axis in (AXIAL, SAGITTAL, CORONAL)])
+        self.places = np.concatenate([places[axis] for axis in (AXIAL, SAGITTAL, CORONAL)])
+        self.voxels = self._voxels(spans)
+        self.inside = np.flatnonzero(self.voxels >= 0)
         self.start = SETTLING if header.n_volumes > 4 * SETTLING else 0
-        self.brain = volume[self.where]
+        self.brain = self.cut(brain, False)
+
+    def _voxels(self, spans: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the place in the file of each pixel (n, rows, columns), -1 beyond a slice."""
+        size = (max(len(spans[1]), len(spans[2])), max(len(spans[0]), len(spans[1])))
+        voxels = np.full((len(self.places), *size), -1)
+        for picture, plane, place in zip(voxels, self.planes, self.places, strict=True):
+            across, down = IN_PLANE[plane]
+            index: list[np.ndarray | int] = [0, 0, 0]
+            index[plane], index[across], index[down] = int(place), spans[across][None, :], spans[down][:, None]
+            x, y, z = index
+            top, left = (size[0] - len(spans[down])) // 2, (size[1] - len(spans[across])) // 2
+            room = picture[top : top + len(spans[down]), left : left + len(spans[across])]
+            room[:] = x + self.shape[2] * (y + self.shape[1] * np.asarray(z))
+        return voxels
 
     @property
     def is_aligned(self) -> bool:
@@ -53,9 +81,15 @@ class SlicePlan:
         axes = self.affine[:3, :3] / np.linalg.norm(self.affine[:3, :3], axis=0)
         return bool((np.abs(np.diag(axes)) > ALIGNED).all())
 
-    def cut(self, values: np.ndarray) -> np.ndarray:
-        """Return the slices of a volume in the order of the file."""
-        return values.reshape(self.shape)[self.where]
+    def cut(self, values: np.ndarray, beyond: float) -> np.ndarray:
+        """Return the slices (n, rows, columns) of a volume in the order of the file."""
+        return np.where(self.voxels >= 0, values.take(np.maximum(self.voxels, 0)), values.dtype.type(beyond))
+
+    def fill(self, values: np.ndarray) -> np.ndarray:
+        """Return the slices (n, rows, columns) that have these values inside, shape (len(inside),); NaN beyond."""
+        slices = np.full(self.voxels.shape, np.nan, dtype=np.float32)
+        slices.ravel()[self.inside] = np.where(np.isfinite(values), values, np.nan)
+        return slices
 
 
 class SliceSums:
@@ -64,13 +98,14 @@ class SliceSums:
     def __init__(self, plan: SlicePlan) -> None:
         self.plan = plan
         self.n_volumes = 0
-        self.first, self.sums, self.squares = np.zeros((3, *plan.brain.shape))
+        self.voxels = plan.voxels.ravel()[plan.inside]
+        self.first, self.sums, self.squares = np.zeros((3, len(self.voxels)))
 
     def add(self, number: int, volume: np.ndarray) -> None:
         """Add one volume."""
         if number < self.plan.start:
             return
-        values = self.plan.cut(volume).astype(np.float64)
+        values = volume.take(self.voxels).astype(np.float64)
         if not self.n_volumes:
             self.first = values
         self.n_volumes += 1
@@ -88,8 +123,10 @@ class SliceSums:
             mean = (self.first + self.sums / n) * slope + intercept
             variance = (self.squares - self.sums**2 / n) / max(n - 1, 1)
             stability = mean / (np.sqrt(np.maximum(variance, 0)) * abs(slope))
-        mean, stability = (np.where(np.isfinite(one), one, np.nan).astype(np.float32) for one in (mean, stability))
-        heights = self.plan.affine[2, 2] * self.plan.places + self.plan.affine[2, 3]
+        mean, stability = self.plan.fill(mean), self.plan.fill(stability)
+        across, along = np.diag(self.plan.affine)[self.plan.planes], self.plan.affine[self.plan.planes, 3]
+        heights, planes = across * self.plan.places + along, self.plan.planes.astype(np.uint8)
         return [
-            Slices(mean, stability, self.plan.brain, self.plan.cut(one).astype(np.uint16), heights) for one in placed
+            Slices(mean, stability, self.plan.brain, self.plan.cut(one, 0).astype(np.uint16), heights, planes)
+            for one in placed
         ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fcpower_bids.records import Slices
+from fcpower_bids.records.recordings import AXIAL, CORONAL, SAGITTAL
 from fcpower_bids.reports.kit.figures import draw_bar
 from fcpower_bids.reports.kit.images import STEPS, colours, encode_png, step_of
 from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, Scale
@@ -17,42 +20,72 @@ SEEN_THROUGH = 0.35
 
 def median_tsnr(slices: Slices) -> float:
     """Median over the voxels of the brain that are shown; NaN where none has a value."""
-    known = slices.tsnr[slices.brain & np.isfinite(slices.tsnr)]
+    axial = slices.planes == AXIAL
+    known = slices.tsnr[axial][slices.brain[axial] & np.isfinite(slices.tsnr[axial])]
     return float(np.median(known.astype(np.float64))) if known.size else float("nan")
 
 
 def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
-    """Draw three rows of axial slices: outlines on the mean, temporal SNR, coverage of the parcels.
+    """Draw rows of slices: outlines on the mean, temporal SNR, coverage of the parcels, and this from side and front.
 
     Shapes and units: coverage (P,).
     """
-    stability = np.where(slices.brain, slices.tsnr.astype(np.float64), np.nan)
+    axial = slices.of(AXIAL)
+    stability = np.where(axial.brain, axial.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]
     highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
     inferno, cividis = colours("inferno", STEPS), colours("cividis")
-    grey = np.repeat((slices.mean // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
-    rows = (
-        ("mean", _beside(outline(grey, slices)), None),
+    sides = [one for one in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(one.mean)]
+    painted, *turned = (paint_coverage(_grey(one), one, coverage, threshold) for one in (axial, *sides))
+    turned = [outline(picture, one, of_parcels=False) for picture, one in zip(turned, sides, strict=True)]
+    rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
+        ("mean", _beside(outline(_grey(axial), axial)), None),
         ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
-        ("coverage", _beside(paint_coverage(grey, slices, coverage, threshold)), None),
-    )
-    n, height, width = slices.mean.shape
+        ("coverage", _beside(painted), None),
+        *([("from side, front", _joined(turned), None)] if turned else []),
+    ]
     wide = 8.9 * POINTS
-    tall = wide / (n * width) * height
-    drawing = Drawing(9.6, (3 * tall + 14) / POINTS)
-    boxes = [Box(0.025 * drawing.width, number * tall, wide, tall) for number in range(3)]
+    heights = [wide / picture.shape[1] * picture.shape[0] for _, picture, _ in rows]
+    drawing = Drawing(9.6, (sum(heights) + 14 * (len(rows) - 2)) / POINTS)
+    tops = np.cumsum([0, *heights[:2], heights[2] + 14])
+    boxes = [Box(0.025 * drawing.width, top, wide, tall) for top, tall in zip(tops, heights, strict=False)]
     for box, (title, picture, palette) in zip(boxes, rows, strict=True):
         drawing.image(box, encode_png(picture, palette), picture.shape[1])
-        drawing.text(box.left - 5, box.top + tall / 2, title, 8, turned=True)
+        drawing.text(box.left - 5, box.top + box.height / 2, title, 8, turned=True)
+    n = len(axial.mean)
+    for box in boxes[:3]:
         for place, side in ((0.03, "L"), (n - 0.03, "R")):
             drawing.text(box.left + place / n * wide, box.bottom - 3, side, 8, fill="#fff", font_weight="bold")
-    for number, z in enumerate(slices.heights):
-        drawing.text(boxes[2].left + (number + 0.5) / n * wide, boxes[2].bottom + 10, f"z = {z:.0f}", 7.5)
+    _name_places(drawing, boxes[2], (axial,))
+    if turned:
+        _name_places(drawing, boxes[3], sides)
     for box, palette, reach in ((boxes[1], inferno, highest), (boxes[2], cividis, 1.0)):
-        bar = Box(0.96 * drawing.width, box.top + 0.15 * tall, 6.2, 0.7 * tall)
+        bar = Box(0.96 * drawing.width, box.top + 0.15 * box.height, 6.2, 0.7 * box.height)
         draw_bar(drawing, bar, palette, Scale(0.0, reach), size=7)
     mark_limit(drawing, bar, threshold)
     return drawing.svg()
+
+
+def _grey(slices: Slices) -> np.ndarray:
+    return np.repeat((slices.mean // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
+
+
+def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
+    """Write where each slice lies below it."""
+    widths = [one.mean.shape[2] for one in groups for _ in one.heights]
+    names = [
+        f"{'xyz'[plane]} = {place:.0f}" for one in groups for plane, place in zip(one.planes, one.heights, strict=True)
+    ]
+    for name, width, end in zip(names, widths, np.cumsum(widths), strict=True):
+        drawing.text(row.left + (end - width / 2) / sum(widths) * row.width, row.bottom + 10, name, 7.5)
+
+
+def _joined(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Put slices of several sizes side by side, on black."""
+    tall = max(one.shape[1] for one in pictures)
+    rows = [((tall - one.shape[1]) // 2, tall - one.shape[1] - (tall - one.shape[1]) // 2) for one in pictures]
+    padded = [np.pad(one, ((0, 0), room, (0, 0), (0, 0))) for one, room in zip(pictures, rows, strict=True)]
+    return np.concatenate([_beside(one) for one in padded], axis=1)
 
 
 def _beside(pictures: np.ndarray) -> np.ndarray:
@@ -66,13 +99,14 @@ def mark_limit(drawing: Drawing, bar: Box, threshold: float) -> None:
     drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
 
 
-def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:
-    """Draw borders of parcels and of the mask on slices (n, rows, columns, 3), at twice their resolution."""
+def outline(grey: np.ndarray, slices: Slices, of_parcels: bool = True) -> np.ndarray:
+    """Draw borders of the mask, and of parcels, on slices (n, rows, columns, 3), at twice their resolution."""
     shown, brain, parcels = (
         one.repeat(2, axis=1).repeat(2, axis=2) for one in (grey, slices.brain, slices.parcels.astype(np.int32))
     )
-    inner = borders(parcels)
-    shown[inner] = (0.4 * shown[inner] + 0.6 * np.array(PARCELS)).astype(np.uint8)
+    if of_parcels:
+        inner = borders(parcels)
+        shown[inner] = (0.4 * shown[inner] + 0.6 * np.array(PARCELS)).astype(np.uint8)
     shown[borders(brain)] = MASK
     return shown
 

@@ -293,7 +293,8 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         note = (
             "Axial slices of this recording: the temporal mean with the border of the brain mask (orange) and of the "
             "parcels (blue), which should follow the anatomy; temporal SNR, mean over standard deviation before "
-            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and, red where the scan has no data, "
+            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and, also from the side and the front, red where "
+            "the scan has no data, "
         )
         svg = draw_brain(slices, coverage, threshold)
     share = (

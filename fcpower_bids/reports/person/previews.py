@@ -15,6 +15,7 @@ from fcpower_bids.core.signal.quality import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import Slices
+from fcpower_bids.records.recordings import AXIAL
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.recording_facts import network_order
 from fcpower_bids.reports.person.thumbnails import draw_thumbnail
@@ -76,7 +77,8 @@ def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
     if not path.exists():
         return None
-    found = Slices(**_read(path, Slices._fields))
+    arrays = _read(path, Slices._fields[:5]) | _read(path, ("planes",), needed=False)
+    found = Slices(**{"planes": np.full(len(arrays["mean"]), AXIAL), **arrays})  # none but axial ones were kept once
     if len({one.shape for one in found[:4]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return found

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.preview_slices import MARGIN, N_SLICES, SETTLING
+from fcpower_bids.imaging.series.preview_slices import MARGIN, N_SIDES, N_SLICES, SETTLING
+from fcpower_bids.records.recordings import AXIAL, CORONAL, SAGITTAL
 from fcpower_bids.reports.person.brain_figures import UNCOVERED, paint_coverage
 from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
@@ -44,12 +45,37 @@ def test_mean_and_tsnr_are_those_of_the_volumes_after_the_start(files):
     write, data, brain, labels = files
     bold, mask, atlas = write()
     (found,) = parcellate(bold, mask, [atlas])
-    shown, steady = found.slices, data[..., SETTLING:].astype(np.float64)
+    shown, steady = found.slices.of(AXIAL), data[..., SETTLING:].astype(np.float64)
     assert len(shown.heights) == N_SLICES
     np.testing.assert_allclose(shown.mean, expected(steady.mean(-1), shown.heights), rtol=1e-6)
     np.testing.assert_allclose(shown.tsnr, expected(steady.mean(-1) / steady.std(-1, ddof=1), shown.heights), rtol=1e-5)
     np.testing.assert_array_equal(shown.brain, expected(brain, shown.heights))
     np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_sagittal_and_coronal_slices_have_the_top_above_and_front_and_left_on_the_left(files, tmp_path, step):
+    _, data, brain, labels = files
+    affine = AFFINE @ np.diag([step, step, step, 1])  # every axis turned round with the values stored the other way
+    affine[:3, 3] += (1 - step) * (np.array(SHAPE) - 1)
+    data, brain, labels = (one[::step, ::step, ::step] for one in (data, brain, labels))
+    bold = save_image(tmp_path / f"sub-1_space-{SPACE}_bold.nii.gz", data, affine)
+    mask = save_image(tmp_path / f"sub-1_space-{SPACE}_mask.nii.gz", brain.astype(np.uint8), affine)
+    atlas = make_atlas(tmp_path / "atlas.nii.gz", labels, affine)
+    data, brain, labels = (one[::step, ::step, ::step] for one in (data, brain, labels))
+    (found,) = parcellate(bold, mask, [atlas])
+    mean = data[..., SETTLING:].astype(np.float64).mean(-1)
+    box = tuple(slice(a - MARGIN, b + MARGIN) for a, b in ((4, 10), (5, 12), (3, 18)))
+    for plane in (SAGITTAL, CORONAL):
+        shown = found.slices.of(plane)
+        assert len(shown.heights) == N_SIDES
+        for number, place in enumerate(np.round((shown.heights - AFFINE[plane, 3]) / 2).astype(int)):
+            for values, drawn in ((mean, shown.mean), (brain, shown.brain), (labels, shown.parcels)):
+                window = [*box]
+                window[plane] = place
+                flat = values[tuple(window)]  # (y, z) or (x, z)
+                wanted = flat[::-1].T[::-1] if plane == SAGITTAL else flat.T[::-1]
+                np.testing.assert_allclose(drawn[number], wanted, rtol=1e-6)
 
 
 def test_a_flipped_grid_and_scaled_values_give_the_same_picture(files):
@@ -58,7 +84,7 @@ def test_a_flipped_grid_and_scaled_values_give_the_same_picture(files):
     flipped[0] = [-2, 0, 0, AFFINE[0, 3] + 2 * (SHAPE[0] - 1)]
     stored = np.round((data[::-1] - 100) / 0.01).astype(np.int32)
     bold, _, atlas = write(flipped, (0.01, 100.0), stored)
-    shown = parcellate(bold, None, [atlas])[0].slices  # without a mask the whole grid
+    shown = parcellate(bold, None, [atlas])[0].slices.of(AXIAL, margin=0)  # without a mask the whole grid
     mean = data[..., SETTLING:].astype(np.float64).mean(-1)
     places = [round((z - AFFINE[2, 3]) / 2) for z in shown.heights]
     np.testing.assert_allclose(shown.mean, np.stack([mean[:, :, place].T[::-1] for place in places]), atol=0.01)
@@ -71,7 +97,7 @@ def test_an_oblique_grid_has_no_slices_and_short_series_count_from_the_start(fil
     bold, mask, atlas = write(turned)
     assert parcellate(bold, mask, [atlas])[0].slices is None
     bold, mask, atlas = write(values=data[..., :12])
-    shown = parcellate(bold, mask, [atlas])[0].slices
+    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
     np.testing.assert_allclose(
         shown.mean, expected(data[..., :12].astype(np.float64).mean(-1), shown.heights), rtol=1e-6
     )
@@ -82,7 +108,7 @@ def test_what_has_no_number_or_never_changes_has_no_tsnr(files):
     spoilt = data.copy()
     spoilt[6, 7, :, 30], spoilt[6, 8] = np.nan, 0
     bold, mask, atlas = write(values=spoilt)
-    shown = parcellate(bold, mask, [atlas])[0].slices
+    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
     row = 12 + MARGIN - 1
     assert np.isnan(shown.tsnr[:, row - 7, 6 - 4 + MARGIN]).all()
     assert np.isnan(shown.tsnr[:, row - 8, 6 - 4 + MARGIN]).all()
@@ -96,7 +122,7 @@ def test_parcels_beyond_the_mask_are_shown(files, tmp_path):
     cut = brain.copy()
     cut[:, :, 10:] = False
     mask = save_image(tmp_path / f"sub-1_space-{SPACE}_cut.nii.gz", cut.astype(np.uint8), AFFINE)
-    shown = parcellate(bold, mask, [atlas])[0].slices
+    shown = parcellate(bold, mask, [atlas])[0].slices.of(AXIAL)
     np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
     above = (shown.heights - AFFINE[2, 3]) / 2 >= 10
     assert above.sum() >= 2

@@ -10,6 +10,7 @@ import pytest
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Slices
+from fcpower_bids.records.recordings import AXIAL
 from fcpower_bids.reports.person.brain_figures import MASK, PARCELS, UNCOVERED, borders, outline, paint_coverage
 from fcpower_bids.reports.person.previews import read_slices
 
@@ -30,7 +31,7 @@ def test_outlines_lie_on_the_rim_and_leave_the_anatomy_inside():
     parcels = np.where(brain, 1, 0)
     parcels[0, :, 6:] *= 2
     grey = np.full((1, 12, 12, 3), 96, dtype=np.uint8)
-    shown = outline(grey, Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1)))[0]
+    shown = outline(grey, Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1), np.array([AXIAL])))[0]
     assert (shown[2, 2] == MASK).all()
     assert (shown[8, 6] == 96).all()
     assert (np.abs(shown[10, 12].astype(int) - (0.4 * 96 + 0.6 * np.array(PARCELS))) <= 1).all()
@@ -40,7 +41,7 @@ def test_outlines_lie_on_the_rim_and_leave_the_anatomy_inside():
 def test_a_parcel_below_the_limit_has_the_colour_that_says_so():
     grey = np.zeros((1, 1, 4, 3), dtype=np.uint8)
     parcels, brain = np.array([[[0, 1, 2, 3]]]), np.ones((1, 1, 4), dtype=bool)
-    slices = Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1))
+    slices = Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1), np.array([AXIAL]))
     shown = paint_coverage(grey, slices, np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
     assert (shown[0] == 0).all()
     assert shown[1][0] > 1.5 * shown[1][2]  # yellow
@@ -56,7 +57,7 @@ def test_the_page_tells_the_tsnr_of_the_file(troubled_demo, troubled_run):
         name = kept.name.partition("_atlas-")[0]
         (bold,) = troubled_demo[0].rglob(f"{name}*_desc-preproc_bold.nii.gz")
         (mask,) = troubled_demo[0].rglob(f"{name}*_desc-brain_mask.nii.gz")
-        image, heights = nibabel.load(bold), read_slices(kept).heights
+        image, heights = nibabel.load(bold), read_slices(kept).of(AXIAL).heights
         places = np.round((heights - image.affine[2, 3]) / image.affine[2, 2]).astype(int)
         values = image.get_fdata()[:, :, places, SETTLED:]
         brain = nibabel.load(mask).get_fdata()[:, :, places] > 0
