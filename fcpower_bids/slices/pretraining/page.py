@@ -73,7 +73,7 @@ def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _first_figures(compared: pd.DataFrame, links: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
-    """Figures of the model beside what needs no training, the best first."""
+    """Figures that rank the model among references without training."""
     return tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any())
 
 
