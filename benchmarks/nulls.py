@@ -69,7 +69,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("comparisons", "p_offset"): "sign flips over sites, tests/core/inference/test_sign_flips.py",
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
     ("harmonisation", "ci_low"): "the interval of prediction_sites",
-    ("identification", "ci_low"): "a bootstrap of people, too short where hardly anybody is found",
+    ("identification", "ci_low"): "python -m benchmarks.identification",
 }
 """Columns that are not counted here, and where they are judged."""
 

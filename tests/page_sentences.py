@@ -773,7 +773,7 @@ CATALOGUE: Catalogue = (
         rf"{NAME} scores (better|worse) than FC{WHERE}, but only one of two tests sees it TESTS:", half_better, 2
     ),
     (
-        rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over resampled people; "
+        rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over people; "
         rf"chance {NUMBER} %(?:, within the own site {NUMBER} %; among people of the own site alone it finds (\d+) %)?"
         rf"; permutation {P}\)\.",
         identified,

@@ -87,6 +87,14 @@ def test_a_scan_is_looked_for_among_all_people_and_among_those_of_the_own_site(r
     own, others = np.arange(PEOPLE), ~np.eye(PEOPLE, dtype=bool)
     at_home = np.where(same_site(), similarity, -np.inf)
     row = table(results / "identification.tsv").set_index("representation").loc["fc"]
+    credit = np.column_stack([similarity.argmax(axis=1) == own, similarity.argmax(axis=0) == own])
+    share, hits = credit.mean(), credit.sum(axis=1)
+    assert min((hits > 0).sum(), (hits < 2).sum()) >= 5, "enough people are found, and missed"
+    assert row["sd"] == pytest.approx(np.sqrt(((hits - 2 * share) ** 2).sum() / (PEOPLE - 1) / PEOPLE) / 2)
+    n = np.clip(share * (1 - share) / row["sd"] ** 2, PEOPLE, 2 * PEOPLE)
+    t = stats.t.ppf(0.975, PEOPLE - 1)
+    for end in row[["ci_low", "ci_high"]]:  # where the score test of so many searches has the critical value
+        assert abs(end - share) == pytest.approx(t * np.sqrt(end * (1 - end) / n))
     for column, searched in (("accuracy", similarity), ("accuracy_within", at_home)):
         found = [searched.argmax(axis=1) == own, searched.argmax(axis=0) == own]
         assert row[column] == pytest.approx(np.mean(found))

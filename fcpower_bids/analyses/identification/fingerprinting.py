@@ -151,7 +151,7 @@ def _describe(
     settings: Analysis,
 ) -> dict[str, Any]:
     found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
-    spread = found.bootstrap(seed=settings.random_seed, families=blocks.families)
+    error, low, high = found.interval(blocks.families)
     directions = found.by_direction()
     n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
     null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
@@ -163,9 +163,9 @@ def _describe(
         "accuracy_first_to_second": directions.get(pair, np.nan),
         "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
         "chance": found.chance,
-        "sd": float(spread.sd),
-        "ci_low": float(spread.low),
-        "ci_high": float(spread.high),
+        "sd": error,
+        "ci_low": low,
+        "ci_high": high,
         "d_prime": stands_out.d_prime,
         "i_self": stands_out.i_self,
         "i_others": stands_out.i_others,
@@ -285,8 +285,13 @@ IDENTIFICATION = TableSpec(
             "accuracy_second_to_first", "Scans of the second session that look in the first", "Second to first"
         ),
         Column.number("chance", "Expected accuracy of guessing", "Chance"),
-        Column.number("sd", "Standard deviation of the accuracy over resampled people", "SD"),
-        OVER_PEOPLE,
+        Column.number("sd", "Standard error of the accuracy over people, or families", "SD"),
+        Column.number(
+            "ci_low",
+            "Lower limit of its 95 % interval (Wilson, for searches that people or families share)",
+            "95 % from",
+        ),
+        Column.number("ci_high", "Upper limit of that interval", "to"),
         D_PRIME,
         Column.number("i_self", "Mean similarity (Pearson) to the own scan", "Iself"),
         Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),

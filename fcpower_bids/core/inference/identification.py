@@ -19,6 +19,7 @@ from itertools import permutations as ordered_pairs
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray, Labels
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
@@ -27,6 +28,8 @@ from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_blo
 from fcpower_bids.errors import Unfit
 
 Rows = NDArray[np.int64]
+FEWEST_MISSES = 5
+"""People with a miss, and with a hit, from which on their searches say how alike those of a person are."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,26 @@ class Identification:
         pairs = sorted(set(zip(self.session.tolist(), self.searched.tolist(), strict=True)))
         return {(a, b): float(self.credit[(self.session == a) & (self.searched == b)].mean()) for a, b in pairs}
 
-    def bootstrap(
-        self, n_draws: int = 2000, seed: int = 0, level: float = 0.95, families: Mapping[str, str] | None = None
-    ) -> Bootstrap:
-        """Spread of the accuracy over people, or families, who are resampled with the outcomes of their searches.
+    def interval(self, families: Mapping[str, str] | None = None, level: float = 0.95) -> tuple[float, float, float]:
+        """Standard error of the accuracy over people, or families, and the limits of its interval.
 
-        The searches are not repeated on the resampled people: a person drawn twice would meet their own copy.
+        Wilson's interval, which holds near 0 and 1 too, for as many independent searches as have this standard error:
+        no fewer than people and no more than searches (Korn and Graubard 1998, with their t for few people). Where
+        fewer than `FEWEST_MISSES` people have a miss, or a hit, the searches of a person count as one.
         """
-        return subject_bootstrap(self.credit, units_of(self.person, families), n_draws, seed, level)
+        _, units, sizes = np.unique(units_of(self.person, families), return_inverse=True, return_counts=True)
+        hits, n_units, share = np.bincount(units, self.credit), len(sizes), self.accuracy
+        if n_units < 2:
+            return np.nan, np.nan, np.nan
+        variance = ((hits - share * sizes) ** 2).sum() / len(units) ** 2 * n_units / (n_units - 1)
+        n, rare = float(n_units), min((hits > 0).sum(), (hits < sizes).sum())
+        if rare >= FEWEST_MISSES and variance > 0:
+            n = float(np.clip(share * (1 - share) / variance, n_units, len(units)))
+        z = float(stats.norm.isf((1 - level) / 2))
+        n *= (z / float(stats.t.isf((1 - level) / 2, n_units - 1))) ** 2
+        half = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+        low, high = np.clip((share + z**2 / (2 * n) + np.array([-half, half])) / (1 + z**2 / n), 0, 1)
+        return float(np.sqrt(variance)), float(min(low, share)), float(max(high, share))
 
 
 def units_of(persons: Labels, families: Mapping[str, str] | None) -> Labels:

@@ -172,7 +172,7 @@ ENCODERS = TableSpec(
             "All predictions",
         ),
         Column.number("fold_mean", "Mean of the scores per fold", "Mean of folds"),
-        Column.number("fold_sd", "Standard deviation over folds; over resampled people for identification", "SD"),
+        Column.number("fold_sd", "Standard deviation over folds; standard error over people for identification", "SD"),
         Column.number("n_scored", "Folds with a score; searches for identification", "Folds or searches", 0),
         Column.number(
             "share_at_grid_edge",
@@ -349,7 +349,7 @@ def _identification_row(name: str, found: Identification, settings: Analysis) ->
         "score": "accuracy",
         "pooled": found.accuracy,
         "fold_mean": np.nan,
-        "fold_sd": float(found.bootstrap(seed=settings.random_seed).sd),
+        "fold_sd": found.interval()[0],
         "n_scored": len(found.credit),
         "share_at_grid_edge": np.nan,
     }

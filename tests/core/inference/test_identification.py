@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from fcpower_bids.core.inference.identification import (
     compare_identification,
@@ -96,14 +97,30 @@ def test_order_labels_and_monotone_transforms_do_not_matter(seed):
     np.testing.assert_array_equal(result.rank == 1, result.credit > 0)
 
 
-def test_bootstrap_keeps_the_searches_of_a_person_together():
-    similarity, persons, sessions = cohort(1, n=60, noise=1.6)
-    result = identify(similarity, persons, sessions)
-    spread = result.bootstrap(n_draws=3000, seed=2)
-    by_person = np.array([result.credit[result.person == p].mean() for p in np.unique(persons)])
-    assert spread.sd == pytest.approx(by_person.std() / np.sqrt(60), rel=0.08)
-    assert spread.mean == pytest.approx(result.accuracy)
-    assert spread.low <= result.accuracy <= spread.high
+def test_the_interval_is_that_of_wilson_for_people_whose_searches_agree():
+    """Both searches of each of 40 people end alike, so that there are 40 and not 80; t has 39 degrees of freedom."""
+    names = np.array([f"p{number}" for number in range(40)])
+    block = np.eye(40)
+    block[np.arange(30), np.arange(1, 31)] = 2  # 30 people are missed from either side
+    block = np.maximum(block, block.T)
+    found = identify(full(block), np.tile(names, 2), np.repeat(["1", "2"], 40))
+    assert found.accuracy == 9 / 40
+    error, low, high = found.interval()
+    assert error == pytest.approx(np.sqrt(9 / 40 * 31 / 40 / 39))
+    ratio = (stats.norm.isf(0.025) / stats.t.isf(0.025, 39)) ** 2
+    n, z = 40 * ratio, stats.norm.isf(0.025)
+    for end in (low, high):  # Wilson's limits are where the score test has its critical value
+        assert abs(end - 9 / 40) == pytest.approx(z * np.sqrt(end * (1 - end) / n))
+    families = {name: f"f{number // 4}" for number, name in enumerate(names)}
+    assert np.diff(found.interval(families)[1:]) > high - low
+
+
+def test_the_interval_of_a_perfect_identification_ends_at_one_and_has_a_width():
+    names = np.tile([f"p{number}" for number in range(20)], 2)
+    error, low, high = identify(full(np.eye(20)), names, np.repeat(["1", "2"], 20)).interval()
+    t = stats.t.isf(0.025, 19)
+    assert (error, high) == (0, 1)
+    assert low == pytest.approx(20 / (20 + t**2))
 
 
 def test_the_null_lies_at_chance_and_real_sessions_above_it():

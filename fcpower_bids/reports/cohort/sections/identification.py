@@ -51,7 +51,7 @@ def describe_identification(tables: GroupTables) -> list[str]:
     said = [
         f"{tables.title(str(row['representation']))} finds the person in {percent(row['accuracy'])} of "
         f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
-        f"resampled people; chance {percent(row['chance'], 1)}{_within(row)}; permutation "
+        f"people; chance {percent(row['chance'], 1)}{_within(row)}; permutation "
         f"{say_p(float(row['p_permutation']))})." + describe_training(row)
         for _, row in rows[~seen].iterrows()
     ]
@@ -110,8 +110,7 @@ def _accuracy_panel(tables: GroupTables) -> Iterator[Panel]:
     marked = f" No score for new people: {', '.join(seen)} (trained on people shown here)." if seen else ""
     yield Panel(
         "Identification accuracy",
-        "Mean of both directions with the 95 % bootstrap interval over people; dashed: chance, "
-        f"{percent(chance, 1)}.{marked}",
+        f"Mean of both directions with its 95 % interval over people; dashed: chance, {percent(chance, 1)}.{marked}",
         group_figures.draw_intervals(points, "share of searches that find the person", chance),
         "; ".join(f"{title} {percent(middle)}" for title, middle, _, _ in points) + f"; chance {percent(chance, 1)}.",
         sources=tables.links("identification", "identification_comparisons"),
