@@ -1,4 +1,4 @@
-"""How a run is carried out, without a bearing on its numbers but for the seed."""
+"""Choices of one run: which recordings, from and to where, with which encoder, and how it is carried out."""
 
 from __future__ import annotations
 
@@ -65,3 +65,117 @@ class Messages(Choices):
     quiet: bool = option(False, "other", "say only errors", "-q")
     notrack: bool = option(False, "other", "accepted and ignored: nothing is ever tracked")
     fs_license_file: Path | None = option(None, "other", "accepted and ignored: FreeSurfer is not used")
+
+
+@dataclass(frozen=True)
+class Selection(Choices):
+    """Which recordings of which datasets."""
+
+    derivatives: tuple[str, ...] = option(
+        (),
+        "selection",
+        "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]; at group level series or "
+        "connectomes of other programs, as LAYOUT=PATH or list=FILE",
+        "-d",
+        question=False,
+    )
+    input_type: str | None = option(
+        None,
+        "selection",
+        "who preprocessed the derivatives [as their folders show]",
+        choices=("fmriprep", "nibabies", "hcp", "dcan", "ukb"),
+        question=False,
+    )
+    participant_label: tuple[str, ...] = option(
+        (), "selection", "participants, with or without 'sub-' [all]", question=True
+    )
+    session_label: tuple[str, ...] = option(
+        (), "selection", "sessions, with or without 'ses-' [all]", "--session-id", question=True
+    )
+    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label", question=True)
+    run_id: tuple[str, ...] = option((), "selection", "runs [all]", question=True)
+    space: tuple[str, ...] = option(
+        (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
+    )
+    bids_filter_file: Path | None = option(
+        None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)", question=True
+    )
+    bids_database_dir: Path | None = option(
+        None, "selection", "folder that keeps the index of the inputs", question=False
+    )
+    dataset_name: str | None = option(
+        None,
+        "selection",
+        "name of the dataset, by which an encoder knows the people it was trained on [DOI, or Name and a digest]",
+        question=False,
+    )
+    skip_bids_validation: bool = option(
+        False, "selection", "do not stop at a missing dataset_description.json", question=False
+    )
+
+
+@dataclass(frozen=True)
+class Places(Choices):
+    """The folders of a run, and its level."""
+
+    bids_dir: Path
+    output_dir: Path
+    level: str
+    work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
+
+    replace: bool = option(
+        False, "group", "results of another question (targets, people, sites, folds) may be replaced"
+    )
+    name: str = option("", "group", "name of these results: group/NAME/ and group_NAME.html [group/ and group.html]")
+
+    @property
+    def results(self) -> Path:
+        """Folder of the tables of the group level."""
+        return self.output_dir / "group" / self.name
+
+    @property
+    def results_page(self) -> Path:
+        """Page of the cohort."""
+        return self.output_dir / (f"group_{self.name}.html" if self.name else "group.html")
+
+    @property
+    def brains_page(self) -> Path:
+        """Brains of the cohort that can be turned."""
+        return self.output_dir / (f"brains_{self.name}.html" if self.name else "brains.html")
+
+    @property
+    def record(self) -> Path:
+        """File of the choices of the participant level: with the logs, for it holds absolute paths."""
+        return self.output_dir / "logs" / "settings.toml"
+
+    @property
+    def results_record(self) -> Path:
+        """File of the choices of the group level."""
+        named = f"_{self.name}" if self.name else ""
+        return self.output_dir / "logs" / f"settings_group{named}.toml"
+
+    @property
+    def index(self) -> Path:
+        """Page of all recordings."""
+        return self.output_dir / "index.html"
+
+    @property
+    def work(self) -> Path:
+        """The work folder."""
+        return self.work_dir or self.output_dir / "work"
+
+
+@dataclass(frozen=True)
+class Embedding(Choices):
+    """The encoder, its weights, and how it is fed."""
+
+    encoder: str | None = option(None, "encoder", "encoder that embeds each recording")
+    encoder_weights: str | None = option(None, "encoder", "its weights: a folder, a file or a hub id")
+    encoder_revision: str | None = option(None, "encoder", "revision of the hub id")
+    encoder_read: str = option("sequence", "encoder", "how a recording is read", choices=("sequence", "windows"))
+    encoder_protocol: str = option(
+        "own", "encoder", "feed a published encoder as its authors do, or as in the paper", choices=("own", "paper")
+    )
+    encoder_aux: tuple[Path, ...] = option((), "encoder", "further files of a published encoder, or folders with them")
+    accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of a published encoder's weights")
+    allow_missing_parcels: bool = option(False, "encoder", "fill parcels that the atlas lacks with their mean, 0")
