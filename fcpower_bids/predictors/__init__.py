@@ -20,10 +20,10 @@ MULTIKERNEL = "multikernel"
 PREDICTORS = Registry(
     "predictor",
     {
-        KERNEL_RIDGE: "fcpower_bids.predictors.kernel_ridge:KernelRidge",
-        "ridge": "fcpower_bids.predictors.ridge:Ridge",
-        MULTIKERNEL: "fcpower_bids.predictors.multikernel:MultiKernel",
-        "cpm": "fcpower_bids.predictors.cpm:ConnectomePredictiveModel",
+        KERNEL_RIDGE: "fcpower_bids.predictors.regressions:KernelRidge",
+        "ridge": "fcpower_bids.predictors.regressions:Ridge",
+        MULTIKERNEL: "fcpower_bids.predictors.regressions:MultiKernel",
+        "cpm": "fcpower_bids.predictors.regressions:ConnectomePredictiveModel",
     },
 )
 

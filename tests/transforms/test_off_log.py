@@ -6,8 +6,7 @@ from scipy.linalg import expm, logm
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.transforms.log_euclidean import LogEuclidean
-from fcpower_bids.transforms.off_log import LogScaled, OffLog, unit_row_sums
+from fcpower_bids.transforms.log_euclidean import LogEuclidean, LogScaled, OffLog, unit_row_sums
 
 
 @pytest.fixture

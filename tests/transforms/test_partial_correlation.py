@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.transforms.partial_correlation import PartialCorrelation
+from fcpower_bids.transforms.precision import PartialCorrelation
 
 
 @pytest.mark.parametrize("standardised", ["z", "raw"])

@@ -7,7 +7,7 @@ import pytest
 
 from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.prediction.permutation_null import BUDGET, BUDGET_REBUILT, choose_permutations
-from fcpower_bids.predictors.cpm import ConnectomePredictiveModel
+from fcpower_bids.predictors.regressions import ConnectomePredictiveModel
 from tests.analyses.cohorts import choose, single_session
 
 PEOPLE = 20

@@ -1,4 +1,4 @@
-"""Degree normalisation of the edges."""
+"""Maps of single edges: Fisher z, and normalisation by the degree of their parcels."""
 
 from __future__ import annotations
 
@@ -8,8 +8,28 @@ from typing import ClassVar
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import ParcelError
+from fcpower_bids.core.connectome.connectivity import ParcelError, fisher_z
 from fcpower_bids.transforms.contract import Transform
+
+
+@dataclass(kw_only=True, eq=False)
+class FisherZ(Transform):
+    """z = arctanh(r) for every edge; the diagonal, where z is infinite, is 0.
+
+    Two parcels that correlate perfectly are an error that names them.
+    """
+
+    title: ClassVar[str] = "Fisher z of FC"
+    summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
+
+    @property
+    def label(self) -> str:
+        """``fisherz``."""
+        return "fisherz"
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to Fisher z (P, P)."""
+        return fisher_z(recording)
 
 
 @dataclass(kw_only=True, eq=False)
