@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.outputs.finished_analyses import NAME
+from fcpower_bids.outputs.group import NAME
 from fcpower_bids.outputs.tables import write_json
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.reports.person.page import write_participant_report

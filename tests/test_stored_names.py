@@ -19,7 +19,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import INDEX, GrowingRows
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.slices.clinic.folder import CARD, load_model, save_model
 from fcpower_bids.store import stored_path
 from tests.running import run_app
@@ -221,7 +221,7 @@ KNOWN = {
         "root / f'sub-{label}'",
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
-    "interfaces/kept_means.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
+    "interfaces/bundles.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": (
@@ -240,7 +240,7 @@ KNOWN = {
         "folder / name",
     ),
     "ondisk.py": ("folder / f'scratch-{secrets.token_hex(8)}'", "self.folder / name"),
-    "outputs/finished_analyses.py": ("self.folder / file",),
+    "outputs/group.py": ("self.folder / file",),
     "slices/clinic/folder.py": (
         "folder / f'{stem}{told}_model'",
         "folder / f'{spec.name}.tsv'",

@@ -21,7 +21,7 @@ from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.status import EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file

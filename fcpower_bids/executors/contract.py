@@ -1,9 +1,9 @@
-"""Contract of executors."""
+"""Contract of executors, and the one that runs tasks in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fcpower_bids.errors import Incomplete
@@ -45,3 +45,14 @@ def _threads() -> ThreadpoolController:
     from threadpoolctl import ThreadpoolController  # the participant level has no need of it
 
     return ThreadpoolController()  # looks through all libraries, which takes longer than many a task
+
+
+class Serial:
+    """Run tasks in this process."""
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """Yield what the function returns of every item."""
+        return map(partial(call_alone, function), items)
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -11,8 +11,7 @@ from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.executors.contract import Executor, Item, Result
-from fcpower_bids.executors.serial import Serial
+from fcpower_bids.executors.contract import Executor, Item, Result, Serial
 from fcpower_bids.resources import cores, memory_limit
 from fcpower_bids.settings import Resources
 

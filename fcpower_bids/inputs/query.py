@@ -29,7 +29,7 @@ from fcpower_bids.inputs.selection import (
     read_filters,
 )
 from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
-from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.records import Entities, Recording
 from fcpower_bids.settings import Inputs, Selection
 

@@ -1,18 +1,24 @@
-"""Files of arrays and JSON between the nodes of a recording; nothing in them can run code."""
+"""Files of arrays and JSON between the nodes of a recording, which cannot run code; stored parcel means; choices."""
 
 from __future__ import annotations
 
 import dataclasses
+import glob
+import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args, get_type_hints
 
 import numpy as np
 
-from fcpower_bids.records import Cleaning, Slices
+from fcpower_bids._version import __version__
+from fcpower_bids.imaging.atlas.described import atlas_digest
+from fcpower_bids.outputs.status import file_state
+from fcpower_bids.records import Atlas, Cleaning, Slices
+from fcpower_bids.settings import Participant
 
 _META = "json"
 SLICES = "slices_"
@@ -63,3 +69,64 @@ def load_cleaning(path: Path | str) -> tuple[Cleaning, dict[str, Any]]:
     for name, value in facts["cleaning"].items():
         fields[name] = tuple(value) if isinstance(value, list) else value
     return Cleaning(**fields), facts["choices"]
+
+
+CONTENT = 3
+"""Of these files; those of another number are not read."""
+
+
+def means_path(folder: Path, bold: Path, mask: Path | None, atlas: Atlas) -> Path:
+    """Return where the parcel means of a recording are kept; the name changes with all that they depend on.
+
+    These are name, size, time and checksum of series and mask, the content of the atlas, and the version.
+    """
+    states = [(path.name, file_state(path)) for path in (bold, mask) if path is not None]
+    key = hashlib.sha256(repr((__version__, CONTENT, states, atlas_digest(atlas))).encode()).hexdigest()[:16]
+    return folder / f"{_stem(bold, atlas)}_{key}.npz"
+
+
+def _stem(bold: Path, atlas: Atlas) -> str:
+    """Return names that a person recognises, short enough for a file's."""
+    return f"{bold.name.partition('.')[0][:120]}_{atlas.name[:80]}"
+
+
+def remove_outdated(path: Path, bold: Path, atlas: Atlas) -> None:
+    """Remove what the same file gave when it was another; a file of the same name elsewhere is left alone."""
+    for other in path.parent.glob(f"{glob.escape(_stem(bold, atlas))}_{'?' * 16}.npz"):
+        if other != path and _source(other) == str(bold):
+            other.unlink(missing_ok=True)
+
+
+def remove_means(folder: Path, series: Container[str]) -> None:
+    """Remove what is kept of these series, whatever atlas or version it was made with."""
+    for path in folder.glob("*.npz"):
+        if _source(path) in series:
+            path.unlink(missing_ok=True)
+
+
+def _source(path: Path) -> str | None:
+    """The series that parcel means are of; None where the file is damaged."""
+    return str(load_bundle(path)[1]["bold"]) if is_sound(path) else None
+
+
+def choices_of(settings: Participant) -> dict[str, Any]:
+    """Return what changes the numbers of a recording, as far as it is not the default: text, numbers, lists."""
+    chosen, plain = settings.method_only(), settings.method_only().as_dict()
+    return {
+        field.name: plain[field.name]
+        for field in dataclasses.fields(chosen)
+        if field.name in plain and field.default != getattr(chosen, field.name)
+    }
+
+
+def settings_of(choices: Mapping[str, Any]) -> Participant:
+    """Return these choices and everything else at its default."""
+    hints = get_type_hints(Participant)
+    values = {name: _typed(value, hints[name]) for name, value in choices.items()}
+    return Participant(**values)
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_typed(item, get_args(hint)[0]) for item in value)
+    return Path(value) if isinstance(value, str) and (hint is Path or Path in get_args(hint)) else value

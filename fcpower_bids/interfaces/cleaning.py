@@ -8,8 +8,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, tr
 
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.series.streaming import VolumeFigures
-from fcpower_bids.interfaces.bundles import load_bundle, save_bundle, save_cleaning
-from fcpower_bids.interfaces.choices import settings_of
+from fcpower_bids.interfaces.bundles import load_bundle, save_bundle, save_cleaning, settings_of
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.records import Recording
 

@@ -9,8 +9,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, Directory, File, Trai
 
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.interfaces.bundles import SLICES, is_sound, save_bundle
-from fcpower_bids.interfaces.kept_means import means_path, remove_outdated
+from fcpower_bids.interfaces.bundles import SLICES, is_sound, means_path, remove_outdated, save_bundle
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.store import atomic
 

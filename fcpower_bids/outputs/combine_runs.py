@@ -15,8 +15,7 @@ from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, COVERAGE, OUTLIERS, QUALITY, TIMESERIES, output_path
-from fcpower_bids.outputs.recording import Results, write_combination
-from fcpower_bids.outputs.recording_tables import VOLUMES
+from fcpower_bids.outputs.recording import VOLUMES, Results, write_combination
 from fcpower_bids.outputs.tables import read_declared, read_json, read_series, series_file
 from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant

@@ -1,15 +1,22 @@
-"""The tables of ``group/``: each with a sidecar that repeats what its columns mean."""
+"""Tables of ``group/`` with their sidecars, and ``group/analyses.json``: what is done, of which cohort."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fcpower_bids._version import __version__
-from fcpower_bids.outputs.tables import write_blocks, write_json
-from fcpower_bids.records import Table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
+from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Seed
+from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Seed
+from fcpower_bids.store import is_inner, stored_path
 
 LEFT_OUT = TableSpec(
     "left_out",
@@ -59,3 +66,134 @@ def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed
             "RandomSeed": settings.random_seed,
         }
         write_json(folder / f"{name}.json", about)
+
+
+NAME = "analyses.json"
+ROWS = 256
+"""Connectomes that are digested at a time."""
+READ = 1 << 20
+"""Bytes of a table that are digested at a time."""
+
+THROUGH_THE_COHORT = frozenset(
+    {
+        *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
+        *("plan", "atlas_dir", "folds_file", "test_people", "accept_no_skill"),
+    }
+)
+"""Choices that say which analyses run, or that change numbers through the cohort alone."""
+
+
+class FinishedAnalyses:
+    """The analyses whose tables are in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            found = read_json(folder / NAME)
+        except DatasetError:  # not there, or damaged: every analysis runs again
+            found = {}
+        self._entries: dict[str, Any] = {name: entry for name, entry in found.items() if _is_sound(entry)}
+
+    @property
+    def names(self) -> list[str]:
+        """Analyses that were done at some time."""
+        return list(self._entries)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Key of people, data and choices of every analysis that was done."""
+        return {name: str(entry.get("key")) for name, entry in self._entries.items()}
+
+    def has(self, name: str, key: str) -> bool:
+        """Whether an analysis was done with this key, and its tables are still what it wrote."""
+        entry = self._entries.get(name, {})
+        if entry.get("key") != key or not entry.get("files"):
+            return False
+        return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
+
+    def question(self, name: str) -> Mapping[str, Any]:
+        """The question that the tables of an analysis answer; empty where it was not noted."""
+        noted = self._entries.get(name, {}).get("question")
+        return noted if isinstance(noted, dict) else {}
+
+    def add(self, name: str, key: str, tables: Mapping[str, Table], question: Mapping[str, Any] | None = None) -> None:
+        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
+
+        Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
+        the page would show them with the new ones.
+        """
+        files = [f"{table}.json" for table in tables]
+        files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
+        self._remove_outdated(name, files)
+        for other in self._entries.keys() - {name}:
+            if set(self._entries[other].get("files", {})) <= set(files):
+                del self._entries[other]
+        self._entries[name] = {
+            "key": key,
+            "files": {file: _digest_file(self.folder / file) for file in files},
+            "question": dict(question or {}),
+        }
+        write_json(self.folder / NAME, self._entries)
+
+    def forget(self, name: str) -> None:
+        """Remove the tables of an analysis that is about to be done anew: of one that fails none are left."""
+        self._remove_outdated(name, ())
+        if self._entries.pop(name, None):
+            write_json(self.folder / NAME, self._entries)
+
+    def _remove_outdated(self, name: str, files: Iterable[str]) -> None:
+        others = {file for other, entry in self._entries.items() if other != name for file in entry.get("files", {})}
+        for file, digest in self._entries.get(name, {}).get("files", {}).items():
+            if file not in files and file not in others and _digest_file(stored_path(self.folder, file)) == digest:
+                stored_path(self.folder, file).unlink(missing_ok=True)
+
+
+def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
+    """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ."""
+    sections = (*METHOD_SECTIONS, "group")
+    chosen = {name: value for name, value in settings.of_sections(*sections).items() if value is not None}
+    choices = {name: value for name, value in chosen.items() if name not in THROUGH_THE_COHORT}
+    choices["random_seed"] = settings.random_seed
+    content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def digest_cohort(cohort: Cohort) -> str:
+    """Digest of everything that an analysis can see of a cohort; the series stand behind their connectomes."""
+    digest = hashlib.blake2b(digest_size=16)
+    facts = [
+        *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
+        *(
+            len(cohort.series),
+            cohort.embedding_facts,
+            sorted(cohort.encoders),
+            cohort.alike,
+            sorted(cohort.seen.items()),
+        ),
+    ]
+    digest.update(json.dumps(plain(facts)).encode())
+    for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
+        digest.update(frame.to_csv().encode())
+    for label, embedding in sorted(cohort.embeddings.items()):
+        digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())
+    if cohort.centroids is not None:
+        digest.update(np.ascontiguousarray(cohort.centroids, dtype=float).tobytes())
+    for start in range(0, len(cohort.edges), ROWS):
+        digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)
+    return digest.hexdigest()
+
+
+def _is_sound(entry: Any) -> bool:
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return isinstance(files, dict) and all(map(is_inner, files))
+
+
+def _digest_file(path: Path) -> str | None:
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as stream:
+            while part := stream.read(READ):
+                digest.update(part)
+        return digest.hexdigest()
+    except OSError:
+        return None

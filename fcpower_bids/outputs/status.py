@@ -11,22 +11,25 @@ import hashlib
 import os
 import re
 import resource
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from traceback import format_exception
+from typing import TypeVar
 
 import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.encoders import embedding_label
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import NO_ROOM, DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, may_write, stored_path, write_shared
+from fcpower_bids.store import is_inner, may_write, stored_path, write_shared, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -300,3 +303,70 @@ def recorded(output_dir: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return sorted(one[1] for one in found if one is not None)
+
+
+def explain(error: Exception, output_dir: Path, name: str) -> str:
+    """Describe an error in a sentence; only errors made for people, and the system's, are quoted as they are."""
+    if isinstance(error, FcPowerError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "There was not enough memory. Give more, or --low-mem."
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"{error.strerror} while writing: make room, and run the same command again."
+    if isinstance(error, IsADirectoryError) and (taken := error.filename2 or error.filename):
+        return (
+            f"{taken} is a folder, and the run keeps a file of that name. Move it away, and run the same command again."
+        )
+    path = output_dir / "logs" / "crashes" / f"{name}.txt"
+    with suppress(OSError):  # the sentence matters more
+        write_text(path, "".join(format_exception(error)))
+    where = path.relative_to(output_dir).as_posix()
+    last = (str(error).strip().splitlines() or [""])[-1]  # nipype puts a whole traceback into its message
+    what = " ".join(f"{type(error).__name__}: {last}".split())
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"The system refused to read or write ({what}). Mend that, and run the same command again; see {where}."
+    return f"Internal error, please report it with {where} ({what})."
+
+
+def explain_step(output_dir: Path, workflow: str) -> str:
+    """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing."""
+    notes = sorted((output_dir / "logs" / "crashes").glob("crash-*.txt"), reverse=True)
+    for path in notes:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if not lines or f".{workflow}." not in lines[0]:
+            continue
+        if any(f"[Errno {number}]" in lines[-1] for number in NO_ROOM):
+            return f"Nothing more could be written ({lines[-1]}): make room, and run the same command again."
+        return f"Internal error, please report it with {path.relative_to(output_dir).as_posix()} ({lines[-1]})."
+    return ""
+
+
+MOST_ALIKE = 5
+"""Recordings with the same problem that are still listed one by one."""
+OWN = re.compile(r"\S*/\S*|\bsub-\S+|\d+(?:\.\d+)?")
+"""Differences between two recordings with one problem: paths, names and numbers."""
+
+Reason = TypeVar("Reason")
+
+
+def group_alike(reasons: Sequence[Reason], text: Callable[[Reason], str], most: int = MOST_ALIKE) -> list[list[Reason]]:
+    """Put together what says the same but for paths, names and numbers."""
+    groups: dict[str, list[Reason]] = {}
+    for one in reasons:
+        groups.setdefault(OWN.sub("*", text(one)), []).append(one)
+    return [part for group in groups.values() for part in ([[one] for one in group] if len(group) <= most else [group])]
+
+
+def describe_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
+    """Return one line per recording, or per many with the same problem."""
+    given = list(statuses)
+    groups = group_alike(
+        given, lambda one: f"{one.state} {one.stage} {one.reason}", len(given) if every_one else MOST_ALIKE
+    )
+    return [_line(group) for group in groups]
+
+
+def _line(group: Sequence[Status]) -> str:
+    first, count = group[0], len(group)
+    who = first.recording if count == 1 else f"{count} recordings, the first is {first.recording}"
+    return f"{first.state}: {who} at {first.stage}: {first.reason}"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
-from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.run_progress import say
 

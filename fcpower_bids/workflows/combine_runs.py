@@ -8,15 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
-from fcpower_bids.executors.pool import run_calls
-from fcpower_bids.executors.worker_death import WorkerDied
-from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.outputs.status import (
     DONE,
     FAILED,
     RUNNING,
     SKIPPED,
     Status,
+    explain,
     fingerprint,
     is_finished,
     peak_megabytes,

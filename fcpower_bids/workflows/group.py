@@ -26,8 +26,7 @@ from fcpower_bids.executors import executing
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.dataset import note_command
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
-from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
+from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings

@@ -13,10 +13,9 @@ from typing import Any
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
-from fcpower_bids.executors.pool import run_calls
-from fcpower_bids.executors.worker_death import WorkerDied
+from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
-from fcpower_bids.interfaces.kept_means import remove_means
+from fcpower_bids.interfaces.bundles import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
 from fcpower_bids.outputs.status import (
     DONE,

@@ -8,7 +8,7 @@ from typing import Any
 
 from nipype import IdentityInterface, Merge, Node, Workflow
 
-from fcpower_bids.interfaces.choices import choices_of
+from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.cleaning import CHOICES as CLEANING
 from fcpower_bids.interfaces.cleaning import Bandpass
 from fcpower_bids.interfaces.connectomes import Connectivity, Power, Transform

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from tqdm import tqdm
 
-from fcpower_bids.outputs.reasons import describe_reasons
-from fcpower_bids.outputs.status import FAILED, Status
+from fcpower_bids.outputs.status import FAILED, Status, describe_reasons
 from fcpower_bids.outputs.tables import write_declared
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings

@@ -12,7 +12,7 @@ from pathlib import Path
 from fcpower_bids.cohort.decisions import DECISIONS
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import PARCELS
-from fcpower_bids.outputs.recording_tables import VOLUMES
+from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.slices.sharing.sources import COMBINED

@@ -12,7 +12,7 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS, check_choices, declared_tables
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.outputs.finished_analyses import digest_cohort
+from fcpower_bids.outputs.group import digest_cohort
 from fcpower_bids.outputs.tables import plain
 from tests.analyses.cohorts import choose, demo_cohort
 

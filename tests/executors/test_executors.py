@@ -88,7 +88,7 @@ def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
 
 def test_arrays_travel_in_files_and_mapped_ones_stay_where_they_are(tmp_path):
     pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    from fcpower_bids.executors.memmap import map_arrays, write_arrays
+    from fcpower_bids.executors.cluster import map_arrays, write_arrays
 
     np.save(tmp_path / "large.npy", np.ones((200, 200)))
     on_disk = partial(multiply, np.load(tmp_path / "large.npy", mmap_mode="r"))

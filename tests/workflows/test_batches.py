@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.claims import HEARTBEAT
-from fcpower_bids.executors import pool, worker_death
+from fcpower_bids.executors import pool
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
@@ -175,8 +175,8 @@ class Ended:
     ],
 )
 def test_the_ends_of_processes_are_told_apart(codes, kills, words, monkeypatch):
-    monkeypatch.setattr(worker_death, "memory_kills", lambda: 3 + kills)
-    assert words in worker_death.cause_of_death([Ended(code) for code in codes], 3)
+    monkeypatch.setattr(pool, "memory_kills", lambda: 3 + kills)
+    assert words in pool.cause_of_death([Ended(code) for code in codes], 3)
 
 
 @pytest.mark.parametrize("silence", [EOFError, ConnectionResetError])
@@ -186,15 +186,15 @@ def test_the_end_of_the_server_of_workers_is_one_of_a_worker(silence, monkeypatc
 
     monkeypatch.setattr(pool, "_prepare", lambda *_given: get_context("fork"))
     monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", submit)
-    with pytest.raises(worker_death.WorkerDied, match="killed"):
+    with pytest.raises(pool.WorkerDied, match="killed"):
         list(pool.run_calls("math:sqrt", [(4.0,)], 1))
 
 
 @pytest.mark.parametrize("text", ["low 0\noom_kill 7\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"])
 def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
     (tmp_path / "counter").write_text(text)
-    monkeypatch.setattr(worker_death, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
-    assert worker_death.memory_kills() == 7
+    monkeypatch.setattr(pool, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
+    assert pool.memory_kills() == 7
 
 
 @needs_proc

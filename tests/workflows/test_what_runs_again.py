@@ -13,7 +13,7 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.series import streaming
-from fcpower_bids.interfaces import kept_means
+from fcpower_bids.interfaces import bundles
 from fcpower_bids.interfaces.connectomes import Transform
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.outputs import status
@@ -118,7 +118,7 @@ def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    for module in (kept_means, participant, status):
+    for module in (bundles, participant, status):
         patch.setattr(module, "__version__", "9.9")
     return ()
 

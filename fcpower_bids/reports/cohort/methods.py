@@ -12,7 +12,7 @@ import pandas as pd
 
 from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.findings import known_people

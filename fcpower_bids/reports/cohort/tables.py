@@ -19,9 +19,9 @@ from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import LEFT_OUT, find_table
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number

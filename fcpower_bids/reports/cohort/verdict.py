@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,

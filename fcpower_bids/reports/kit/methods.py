@@ -18,7 +18,7 @@ from fcpower_bids.core.signal.conventions import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
-from fcpower_bids.outputs.folder_names import without_folders
+from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs

@@ -13,10 +13,9 @@ from typing import Any
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.folder_names import without_folders
+from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, Status
+from fcpower_bids.outputs.status import DONE, Status, explain
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail

@@ -13,9 +13,8 @@ from markupsafe import Markup
 
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, Incomplete
-from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.folder_names import without_folders
-from fcpower_bids.outputs.status import DONE, TABLE, Status
+from fcpower_bids.outputs.dataset import without_folders
+from fcpower_bids.outputs.status import DONE, TABLE, Status, explain
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page

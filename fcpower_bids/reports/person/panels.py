@@ -17,8 +17,8 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.measures.coverage import COVERAGE
 from fcpower_bids.measures.spectrum import SPECTRUM
-from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans

@@ -16,8 +16,8 @@ import pandas as pd
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
-from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
-from fcpower_bids.outputs.recording_tables import VOLUMES
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
+from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import EMBEDDING, Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
 from fcpower_bids.schema import TableSpec

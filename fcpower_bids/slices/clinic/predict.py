@@ -19,9 +19,8 @@ from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.names import QUALITY, parse_name
-from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, explain
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.reports.cohort.tables import GroupTables, Part, Section, count, listed
 from fcpower_bids.slices.plan.journal import JOURNAL, Result, read_plan, read_results
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from fcpower_bids.cohort.phenotype_columns import parse_composites
-from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.plan import journal

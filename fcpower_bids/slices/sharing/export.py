@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.dataset import DESCRIPTION
-from fcpower_bids.outputs.folder_names import known_folders, without_folders
+from fcpower_bids.outputs.dataset import DESCRIPTION, known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_formula, json_text, read_json
 from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, write_bytes, write_text

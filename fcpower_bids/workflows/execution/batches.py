@@ -10,16 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.executors.pool import run_calls
-from fcpower_bids.executors.worker_death import WorkerDied
+from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
-from fcpower_bids.outputs.crashes import explain_step
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
     Status,
     embedding_names,
+    explain_step,
     fingerprint,
     is_finished,
     read_status,

@@ -18,9 +18,8 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.executors.nipype_plugin import configure_nipype
 from fcpower_bids.imaging.atlas.described import open_atlas
-from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.recording import Written, conclude_recording
-from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, peak_megabytes, write_status
+from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, explain, peak_megabytes, write_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 from fcpower_bids.inputs.query import Problem
 from fcpower_bids.outputs.names import output_folder
-from fcpower_bids.outputs.reasons import MOST_ALIKE, describe_reasons, group_alike
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status
+from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
+    FAILED,
+    MOST_ALIKE,
+    SKIPPED,
+    Status,
+    describe_reasons,
+    group_alike,
+)
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.preflight.plan import Plan, Ready
 

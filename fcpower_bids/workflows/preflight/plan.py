@@ -19,8 +19,7 @@ from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
-from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, embedding_names, read_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, embedding_names, explain, read_status
 from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform

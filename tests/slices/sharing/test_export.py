@@ -17,7 +17,7 @@ import pytest
 
 import fcpower_bids
 from fcpower_bids.cli.run import main
-from fcpower_bids.outputs.folder_names import describe_without_folders, without_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, without_folders
 from fcpower_bids.slices.sharing.export import labels_in
 from tests.running import contents
 

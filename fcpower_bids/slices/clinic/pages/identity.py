@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.slices.clinic.pages.prediction import title_of

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.page import render_page, show_number, write_page
 from fcpower_bids.slices.clinic.applying import ends_of, possible_classes
 from fcpower_bids.slices.clinic.pages.strip import draw_strip
