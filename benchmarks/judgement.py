@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from fcpower_bids.core.inference.differences import corrected_resampled_t, exact_mcnemar
-from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
+from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import factorise_kernel

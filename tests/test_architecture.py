@@ -17,7 +17,7 @@ HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib"
 PARTICIPANT = """
 from importlib import import_module
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution.workers import FOR_PAGES, FOR_RECORDINGS
+from fcpower_bids.workflows.execution.job import FOR_PAGES, FOR_RECORDINGS
 for module in FOR_RECORDINGS + FOR_PAGES:
     import_module(module)
 """

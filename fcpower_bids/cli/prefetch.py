@@ -49,8 +49,8 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
 
     Raises CheckpointError, DatasetError.
     """
+    from fcpower_bids.encoders import HUB_IDS, NOTICE
     from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config  # for encoders alone
-    from fcpower_bids.encoders.release import HUB_IDS, NOTICE
 
     if (folder / CHECKSUMS).is_file():
         _verify(folder, file_sha256)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.encoders import name_of_weights
+from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, name_of_weights
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     EncoderUnavailable,
@@ -26,7 +26,6 @@ from fcpower_bids.encoders.closed_form import ClosedFormConfig
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.proof import prove
-from fcpower_bids.encoders.release import HUB_IDS, LICENCE, NOTICE
 from fcpower_bids.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ A score for each fold, families kept together, and a search over the exponent an
 `CorrelationKernelRidgeCV` selects the penalty by itself, as the group level does.
 """
 
-from fcpower_bids.estimators.folds import FamilyFolds
-from fcpower_bids.estimators.regression import CorrelationKernelRidge, CorrelationKernelRidgeCV
+from fcpower_bids.estimators.regression import CorrelationKernelRidge, CorrelationKernelRidgeCV, FamilyFolds
 from fcpower_bids.estimators.transform import SpectralPower
 
 __all__ = ["CorrelationKernelRidge", "CorrelationKernelRidgeCV", "FamilyFolds", "SpectralPower"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,62 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.metadata_routing import _MetadataRequester
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.folds import deal_families, family_numbers
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.penalties import regress_on_kernel, select_penalties
 from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
 from fcpower_bids.core.regression.ridge_model import fit_weights
-from fcpower_bids.estimators.folds import FamilyFolds
+
+
+class FamilyFolds(_MetadataRequester):
+    """Random folds of nearly equal size that never split a family; those of the group level with the same seed.
+
+    Parameters
+    ----------
+    n_splits : int
+        Folds.
+    n_repeats : int
+        How often everyone is dealt into folds anew.
+    seed : int
+        ``--random-seed`` of the group level.
+
+    Notes
+    -----
+    Rows must be in the order of the group level, that of the names of the people. Without groups everyone is a family
+    of their own. Source: the paper, Appendix "Evaluation protocols" (20 x 10 folds).
+    """
+
+    __metadata_request__split = {"groups": True}  # noqa: RUF012
+
+    def __init__(self, n_splits: int = 10, n_repeats: int = 1, seed: int = 0) -> None:
+        self.n_splits = n_splits
+        self.n_repeats = n_repeats
+        self.seed = seed
+
+    def __repr__(self) -> str:
+        return f"FamilyFolds(n_splits={self.n_splits}, n_repeats={self.n_repeats}, seed={self.seed})"
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits, repeats included."""
+        return self.n_splits * self.n_repeats
+
+    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Iterator[tuple[Rows, Rows]]:
+        """Yield training and test rows of n people, whose families `groups` (n,) are.
+
+        Raises
+        ------
+        ValueError
+            If a family is larger than a fold, or a person has none.
+        """
+        family = family_numbers(groups, _num_samples(X))
+        for repeat in range(self.n_repeats):
+            labels = deal_families(family, self.n_splits, np.random.default_rng((self.seed, repeat)))
+            for fold in range(self.n_splits):
+                yield np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
 
 
 class _Fitted(RegressorMixin, BaseEstimator):

@@ -6,14 +6,32 @@ A mask or an atlas that was damaged on the way would be taken for a sound one wi
 
 from __future__ import annotations
 
+import gzip
+import struct
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
+from nibabel.filebasedimages import ImageFileError
+from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 
-from fcpower_bids.imaging.gzip_reader import DAMAGED, open_gzip
+InflateError: type[Exception]
+try:
+    from isal import igzip, isal_zlib
+except ImportError:
+    open_gzip, InflateError = gzip.open, zlib.error
+else:
+    open_gzip, InflateError = igzip.open, isal_zlib.error  # type: ignore[assignment]
+
+DAMAGED: tuple[type[Exception], ...] = (
+    *(EOFError, OSError, ValueError, MemoryError, struct.error, zlib.error, InflateError),
+    *(ImageFileError, HeaderDataError, HeaderTypeError),
+)
+"""Exceptions of nibabel, the inflater or the file system for a truncated or overwritten image."""
+
 
 NIFTI = (nibabel.Nifti1Image, nibabel.Nifti2Image)
 PIECE = 1 << 20

@@ -162,7 +162,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
 
     The label image is what the numbers were made with, so that the outputs explain themselves.
     """
-    from fcpower_bids.imaging.atlas.centroids import (
+    from fcpower_bids.imaging.atlas.described import (
         parcel_centroids,  # loads nibabel, which the group level never needs
     )
 

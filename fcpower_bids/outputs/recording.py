@@ -12,7 +12,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.signal.conventions import convention_of
+from fcpower_bids.core.signal.censoring import convention_of
 from fcpower_bids.core.signal.motion import HEAD_RADIUS
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
@@ -252,7 +252,7 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     else:
         yield write_matrix(path, results.series[number].clean, atlas.names)
     if atlas.is_cifti and not results.settings.compact:
-        from fcpower_bids.imaging.series.parcellated import encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(results.series[number].clean, atlas, tr))
     yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts})
@@ -271,7 +271,7 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         if name == FC:  # once more as an array: a cohort is gathered from these in a tenth of the time
             yield write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
         if atlas.is_cifti and not results.settings.compact:
-            from fcpower_bids.imaging.series.parcellated import encode_pconn  # loads nibabel, only CIFTI needs it
+            from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}

@@ -25,7 +25,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.batches import Job, why_open
-from fcpower_bids.workflows.execution.workers import processes
+from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.run_progress import Progress
 
 STAGE = "combine"

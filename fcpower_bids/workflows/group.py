@@ -13,7 +13,7 @@ import pandas as pd
 
 from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.engine.spectra import sharing_spectra
+from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import describe_left_out

@@ -32,7 +32,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder, write_shared
 from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.execution.workers import FOR_PAGES, processes
+from fcpower_bids.workflows.execution.job import FOR_PAGES, processes
 from fcpower_bids.workflows.locking import run_in_turn
 from fcpower_bids.workflows.preflight.listing import describe_plan
 from fcpower_bids.workflows.preflight.plan import Plan, plan_run

@@ -6,10 +6,9 @@ import pytest
 
 from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.prefetch import fetch_weights, main
-from fcpower_bids.encoders import checkpoints
+from fcpower_bids.encoders import HUB_IDS, checkpoints
 from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.encoders.release import HUB_IDS
 from fcpower_bids.errors import DatasetError
 
 SMALL = FBertConfig(3, d=8, layers=1, heads=2, ff=16)

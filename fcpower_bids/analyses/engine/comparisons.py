@@ -15,7 +15,7 @@ from fcpower_bids.analyses.engine.scoring import SMALL_FOLD, main_score
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
-from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
+from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block
 
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "

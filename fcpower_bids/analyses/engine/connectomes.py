@@ -7,7 +7,9 @@ FC^alpha is kept in single precision where double precision would not fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
@@ -34,6 +35,60 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes, scratch
 from fcpower_bids.settings import Analysis
+
+Spectrum = tuple[FloatArray, FloatArray]
+"""Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
+
+_SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a command", default=None)
+
+
+class SharedSpectra:
+    """Eigendecompositions of scans and of people with several scans, each kept under its scans and their weights.
+
+    Shapes and units: edges (n_scans, E).
+    """
+
+    def __init__(self, edges: FeatureSource) -> None:
+        self.edges = edges
+        self.known: dict[bytes, Spectrum] = {}
+
+    def gather(
+        self, keys: Sequence[bytes], decompose: Callable[[list[int]], Iterable[Spectrum]], n_bytes: int
+    ) -> list[Spectrum]:
+        """Return the spectrum of every key; what is not known is decomposed, by position.
+
+        Where all that is known would take more than `n_bytes` with it, what is not asked for now is forgotten.
+        """
+        lacking = [place for place, key in enumerate(keys) if key not in self.known]
+        found = list(decompose(lacking))
+        size = sum(each.nbytes for spectrum in (*self.known.values(), *found) for each in spectrum)
+        if size > n_bytes:
+            asked = set(keys)
+            self.known = {key: spectrum for key, spectrum in self.known.items() if key in asked}
+        self.known.update((keys[place], spectrum) for place, spectrum in zip(lacking, found, strict=True))
+        return [self.known[key] for key in keys]
+
+
+@contextmanager
+def sharing_spectra(edges: FeatureSource) -> Iterator[None]:
+    """Decompose each connectome of a cohort once for all analyses, where the spectra fit in memory."""
+    token = _SHARED.set(SharedSpectra(edges))
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def shared_spectra(edges: FeatureSource) -> SharedSpectra | None:
+    """Return what is shared of these connectomes; None where nothing is."""
+    shared = _SHARED.get()
+    return shared if shared is not None and shared.edges is edges else None
+
+
+def fits(n: int, n_parcels: int) -> bool:
+    """Whether the spectra of n connectomes of P parcels fit into the memory of one large array."""
+    return n * n_parcels * (n_parcels + 1) * 8 <= available_bytes()
+
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
 """The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""

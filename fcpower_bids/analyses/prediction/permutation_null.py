@@ -14,8 +14,7 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import POWER
-from fcpower_bids.core.inference.permutation import permutation_p_value
-from fcpower_bids.core.inference.sign_flips import largest_of_permutations, largest_standardised
+from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised, permutation_p_value
 from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions

@@ -7,6 +7,8 @@ and the signs and the order of the eigenvectors do not matter. The weights and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
@@ -18,6 +20,7 @@ from fcpower_bids.core.connectome.spectrum import (
     clip_tolerance,
     power_weights,
     regularise,
+    spectrum_summary,
 )
 from fcpower_bids.core.paper import ALPHA_STAR
 
@@ -185,3 +188,23 @@ def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: f
     """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
     eigenvalues, eigenvectors = decompose_series(series)
     return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))
+
+
+def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[str, float]:
+    """Return the mean correlation of all edges, of the edges within each network, and the participation ratio.
+
+    `matrix` (P, P): Pearson FC. `networks` (of length P): network of each parcel; networks of a single parcel have no
+    edges and are left out, as are parcels of none ("n/a"); none is named where all parcels are of one. Returns
+    ``mean_fc``, ``within NETWORK`` in the order of their first parcels, ``participation_ratio``.
+    """
+    fc = np.asarray(matrix, dtype=float)
+    upper = np.triu(np.ones(fc.shape, dtype=bool), 1)
+    found = {"mean_fc": float(fc[upper].mean())}
+    labels = np.asarray(networks, dtype=str)
+    names = list(dict.fromkeys(labels.tolist()))
+    for name in names if len(names) > 1 else []:
+        own = upper & np.outer(labels == name, labels == name)
+        if own.any() and name != "n/a":
+            found[f"within {name}"] = float(fc[own].mean())
+    found["participation_ratio"] = float(spectrum_summary(eigendecompose(fc)[0])["participation_ratio"])
+    return found

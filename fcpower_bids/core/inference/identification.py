@@ -23,8 +23,8 @@ from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray, Labels
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
+from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block
 from fcpower_bids.core.inference.reliability import intraclass_correlation
-from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
 from fcpower_bids.errors import Unfit
 
 Rows = NDArray[np.int64]

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.signal.censoring import interpolate_censored
-from fcpower_bids.core.signal.conventions import OURS, Convention, Padding
+from fcpower_bids.core.signal.censoring import OURS, Convention, Padding, interpolate_censored
 from fcpower_bids.errors import Unfit
 
 Band = tuple[float | None, float | None]

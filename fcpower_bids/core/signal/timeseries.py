@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.signal.conventions import OURS, Convention
+from fcpower_bids.core.signal.censoring import OURS, Convention
 from fcpower_bids.core.signal.filtering import Band, check_band, filter_degrees_of_freedom, filter_series
 from fcpower_bids.errors import Unfit
 

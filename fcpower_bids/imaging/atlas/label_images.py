@@ -11,8 +11,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.imaging.gzip_reader import DAMAGED
-from fcpower_bids.imaging.integrity import content_fault
+from fcpower_bids.imaging.integrity import DAMAGED, content_fault
 
 CIFTI_LABELS = ".dlabel.nii"
 LABEL_NOISE = 1e-3

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fcpower_bids.core.signal.censoring import censor_mask
-from fcpower_bids.core.signal.conventions import Convention, convention_of
+from fcpower_bids.core.signal.censoring import Convention, censor_mask, convention_of
 from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit

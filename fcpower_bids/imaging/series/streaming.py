@@ -16,8 +16,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.gzip_reader import DAMAGED, open_gzip
-from fcpower_bids.imaging.integrity import header_fault
+from fcpower_bids.imaging.integrity import DAMAGED, header_fault, open_gzip
 
 SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
 LONGEST_PLAUSIBLE_TR = 30.0

@@ -19,8 +19,7 @@ import numpy as np
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
-from fcpower_bids.imaging.gzip_reader import DAMAGED
-from fcpower_bids.imaging.integrity import content_fault, header_fault
+from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.series.preview_slices import SlicePlan, SliceSums
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, load_header, read_volumes
 from fcpower_bids.records import Atlas, Slices

@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy import ndimage
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
-from fcpower_bids.reports.cohort.drawing import drawing
 from fcpower_bids.reports.cohort.tables import Cell, Grid, Sources, count, make_grid, missing
 from fcpower_bids.reports.kit.images import colour_table, colours, encode_png
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing
+from fcpower_bids.reports.kit.svg import DOTS, POINTS, Box, Drawing
 from fcpower_bids.schema import Column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # Verdana is as wide where DejaVu is not installed
+    "font.size": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fcpower_bids",
+    "image.interpolation": "nearest",
+}
+
+
+@contextmanager
+def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
+    """Yield a figure of so many inches, and a list that afterwards holds its SVG; equal drawings give equal text."""
+    import matplotlib  # slow to load, and most pages have none
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    svg: list[str] = []
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height))
+        yield figure, svg
+        buffer = io.StringIO()
+        figure.dpi = DOTS
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # savefig draws twice
+        svg.append(buffer.getvalue())
+
 
 Place = tuple[float, float, float]
 GLASS = (6.7, 2.5)

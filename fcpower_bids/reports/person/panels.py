@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,72 @@ from fcpower_bids.measures.coverage import COVERAGE
 from fcpower_bids.measures.spectrum import SPECTRUM
 from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.outputs.tables import read_json, read_matrix
+from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
+from fcpower_bids.reports.kit.charts import encode_matrix, network_spans
+from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
-from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
-from fcpower_bids.reports.person.coverage_figures import draw_coverage
-from fcpower_bids.reports.person.previews import read_slices
+from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
+from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
 from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
+
+MATRIX_ROOM = 3e6
+"""Characters of all the matrices of a page whose cells can be read by pointing at them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Inputs of a panel."""
+
+    account: Account
+    view: View
+    settings: ParticipantOutputs
+    room: float = MATRIX_ROOM
+
+    @property
+    def root(self) -> Path:
+        """The output folder."""
+        return self.settings.output_dir
+
+    def links(self, *paths: Path | None) -> tuple[tuple[str, str], ...]:
+        """Name and address of files."""
+        return tuple((path.name, relative_link(path, self.root)) for path in paths if path is not None)
+
+    @property
+    def repetition_time(self) -> float:
+        """Seconds; 0 where it is not known."""
+        if "timeseries" in self.view.tables:
+            return float(self.view.sidecar("timeseries")["RepetitionTime"])
+        row = self.account.quality[0] if self.account.quality else {}
+        return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
+
+    @cached_property
+    def connectomes(self) -> list[np.ndarray]:
+        """FC and its transforms, shape (P, P) each."""
+        return [read_series(path)[0] for path in self.view.connectomes]
+
+    @cached_property
+    def previews(self) -> tuple[Preview | None, Preview | None, int]:
+        """Facts about the series before and after cleaning, and the rows of the cleaned series."""
+        before = read_preview(preview_path(self.view.tables["bold"])) if "bold" in self.view.tables else None
+        if "timeseries" not in self.view.tables:
+            return before, None, 0
+        clean = read_series(self.view.tables["timeseries"])[0]
+        volumes = self.account.volumes
+        kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
+        if kept.sum() != len(clean):
+            raise DatasetError(
+                f"{self.view.tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. "
+                "Run participant level again."
+            )
+        whole = np.full((len(kept), clean.shape[1]), np.nan)
+        whole[kept] = clean
+        networks = tuple(self.view.parcellation(self.root).networks)
+        return before, make_preview(whole, kept, self.repetition_time, networks), len(clean)
+
 
 CORRELATION = "pearsoncorrelation"
 _UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}

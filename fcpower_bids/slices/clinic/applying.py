@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.connectome.summary import connectome_summary
+from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import Unfit
 from fcpower_bids.slices.clinic.calibration import SITE, compare_with_reference

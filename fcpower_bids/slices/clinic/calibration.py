@@ -14,7 +14,7 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.connectome.summary import connectome_summary
+from fcpower_bids.core.connectome.spd import connectome_summary
 from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import score_predictions

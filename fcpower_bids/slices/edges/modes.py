@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
-from fcpower_bids.core.inference.sign_flips import largest_standardised
+from fcpower_bids.core.inference.permutation import largest_standardised
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.edges.permuted import ORDERS, TIES

@@ -22,7 +22,7 @@ from fcpower_bids.reports.cohort.tables import (
     missing,
     say_p,
 )
-from fcpower_bids.reports.kit.matrices import encode_matrix
+from fcpower_bids.reports.kit.charts import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.slices.edges.tables import COMPONENTS, EDGES, SUMMARY, D
 

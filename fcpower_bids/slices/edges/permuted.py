@@ -14,8 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates
 from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.slices.edges.effects import Statistic
-from fcpower_bids.slices.edges.equations import EdgeModel
+from fcpower_bids.slices.edges.equations import EdgeModel, Statistic
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,10 @@ import pandas as pd
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.inference.differences import POWER
-from fcpower_bids.core.inference.sign_flips import largest_of_permutations
+from fcpower_bids.core.inference.permutation import largest_of_permutations
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, join_columns
-from fcpower_bids.slices.edges.effects import Statistic, cohens_d, partial_correlation
-from fcpower_bids.slices.edges.equations import EdgeModel, number_pairs
+from fcpower_bids.slices.edges.equations import EdgeModel, Statistic, cohens_d, number_pairs, partial_correlation
 from fcpower_bids.slices.edges.permuted import EdgeTests, p_of_largest
 from fcpower_bids.slices.edges.tables import (
     COMPONENTS,

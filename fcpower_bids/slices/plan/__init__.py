@@ -4,7 +4,7 @@ from fcpower_bids.plugins import Slice
 
 SLICE = Slice(
     options={"plan": "fcpower_bids.slices.plan.options:PlanChoices"},
-    checks={"plan": "fcpower_bids.slices.plan.checks:check_plan"},
+    checks={"plan": "fcpower_bids.slices.plan.options:check_plan"},
     before_analyses={"plan": "fcpower_bids.slices.plan.workflow:note_plan"},
     after_analyses={"plan": "fcpower_bids.slices.plan.workflow:note_results"},
     sections={"plan": "fcpower_bids.slices.plan.page:PART"},

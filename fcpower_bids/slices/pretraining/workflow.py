@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.encoders.release import CORPUS_ID
+from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.inputs.roots import check_input_folder
@@ -22,7 +22,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.slices.pretraining.options import Pretraining
 from fcpower_bids.store import file_in_the_way
-from fcpower_bids.workflows.execution.workers import processes
+from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.run_progress import say
 
 if TYPE_CHECKING:

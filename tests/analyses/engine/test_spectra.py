@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses.engine import connectomes
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.engine.spectra import sharing_spectra
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, sharing_spectra
 from fcpower_bids.resources import memory_limit
 from tests.analyses.engine.test_connectomes import choose, draw_edges
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import subspace_angles
 from sklearn.decomposition import FactorAnalysis as Referee
 
-from fcpower_bids.core.connectome.factor_analysis import FactorAnalysis
+from fcpower_bids.transforms.subspace import FactorAnalysis
 
 
 def draw(n=40, width=300, n_factors=3, noise=1.0, seed=0):

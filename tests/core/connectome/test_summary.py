@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectome.summary import connectome_summary
+from fcpower_bids.core.connectome.spd import connectome_summary
 
 BLOCKS = np.array([[1, 0.5, 0.1, 0.1], [0.5, 1, 0.1, 0.1], [0.1, 0.1, 1, 0.3], [0.1, 0.1, 0.3, 1]])
 

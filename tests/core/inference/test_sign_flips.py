@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.inference.differences import exact_mcnemar
-from fcpower_bids.core.inference.sign_flips import largest_of_permutations, sign_flip_p_value, sum_by_block
+from fcpower_bids.core.inference.permutation import largest_of_permutations, sign_flip_p_value, sum_by_block
 
 
 @pytest.mark.parametrize(

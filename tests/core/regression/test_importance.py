@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses.prediction.edge_importance import haufe_transform, network_importance
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.regression.importance import haufe_transform, network_importance
 
 
 def test_equals_the_covariance_of_each_fold_averaged():

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from fcpower_bids.core.signal.censoring import censor_mask, interpolate_censored
-from fcpower_bids.core.signal.conventions import LONGEST_SPLINE
+from fcpower_bids.core.signal.censoring import LONGEST_SPLINE, censor_mask, interpolate_censored
 from fcpower_bids.core.signal.filtering import filter_series
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.signal.conventions import OURS
+from fcpower_bids.core.signal.censoring import OURS
 from fcpower_bids.core.signal.filtering import filter_series
 from fcpower_bids.core.signal.timeseries import clean_series, regress_confounds, z_score
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.reports.kit.matrices import MISSING, encode_matrix, network_spans
+from fcpower_bids.reports.kit.charts import MISSING, encode_matrix, network_spans
 
 
 def decode_matrix(encoded, size):

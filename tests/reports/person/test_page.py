@@ -8,7 +8,7 @@ import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.person.coverage_figures import axial_slices, draw_coverage
+from fcpower_bids.reports.person.brain_figures import axial_slices, draw_coverage
 from fcpower_bids.reports.person.page import write_participant_reports
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
 from fcpower_bids.reports.person.recording_facts import Parcellation, read_accounts

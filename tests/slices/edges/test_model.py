@@ -7,8 +7,7 @@ import pytest
 
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.edges.effects import comparable_t
-from fcpower_bids.slices.edges.equations import build_model
+from fcpower_bids.slices.edges.equations import build_model, comparable_t
 
 N, EDGES = 40, 12
 

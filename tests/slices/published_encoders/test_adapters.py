@@ -15,7 +15,7 @@ from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.centroids import parcel_centroids
+from fcpower_bids.imaging.atlas.described import parcel_centroids
 from fcpower_bids.slices.published_encoders.adapters import crops, resample, z_scored
 from fcpower_bids.slices.published_encoders.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.slices.published_encoders.vit import Attention, Block, sincos

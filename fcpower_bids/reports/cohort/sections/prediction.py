@@ -32,7 +32,7 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     say_p,
 )
-from fcpower_bids.reports.kit.matrices import encode_matrix
+from fcpower_bids.reports.kit.charts import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12

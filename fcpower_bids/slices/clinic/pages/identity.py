@@ -12,8 +12,7 @@ import pandas as pd
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.slices.clinic.pages.prediction import title_of
-from fcpower_bids.slices.clinic.pages.strip import draw_ratios
+from fcpower_bids.slices.clinic.pages.prediction import draw_ratios, title_of
 from fcpower_bids.slices.clinic.same_person import MATCHES, OPEN, OTHER, RATIO, SAME
 
 LEVELS = {SAME: "ok", OTHER: "stop", OPEN: "caution"}

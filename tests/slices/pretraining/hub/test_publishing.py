@@ -15,10 +15,9 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+from fcpower_bids.encoders.checkpoints import LICENCES, ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.encoders.proof import probe_series
-from fcpower_bids.encoders.readme import LICENCES
 from fcpower_bids.slices.pretraining.publishing import FILES
 from tests.encoders.conftest import NAMES
 
