@@ -192,6 +192,7 @@ KNOWN = {
         "output_dir / name",
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
+        "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
     "slices/sharing/merge.py": (
         *("folder / name", "source.path / unquote(str(link))"),
@@ -240,7 +241,11 @@ KNOWN = {
         "folder / name",
     ),
     "ondisk.py": ("folder / f'scratch-{secrets.token_hex(8)}'", "self.folder / name"),
-    "outputs/group.py": ("self.folder / file",),
+    "outputs/group.py": (
+        *("self.folder / file", "folder / table_file(name, table.n_rows)"),
+        *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
+    ),
+    "executors/cluster.py": ("self.folder / str(next(self._number))",),
     "slices/clinic/folder.py": (
         "folder / f'{stem}{told}_model'",
         "folder / f'{spec.name}.tsv'",
