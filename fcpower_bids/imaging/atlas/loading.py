@@ -35,7 +35,12 @@ from fcpower_bids.imaging.atlas.datasets import (
     table_beside,
 )
 from fcpower_bids.imaging.atlas.declarations import Declaration, declared_atlases
-from fcpower_bids.imaging.atlas.label_images import is_cifti_labels, read_grayordinate_labels, read_volume_labels
+from fcpower_bids.imaging.atlas.label_images import (
+    index_labels,
+    is_cifti_labels,
+    read_grayordinate_labels,
+    read_volume_labels,
+)
 from fcpower_bids.imaging.atlas.merging import merge_atlases
 from fcpower_bids.imaging.atlas.tables import AtlasTable, read_atlas_table, table_of_labels
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
@@ -45,6 +50,8 @@ LOGGER = logging.getLogger(__name__)
 
 BUILTIN = ("builtin", "demo")
 TEMPLATEFLOW = "templateflow:"
+FEWEST_SIDED = 4
+"""Parcels of each side from which on their places tell whether the image is flipped."""
 
 
 class _Request(NamedTuple):
@@ -235,14 +242,17 @@ def _declare(atlas: Atlas, declaration: Declaration) -> Atlas:
 
 def _describe(found: AtlasFile, table_path: Path | None, request: _Request, source: str) -> Atlas:
     known: dict[int, str] = {}
+    affine = None
     if is_cifti_labels(found.path):
         values, _, known = read_grayordinate_labels(found.path)
     else:
-        values, _ = read_volume_labels(found.path)
+        values, affine = read_volume_labels(found.path)
     present = {int(label) for label in np.unique(values) if label > 0}
     listed = {label for label in known if label > 0} or present
     table = read_atlas_table(table_path) if table_path else table_of_labels(listed, known, found.path)
     _compare(table, present, found.path, table_path or found.path)
+    if affine is not None:
+        _check_sides(table, values, affine, found.path)
     return Atlas(found.entities, found.path, request.space, *table, source=source)
 
 
@@ -255,6 +265,21 @@ def _compare(table: AtlasTable, present: set[int], image: Path, table_path: Path
     unlisted = sorted(present - set(table.labels))
     if unlisted:
         LOGGER.warning("%s does not list the labels %s of %s; they are ignored.", table_path, unlisted, image)
+
+
+def _check_sides(table: AtlasTable, values: np.ndarray, affine: np.ndarray, image: Path) -> None:
+    """Refuse an image that is flipped: the parcels that are named left lie on the right, and the other way round."""
+    voxels = np.nonzero(values)
+    across = affine[0, :3] @ np.array(voxels) + affine[0, 3]
+    parcels = index_labels(values[voxels], table.labels)
+    count = np.bincount(parcels, minlength=len(table.labels) + 1)[1:]
+    places = np.bincount(parcels, across, len(table.labels) + 1)[1:] / np.maximum(count, 1)
+    left, right = (places[(np.array(table.hemispheres) == side) & (count > 0)] for side in "LR")
+    if min(len(left), len(right)) >= FEWEST_SIDED and np.median(left) > 0 > np.median(right):
+        raise UsageError(
+            f"The atlas {image} is flipped: the parcels that are named left lie on the right, those named right on the "
+            "left. Turn the image round, or give the table that belongs to it."
+        )
 
 
 def _unknown(spec: str) -> UsageError:
