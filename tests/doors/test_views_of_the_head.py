@@ -107,7 +107,7 @@ def test_what_a_scan_has_not_seen_is_cautioned_and_comes_first(head, tmp_path, p
     assert run(root) == 0
     page = (tmp_path / "out" / "sub-001.html").read_text(encoding="utf-8")
     text = re.sub(r"<wbr>", "", page)
-    assert "used with caution" in text
+    assert "The recording can be used, with caution." in text
     assert re.search(rf"{len(missing)} of the parcels of|The parcel", text)
     assert missing[0] in text.partition('id="recordings"')[0], "the verdict names it"
     panels = re.findall(r"<h4>([^<]*)</h4>", text)

@@ -66,14 +66,17 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
     ]
     problems += [Problem(one.recording, "caution", f"embedding {WORDS[one.state]}", one.reason) for one in embeddings]
     level = "stop" if not used else "caution" if problems else "ok"
-    return Verdict(level, _headline(len(used), len(wanted)), tuple(_facts(runs, used)), tuple(problems))
+    names = {account.name for account in used}
+    doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)
+    return Verdict(level, _headline(len(used), len(wanted), doubted), tuple(_facts(runs, used)), tuple(problems))
 
 
-def _headline(used: int, wanted: int) -> str:
+def _headline(used: int, wanted: int, doubted: bool) -> str:
     if not wanted:
         return "There is no recording."
     if used == wanted:
-        return {1: "The recording", 2: "Both recordings"}.get(used, f"All {used} recordings") + " can be used."
+        every = {1: "The recording", 2: "Both recordings"}.get(used, f"All {used} recordings")
+        return f"{every} can be used{', with caution' if doubted else ''}."
     if not used:
         none = {1: "The recording cannot", 2: "Neither of the 2 recordings can"}
         return none.get(wanted, f"None of the {wanted} recordings can") + " be used."
