@@ -109,7 +109,8 @@ def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tupl
     """Mean correlation over sites that may truly differ, and its interval.
 
     DerSimonian & Laird (1986) on Fisher's z with variances 1 / (n - 3); the interval after Hartung & Knapp (2001) keeps
-    its level with few sites. Returns `mean, low, high`: NaN with fewer than two sites.
+    its level with few sites; where few of them agree by chance, it is as wide as that of DerSimonian and Laird
+    (Jackson et al. 2017, doi:10.1002/sim.7411). Returns `mean, low, high`: NaN with fewer than two sites.
     """
     values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
     known = np.isfinite(values) & (sizes >= FEWEST)
@@ -123,6 +124,7 @@ def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tupl
     own = 1 / (1 / weights + between)
     mean = float(np.average(z, weights=own))
     error = float(np.sqrt(own @ (z - mean) ** 2 / ((k - 1) * own.sum())))
-    half = float(stats.t.isf((1 - level) / 2, k - 1)) * error
+    alike = stats.norm.isf((1 - level) / 2) / np.sqrt(own.sum())
+    half = max(float(stats.t.isf((1 - level) / 2, k - 1)) * error, float(alike))
     low, middle, high = np.tanh([mean - half, mean, mean + half])
     return float(middle), float(low), float(high)

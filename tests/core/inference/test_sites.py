@@ -42,9 +42,12 @@ def test_random_effects_by_hand():
     tau = max(0, (q - 3) / (w.sum() - (w**2).sum() / w.sum()))
     own = 1 / (1 / w + tau)
     mean = (own @ z) / own.sum()
-    half = stats.t.ppf(0.975, 3) * np.sqrt((own * (z - mean) ** 2).sum() / 3 / own.sum())
+    spread = (own * (z - mean) ** 2).sum() / 3
+    half = stats.t.ppf(0.975, 3) * np.sqrt(spread / own.sum())
     assert random_effects(r, n) == pytest.approx(tuple(np.tanh([mean, mean - half, mean + half])))
     assert np.isnan(random_effects([0.3], [40])).all()
+    _, low, high = random_effects([0.3, 0.3, 0.3], [40, 25, 90])  # agreement by chance is no certainty
+    assert np.arctanh(high) - np.arctanh(low) == pytest.approx(2 * stats.norm.ppf(0.975) / np.sqrt(37 + 22 + 87))
 
 
 def test_the_interval_over_sites_keeps_its_level():
