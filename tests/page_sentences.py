@@ -159,6 +159,40 @@ def headline(page: Page, said: str, verdict: str) -> None:
     assert names == [name for name in order if state_of(page, name) == wanted and name not in beside]
 
 
+def analyses_corrected(page: Page, n: str, each: str) -> None:
+    """Holm by hand over the smallest p of each analysis, times the number of what it does not correct for itself."""
+    found = {}
+    for name, table, column in (
+        ("prediction", "prediction_summary", "p_max_targets"),
+        ("modes", "edges_modes", "p_family_wise"),
+        ("identification", "identification", "p_permutation"),
+    ):
+        if (page.folder / f"{table}.tsv").is_file():
+            rows = page.table(table)
+            rows = rows[~(rows["n_trained"] > 0)] if "n_trained" in rows else rows
+            if "first_session" in rows and (rows["first_session"].astype(str) == "all").any():
+                rows = rows[rows["first_session"].astype(str) == "all"]
+            times = {"prediction": 1, "modes": rows["target"].nunique() if "target" in rows else 0}
+            found[name] = min(1, rows[column].min() * times.get(name, len(rows)))
+    if (page.folder / "edges_summary.tsv").is_file():
+        rows = page.table("edges_summary").groupby("target")
+        p = [*rows["p_max"].min(), *(rows["p_component"].min() * rows.size()).clip(upper=1).dropna()]
+        found["edges"] = min(1, len(p) * min(p))
+    found = {name: p for name, p in found.items() if p == p}
+    assert int(n) == len(found)
+    said = dict(one.split(" ", 1) for one in each.split(", "))
+    assert said.keys() == found.keys()
+    so_far = 0.0
+    for step, name in enumerate(sorted(found, key=found.get)):
+        so_far = min(1.0, max(so_far, (len(found) - step) * found[name]))
+        same_p(said[name], so_far)
+    page.about = ("lost", ",".join(name for name in found if found[name] < 0.05 and float(said[name][4:]) >= 0.05))
+
+
+def analyses_lost(page: Page, names: str) -> None:
+    assert sorted(re.split(r", | and ", names)) == sorted(page.about[1].split(","))
+
+
 def lacking_headline(page: Page, said: str) -> None:
     headline(page, said, "nothing was found")
 
@@ -705,6 +739,8 @@ def compared(pattern: str, check: Callable[..., object], before: int = 1) -> Cat
 
 
 CATALOGUE: Catalogue = (
+    (r"Corrected for (\d+) analyses \(Holm\): ([^.]*(?:\.\d[^.]*)+)\.(?!\d)", analyses_corrected),
+    (r"Significant by itself alone, and no finding of this page: ([^.]+)\.", analyses_lost),
     (r"Nothing predicts (.+?) detectably\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
     (rf"{NAME} identifies (\d+) % of the scans(?:, (\d+) % within the own site)?\.", best_identification),

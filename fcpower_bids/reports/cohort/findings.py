@@ -93,6 +93,11 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     return [_find(str(target), part, comparisons, sites.get(str(target), {}), asked) for target, part in parts]
 
 
+def smallest_p_of_targets(tables: GroupTables) -> float:
+    """The smallest p of a target, corrected for representations and targets."""
+    return float(np.fmin.reduce([finding.p for finding in find_targets(tables)], initial=np.nan))
+
+
 def _find(
     target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapping[str, Any], questions: int
 ) -> Finding:

@@ -111,6 +111,8 @@ class Part:
     place: int  # parts with smaller numbers stand before it
     quoted: bool = False  # whether the first lines quote its first sentence
     answers: tuple[str, ...] = ()  # beginnings of a first sentence that belongs in the headline
+    # the smallest p of what it may find, corrected for all that it tests; NaN where nothing was tested
+    smallest_p: Callable[[GroupTables], float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,6 +307,12 @@ def show_p(p: float) -> str:
 def say_p(p: float) -> str:
     """A p-value in a sentence."""
     return f"p {show_p(p)}" if p < 0.001 else f"p = {show_p(p)}"
+
+
+def smallest_of(p: Iterable[float]) -> float:
+    """The smallest of several p, times their number; NaN without any."""
+    known = [float(each) for each in p if not missing(each)]
+    return min(1.0, len(known) * min(known)) if known else math.nan
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -25,7 +26,17 @@ from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_rep
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
-from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, missing, percent
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    Grid,
+    GroupTables,
+    Section,
+    count,
+    listed,
+    missing,
+    percent,
+    say_p,
+)
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
@@ -146,7 +157,19 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
         return "Nothing was predicted or identified; the other analyses are below."
-    return " ".join(said)
+    return " ".join([*said, *_of_all_analyses(tables)])
+
+
+def _of_all_analyses(tables: GroupTables) -> Iterator[str]:
+    """Correct what the analyses of this page found for their number, as they have no permutations in common."""
+    asked = {part.anchor: part.smallest_p(tables) for part in page_parts() if part.smallest_p}
+    tested = {name: p for name, p in asked.items() if not missing(p)}
+    if len(tested) < 2 or min(tested.values()) >= SIGNIFICANT:
+        return
+    corrected = dict(zip(tested, adjust_p_values(list(tested.values())).tolist(), strict=True))
+    yield f"Corrected for {len(tested)} analyses (Holm): {', '.join(f'{a} {say_p(p)}' for a, p in corrected.items())}."
+    if lost := [name for name, p in tested.items() if p < SIGNIFICANT <= corrected[name]]:
+        yield f"Significant by itself alone, and no finding of this page: {listed(lost)}."
 
 
 def _not_beyond(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:

@@ -18,6 +18,7 @@ from fcpower_bids.reports.cohort.tables import (
     make_grid,
     missing,
     say_p,
+    smallest_of,
 )
 from fcpower_bids.reports.kit.charts import GREY, Chart, lay_out, reaching, style
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
@@ -126,4 +127,10 @@ def _draw(parts: dict[str, pd.DataFrame]) -> str:
     return sheet.svg()
 
 
-PART = Part(modes_section, "modes", TITLE, place=71, quoted=True, answers=ANSWERS)
+def smallest_p_of_modes(tables: GroupTables) -> float:
+    """The smallest p of a part, corrected for their number and that of targets."""
+    found = tables.rows("edges_modes")
+    return smallest_of(found.groupby("target")["p_family_wise"].min()) if len(found) else np.nan
+
+
+PART = Part(modes_section, "modes", TITLE, place=71, quoted=True, answers=ANSWERS, smallest_p=smallest_p_of_modes)

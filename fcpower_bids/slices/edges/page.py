@@ -21,6 +21,7 @@ from fcpower_bids.reports.cohort.tables import (
     make_grid,
     missing,
     say_p,
+    smallest_of,
 )
 from fcpower_bids.reports.kit.charts import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
@@ -284,7 +285,24 @@ def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
         )
 
 
-PART = Part(edges_section, "edges", "Connections that go with a phenotype", place=70, quoted=True, answers=ANSWERS)
+def smallest_p_of_edges(tables: GroupTables) -> float:
+    """The smallest p of a target's edges or networks, corrected for representations and for both of all targets."""
+    summary = tables.rows("edges_summary")
+    if summary.empty:
+        return np.nan
+    each = summary.groupby("target")
+    return smallest_of([*each["p_max"].min(), *(each["p_component"].min() * each.size()).clip(upper=1)])
+
+
+PART = Part(
+    edges_section,
+    "edges",
+    "Connections that go with a phenotype",
+    place=70,
+    quoted=True,
+    answers=ANSWERS,
+    smallest_p=smallest_p_of_edges,
+)
 
 
 def _describe_edges(tables: GroupTables, table: str) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _score_panels(scores: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
                 for row in own.to_dict("records")
             ]
             svg = group_figures.draw_intervals(rows, label, np.nan)
-            text = "Bars: one standard error over people."
+            text = "Bars: one standard error of the accuracy, over people."
         alt = f"{label} of every representation for {target}: {said}."
         sources = tables.links(ENCODERS, FOLDS) if parts else tables.links(ENCODERS)
         yield Panel(f"Encoders: {target}", text, svg, alt, sources=sources)

@@ -149,6 +149,17 @@ def test_too_few_permutations_and_single_edges_alone_leave_the_spectrum_open(coh
     assert not (folder / "edges_modes.tsv").exists()
 
 
+def test_what_several_analyses_find_is_corrected_for_their_number(cohort):
+    """Prediction, edges and parts of the spectrum, after Holm: the sentence is recomputed from their tables."""
+    asked = ["--targets", "score", "--permutations", 39, "--repeats", 1, "--folds", 3, "--inner-folds", 3]
+    several = ["--name", "several", "--analyses", "edges", "prediction", "--representations", "fc", "fc_power"]
+    folder = run(cohort, *listed(cohort), *asked, *several) / "several"
+    _, read = unchecked_sentences(cohort / "out" / "group_several.html", folder, SENTENCES)
+    assert read["analyses_corrected"] == 1
+    assert read_table(folder / "edges_modes.tsv")["p_family_wise"].min() == 1 / 40
+    assert read["analyses_lost"] == 1, "three analyses with a smallest p of .025"
+
+
 @pytest.mark.parametrize(
     ("modes", "bounds"),
     [(1, [0, 1]), (2, [0, 1, 2]), (5, [0, 1, 2, 4, 5]), (20, [0, 1, 2, 4, 8, 16, 20]), (17, [0, 1, 2, 4, 8, 17])],

@@ -5,8 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from fcpower_bids import plugins
+from fcpower_bids.reports.cohort.findings import smallest_p_of_targets
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
-from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
+from fcpower_bids.reports.cohort.sections.identification import (
+    identification_section,
+    privacy_section,
+    smallest_p_identified,
+)
 from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
 from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
 from fcpower_bids.reports.cohort.tables import Part
@@ -15,8 +20,10 @@ PARTS = (
     Part(cohort_section, "cohort", "Cohort", 20),
     Part(quality_section, "quality", "Quality of the recordings", 30),
     Part(motion_section, "motion", "Motion and connectivity", 40, quoted=True),
-    Part(prediction_sections, "prediction", "Prediction of phenotypes", 50),
-    Part(identification_section, "identification", "Identification across sessions", 80),
+    Part(prediction_sections, "prediction", "Prediction of phenotypes", 50, smallest_p=smallest_p_of_targets),
+    Part(
+        identification_section, "identification", "Identification across sessions", 80, smallest_p=smallest_p_identified
+    ),
     Part(exponent_section, "exponent", "The exponent", 90),
     Part(privacy_section, "privacy", "Privacy", 170),
 )

@@ -26,6 +26,7 @@ from fcpower_bids.reports.cohort.tables import (
     missing,
     percent,
     say_p,
+    smallest_of,
 )
 from fcpower_bids.reports.kit.panel import Panel
 
@@ -41,6 +42,12 @@ def identification_rows(tables: GroupTables) -> pd.DataFrame:
         return rows
     whole = rows[rows["first_session"].astype(str) == "all"]
     return (whole if len(whole) else rows).drop_duplicates("representation")
+
+
+def smallest_p_identified(tables: GroupTables) -> float:
+    """The smallest p of a representation, times their number."""
+    rows = identification_rows(tables)
+    return smallest_of(rows.loc[~seen_rows(rows), "p_permutation"]) if len(rows) else float("nan")
 
 
 def describe_identification(tables: GroupTables) -> list[str]:
