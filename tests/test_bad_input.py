@@ -11,6 +11,7 @@ import nibabel
 import numpy as np
 import pytest
 
+from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.confounds.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
@@ -301,3 +302,14 @@ def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_de
     assert not list((tmp_path / "out").glob("sub-*"))
     session = ("--session-id", "a", "--transforms", "power", "power")
     assert run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ATLAS, *session).code == 0
+
+
+def test_outputs_of_another_program_are_named_with_the_level_that_reads_them(tmp_path, capsys):
+    folder = tmp_path / "xcp_d" / "sub-01" / "func"
+    folder.mkdir(parents=True)
+    made_by = {"Name": "x", "BIDSVersion": "1.9.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "XCP-D"}]}
+    (tmp_path / "xcp_d" / "dataset_description.json").write_text(json.dumps(made_by))
+    (folder / "sub-01_task-rest_space-fsLR_seg-Gordon_stat-mean_timeseries.tsv").write_text("a\tb\n1\t2\n")
+    assert main([str(tmp_path / "xcp_d"), str(tmp_path / "out"), "participant", "--dry-run"]) == 3
+    said = capsys.readouterr().err
+    assert f"was made by XCP-D: its results are read at group level, 'group -d {tmp_path / 'xcp_d'}'" in said

@@ -30,6 +30,7 @@ from fcpower_bids.inputs.selection import (
 )
 from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
 from fcpower_bids.outputs.status import explain
+from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Entities, Recording
 from fcpower_bids.settings import Inputs, Selection
 
@@ -141,11 +142,26 @@ def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterabl
     return problems
 
 
+def _other_program(root: Path) -> str:
+    """Name of the program that made a dataset of parcel series or connectomes; empty where there are none."""
+    if not next(root.glob("sub-*/**/*_timeseries.tsv"), next(root.glob("sub-*/**/*_relmat.*"), None)):
+        return ""
+    path = root / "dataset_description.json"
+    made_by = read_json(path).get("GeneratedBy", []) if path.is_file() else []
+    names = [str(one.get("Name", "")) for one in made_by if isinstance(one, dict)]
+    return next((name for name in names if name and name.lower() != "fmriprep"), "")
+
+
 def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
     where = " or ".join(map(str, types))
     patterns = " and ".join(PIPELINES[kind].pattern for kind in types.values() if kind in PIPELINES) or PATTERNS
     reasons = " ".join(problem.sentence for problem in problems[:10])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
+    for root in types:
+        if maker := _other_program(root):
+            remedy = (
+                f"{root} was made by {maker}: its series and connectomes are read at group level, 'group -d {root}'."
+            )
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 

@@ -38,6 +38,22 @@ def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
         return arrays, json.loads(str(file[_META]))
 
 
+def load_values(path: Path | str, name: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """Read one array of a bundle and its facts, or a plain ``.npy`` or ``.tsv`` of anybody's. Raises DatasetError."""
+    source = Path(path)
+    if source.suffix == ".npz":
+        arrays, facts = load_bundle(source)
+        return arrays[name], facts
+    if source.suffix == ".npy" and not source.with_suffix(".json").is_file():
+        values = np.load(source, allow_pickle=False).astype(np.float64)
+        names = [f"parcel{number:03d}" for number in range(1, values.shape[-1] + 1)]
+    else:
+        from fcpower_bids.outputs.tables import read_series  # bundles need no pandas
+
+        values, names = read_series(source)
+    return values, {"atlas": source.name.partition(".")[0], "parcels": names}
+
+
 def is_sound(path: Path) -> bool:
     """Whether a bundle that was kept is there and whole: every array has the checksum that it was written with."""
     try:

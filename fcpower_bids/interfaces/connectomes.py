@@ -11,7 +11,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, tr
 
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import UsageError
-from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
+from fcpower_bids.interfaces.bundles import load_values, save_bundle
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_transform, transform_recording
 
@@ -19,7 +19,7 @@ from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_t
 class ConnectivityInputSpec(BaseInterfaceInputSpec):
     """Cleaned series."""
 
-    series = traits.List(File(exists=True), mandatory=True, desc="of Bandpass, one per atlas")
+    series = traits.List(File(exists=True), mandatory=True, desc="of Bandpass, or .npy or .tsv (T, P), one per atlas")
 
 
 class ConnectivityOutputSpec(TraitedSpec):
@@ -37,8 +37,8 @@ class Connectivity(Step):
     def work(self, folder: Path) -> None:  # noqa: D102
         self._results["connectivity"] = []
         for path in self.inputs.series:
-            arrays, facts = load_bundle(path)
-            matrix, about = connectivity_of(arrays["series"], facts["parcels"])
+            values, facts = load_values(path, "series")
+            matrix, about = connectivity_of(values, facts["parcels"])
             saved = {"atlas": facts["atlas"], "parcels": facts["parcels"], "transform": FC, "about": about}
             written = save_bundle(folder / f"{FC}_{facts['atlas']}.npz", {"matrix": matrix}, saved)
             self._results["connectivity"].append(written)
@@ -48,7 +48,9 @@ class TransformInputSpec(BaseInterfaceInputSpec):
     """FC, the series for transforms that need it, and the transform."""
 
     series = traits.List(File(exists=True), desc="of Bandpass, for transforms of the series")
-    connectivity = traits.List(File(exists=True), mandatory=True, desc="of Connectivity, one per atlas")
+    connectivity = traits.List(
+        File(exists=True), mandatory=True, desc="of Connectivity, or .npy or .tsv (P, P), one per atlas"
+    )
     transform = traits.Str(mandatory=True, desc="a stateless entry of fcpower_bids.transforms.TRANSFORMS")
     parameters = traits.Dict(key_trait=traits.Str(), usedefault=True, desc="its parameters by name")
 
@@ -76,9 +78,9 @@ class Transform(Step):
             raise UsageError(f"The transform '{name}' needs the series: connect that port too.")
         self._results["transformed"] = []
         for number, path in enumerate(self.inputs.connectivity):
-            arrays, facts = load_bundle(path)
-            rows = load_bundle(series[number])[0]["series"] if transform.needs == "series" and series else np.empty(0)
-            matrix, about = transform_recording(transform, arrays["matrix"], rows, facts["parcels"])
+            values, facts = load_values(path, "matrix")
+            rows = load_values(series[number], "series")[0] if transform.needs == "series" and series else np.empty(0)
+            matrix, about = transform_recording(transform, values, rows, facts["parcels"])
             saved = {"atlas": facts["atlas"], "parcels": facts["parcels"], "transform": name, "about": about}
             saved["label"] = transform.label
             written = save_bundle(folder / f"{name}_{facts['atlas']}.npz", {"matrix": matrix}, saved)
@@ -88,7 +90,9 @@ class Transform(Step):
 class PowerInputSpec(BaseInterfaceInputSpec):
     """FC and the exponent."""
 
-    connectivity = traits.List(File(exists=True), mandatory=True, desc="of Connectivity, one per atlas")
+    connectivity = traits.List(
+        File(exists=True), mandatory=True, desc="of Connectivity, or .npy or .tsv (P, P), one per atlas"
+    )
     alpha = traits.Float(ALPHA_STAR, usedefault=True, desc="exponent of the eigenvalues; 1 is FC itself")
 
 

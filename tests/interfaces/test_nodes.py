@@ -170,3 +170,25 @@ def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, conne
     assert read_json(fc.with_suffix(".json"))["NuisanceStrategy"] == "none"
     assert fc.name.startswith(SCAN)
     assert found.excluded == ""
+
+
+@pytest.mark.parametrize("ending", ["npy", "tsv"])
+def test_connectivity_and_power_take_plain_arrays_and_tables(tmp_path, monkeypatch, ending):
+    series = np.random.default_rng(5).standard_normal((90, 12)) @ np.random.default_rng(6).standard_normal((12, 12))
+
+    def save(name, values):
+        path = tmp_path / f"{name}.{ending}"
+        if ending == "npy":
+            np.save(path, values)
+        else:
+            pd.DataFrame(values, columns=[f"p{n}" for n in range(12)]).to_csv(path, sep="\t", index=False)
+        return str(path)
+
+    monkeypatch.chdir(tmp_path)
+    (connectivity,) = Connectivity(series=[save("mine", series)]).run().outputs.connectivity
+    matrix = load_bundle(connectivity)[0]["matrix"]
+    np.testing.assert_allclose(matrix, np.corrcoef(series.T), atol=1e-12)
+    (powered,) = Power(connectivity=[save("matrix", matrix)], alpha=0.35).run().outputs.transformed
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    np.testing.assert_allclose(load_bundle(powered)[0]["matrix"], (vectors * values**0.35) @ vectors.T, atol=1e-10)
+    assert load_bundle(powered)[1]["parcels"][0] == ("parcel001" if ending == "npy" else "p0")

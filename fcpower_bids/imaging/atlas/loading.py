@@ -51,7 +51,7 @@ LOGGER = logging.getLogger(__name__)
 BUILTIN = ("builtin", "demo")
 TEMPLATEFLOW = "templateflow:"
 FEWEST_SIDED = 4
-"""Parcels of each side from which on their places tell whether the image is flipped."""
+"""Fewest parcels of each side that show a flipped image."""
 
 
 class _Request(NamedTuple):
@@ -76,7 +76,7 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
 
     Raises UsageError, DatasetError.
     """
-    queries, addresses = [], []
+    queries, addresses, lacking = [], [], []
     for spec in specs:
         found = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]
         declared = declared_atlases().get(spec)
@@ -84,10 +84,12 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
             addresses.append(f"{declared.address}/{declared.dlabel}")
         elif not found:
             where = f" {declared.where}" if declared and declared.where else ""
-            raise UsageError(
+            lacking.append(
                 f"TemplateFlow has no '{spec}' in {', '.join(spaces)}: nothing can be fetched for it.{where}"
             )
         queries += found
+    if lacking:
+        raise UsageError(" ".join(lacking))
     return prefetch_files(queries, Path(folder), addresses)
 
 

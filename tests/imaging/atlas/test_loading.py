@@ -243,6 +243,12 @@ def test_prefetch_of_what_templateflow_lacks(tmp_path):
         prefetch_atlases(["builtin"], [SPACE], tmp_path)
 
 
+def test_prefetch_names_all_that_it_lacks_at_once(tmp_path):
+    with pytest.raises(UsageError, match=r"'Glasser'.*'TianS2'"):
+        prefetch_atlases(["Glasser", "TianS2"], ["MNI152NLin2009cAsym"], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):
     save_dlabel(tmp_path / "theirs.dlabel.nii", labels_of(4), [f"7Networks_LH_Vis_{k}" for k in range(4)])
     asked = []
