@@ -159,9 +159,7 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
     for root in types:
         if maker := _other_program(root):
-            remedy = (
-                f"{root} was made by {maker}: its series and connectomes are read at group level, 'group -d {root}'."
-            )
+            remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 
