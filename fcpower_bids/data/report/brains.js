@@ -1,11 +1,20 @@
 
-// Brains that can be turned: the points of a surface, parcels, connections, seen from a direction without perspective.
+// Brains that can be turned: a translucent surface, parcels, connections, seen from a direction without perspective.
 (function () {
   const VIEWS = { left: [180, 0], right: [0, 0], above: [-90, 90], front: [90, 0] };
   const ARROWS = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   const SIGNS = { L: [-1, 0, 0], R: [1, 0, 0], A: [0, 1, 0], P: [0, -1, 0], S: [0, 0, 1], I: [0, 0, -1] };
   const CENTRE = [0, -18, 5], HALF = 112, SIGN_AT = [84, 104, 92], GREYS = 8;
-  const packed = Int8Array.from(atob(document.getElementById("surface").textContent), (one) => one.charCodeAt(0));
+  const mesh = JSON.parse(document.getElementById("surface").textContent);
+  const bytes = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0)).buffer;
+  const corners = new Int16Array(bytes(mesh.corners)), faces = new Uint16Array(bytes(mesh.faces));
+  const outwards = new Float32Array((3 * faces.length) / 4); // of each face, from its diagonals
+  for (let face = 0; face < faces.length / 4; face++) {
+    const [a, b, c, d] = [0, 1, 2, 3].map((one) => corners.subarray(3 * faces[4 * face + one], 3 * faces[4 * face + one] + 3));
+    const [u, v] = [[c, a], [d, b]].map(([to, from]) => [to[0] - from[0], to[1] - from[1], to[2] - from[2]]);
+    const way = [u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0]];
+    outwards.set(way.map((one) => one / (Math.hypot(...way) || 1)), 3 * face);
+  }
   const hex = document.body.dataset.colours;
   const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 
@@ -32,19 +41,25 @@
       return [side / 2 + scale * dot(at, right), side / 2 - scale * dot(at, up), dot(at, out)];
     }
     function surface([right, up, out]) {
-      const buckets = Array.from({ length: GREYS }, () => []), scale = side / 2 / HALF;
-      for (let i = 0; i < packed.length; i += 6) {
-        const facing = (packed[i + 3] * out[0] + packed[i + 4] * out[1] + packed[i + 5] * out[2]) / 127;
-        const rim = (1 - Math.min(1, Math.abs(facing))) ** 3; // dark where the surface is seen from its edge
-        buckets[Math.min(GREYS - 1, Math.floor(rim * GREYS))].push(i);
+      const buckets = Array.from({ length: 2 * GREYS }, () => new Path2D()), scale = side / 2 / HALF;
+      const points = new Float32Array((2 * corners.length) / 3);
+      for (let i = 0; i < corners.length / 3; i++) {
+        const at = [0, 1, 2].map((axis) => corners[3 * i + axis] / 10 - CENTRE[axis]);
+        points.set([side / 2 + scale * dot(at, right), side / 2 - scale * dot(at, up)], 2 * i);
       }
-      buckets.forEach((points, level) => {
-        context.fillStyle = `rgba(60, 66, 74, ${0.07 + (0.5 * level) / (GREYS - 1)})`;
-        for (const i of points) {
-          const x = packed[i] - CENTRE[0], y = packed[i + 1] - CENTRE[1], z = packed[i + 2] - CENTRE[2];
-          context.fillRect(side / 2 + scale * (x * right[0] + y * right[1] + z * right[2]) - 1,
-            side / 2 - scale * (x * up[0] + y * up[1] + z * up[2]) - 1, 2, 2);
+      for (let face = 0; face < faces.length / 4; face++) {
+        const facing = dot(outwards.subarray(3 * face, 3 * face + 3), out);
+        const rim = (1 - Math.min(1, Math.abs(facing))) ** 2; // dark where the surface is seen from its edge
+        const path = buckets[Math.min(GREYS - 1, Math.floor(rim * GREYS)) + (facing > 0) * GREYS]; // the far side first
+        for (let corner = 0; corner < 4; corner++) {
+          const at = 2 * faces[4 * face + corner];
+          path[corner ? "lineTo" : "moveTo"](points[at], points[at + 1]);
         }
+        path.closePath();
+      }
+      buckets.forEach((path, level) => {
+        context.fillStyle = `rgba(60, 66, 74, ${0.04 + (0.3 * (level % GREYS)) / (GREYS - 1)})`;
+        context.fill(path);
       });
     }
     function disc(at, radius, fill, line) {

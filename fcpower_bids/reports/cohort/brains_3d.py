@@ -14,9 +14,6 @@ from fcpower_bids.reports.cohort.tables import Section
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 
-LARGEST = 127
-"""Of a signed byte: places of the surface are in mm, directions in this part of 1."""
-
 
 def write_brains(settings: Places, sections: Sequence[Section], command: str) -> Path | None:
     """Write ``brains.html``, or ``brains_NAME.html``; where nothing is drawn in a brain there is none."""
@@ -55,8 +52,8 @@ def encode_brain(brain: Brain) -> dict[str, Any]:
     }
 
 
-def _surface() -> str:
-    """Places and outward directions of the points of the surface, six signed bytes each, in base64."""
-    places, outwards = brain_surface()
-    packed = np.rint(np.concatenate([places, LARGEST * outwards], axis=1)).clip(-LARGEST, LARGEST).astype(np.int8)
-    return base64.b64encode(packed.tobytes()).decode("ascii")
+def _surface() -> dict[str, str]:
+    """Corners of the surface in tenths of a millimetre, and its faces, sixteen bits each, in base64."""
+    corners, faces = brain_surface()
+    packed = {"corners": np.rint(10 * corners).astype("<i2"), "faces": faces.astype("<u2")}
+    return {name: base64.b64encode(values.tobytes()).decode("ascii") for name, values in packed.items()}

@@ -87,20 +87,28 @@ def test_without_brains_a_page_of_before_goes(tmp_path):
     assert not settings.brains_page.exists()
 
 
-def test_the_surface_is_that_of_the_brain():
-    places, outwards = brain_surface()
+def test_the_surface_is_closed_and_that_of_the_brain():
+    corners, faces = brain_surface()
     mask = load_mni152_brain_mask(resolution=2)
     inside = np.asarray(mask.dataobj, dtype=bool)
+    index = tuple(np.rint((corners - mask.affine[:3, 3]) / 2).astype(int).T)
+    depth = 2 * (ndimage.distance_transform_edt(inside) - ndimage.distance_transform_edt(~inside))[index]
+    assert 3000 < len(corners) < 9000
+    assert np.percentile(np.abs(depth), 95) < 4
+    sides = np.concatenate([faces[:, [one, (one + 1) % 4]] for one in range(4)])
+    there, back = ({*map(tuple, one)} for one in (sides, sides[:, ::-1]))
+    assert there == back, "each side of a face is that of another one, which goes round the other way"
+    a, b, c, d = (corners[faces[:, one]] for one in range(4))
+    volume = (np.cross(b - a, c - a) * a).sum() / 6 + (np.cross(c - a, d - a) * a).sum() / 6
+    assert volume == pytest.approx(8 * inside.sum(), rel=0.05)  # positive: seen from outside corners go to the left
 
-    def depth(at):
-        """Millimetres below the surface; negative above."""
-        index = tuple(np.rint((at - mask.affine[:3, 3]) / 2).astype(int).T)
-        return 2 * (ndimage.distance_transform_edt(inside) - ndimage.distance_transform_edt(~inside))[index]
 
-    assert 3000 < len(places) < 6000
-    assert np.percentile(np.abs(depth(places)), 95) < 4
-    assert np.linalg.norm(outwards, axis=1) == pytest.approx(1)
-    assert (depth(places + 6 * outwards) < depth(places - 6 * outwards)).mean() > 0.95
+def test_the_surface_is_drawn_translucent_within_its_outline(opened):
+    pixel = """(([x, y]) => { const canvas = document.querySelector("canvas"), side = canvas.width;
+    return [...canvas.getContext("2d").getImageData(x * side, y * side, 1, 1).data].slice(0, 3); })(%s)"""
+    inside, outside = (opened.evaluate(pixel % list(place)) for place in ((0.5, 0.25), (0.05, 0.1)))
+    assert outside == [255, 255, 255]
+    assert all(100 < one < 250 for one in inside)
 
 
 def test_all_of_many_connections_are_drawn_and_the_slider_says_so(browser, tmp_path):
