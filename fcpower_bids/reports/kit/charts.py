@@ -209,7 +209,7 @@ def row_sheet(rows: Sequence[str], entries: Sequence[str], x: Scale) -> tuple[Dr
     """Return a sheet with a named row per title, and the entries named below."""
     keys = height_of_key(entries, ROW_WIDTH * POINTS) if entries else 0.0
     sheet = Drawing(ROW_WIDTH, ROW_HEIGHT * len(rows) + (BELOW_ROWS + keys + 8) / POINTS)
-    names = [short(row, 24) for row in rows]
+    names = [short(row, 26) for row in rows]
     (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW_ROWS + keys), (0, 0))
     chart = Chart(sheet, box, x, row_scale(len(rows)))
     chart.name_rows(names)
@@ -225,15 +225,15 @@ def draw_row_bars(
     interval: tuple[np.ndarray, np.ndarray] | None = None,
     levels: Sequence[np.ndarray] = (),
     within: np.ndarray | None = None,
-    x: Scale | None = None,
+    colours: Sequence[str] = (),
 ) -> str:
-    """Draw a bar from zero per title, as SVG text.
+    """Draw a bar per title from zero on a scale up to 1, as SVG text; without colours each has its own.
 
     Shapes and units: values, ends of the interval, levels (dashed), within (a diamond) (n,).
     """
-    sheet, chart = row_sheet(titles, [], x or Scale(0, 1.02))
+    sheet, chart = row_sheet(titles, [], Scale(min(0.0, float(np.nanmin(values))), 1.02))
     for row in range(len(titles)):
-        chart.shade(-row, values[row], style(row)[0], start=0.0)
+        chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
         if interval is not None:
             chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
         for level in levels:

@@ -13,13 +13,13 @@ from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.cohort.figures import draw_lines
 from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.cohort.verdict import GroupVerdict
-from fcpower_bids.reports.kit.charts import draw_row_bars
+from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
+from fcpower_bids.reports.kit.figures import AFTER
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.kit.svg import Scale
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL
 from fcpower_bids.store import write_text
 
 SOUND = 0.3
@@ -83,7 +83,8 @@ def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], 
     names = [IN_WORDS.get(str(name), str(name)) for name in ranked["map"]]
     values = ranked[column].to_numpy(dtype=float)
     listed = ", ".join(f"{name} {show_number(value)}" for name, value in zip(names, values, strict=True))
-    drawing = draw_row_bars(names, values, label, x=Scale(min(0.0, values.min()), max(1.02 * values.max(), 0.1)))
+    colours = [AFTER if name == MODEL else GREY for name in ranked["map"]]
+    drawing = draw_row_bars(names, values, label, colours=colours)
     return Panel(title, text, drawing, f"{label[0].upper()}{label[1:]}: {listed}.", sources=links)
 
 
@@ -172,7 +173,7 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
     levels = {
         IN_WORDS[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
         for _, row in compared.iterrows()
-        if row["map"] != "model"
+        if row["map"] != MODEL
     }
     curves = {"this model": _curve(log, "cka_debiased"), **levels}
     panels = [

@@ -69,7 +69,7 @@ MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
 FC, FC_POWER, PCA, CLOSED_FORM = "fc", "fc_power", "pca", "closed_form"
 IN_WORDS = {
     MODEL: "this model",
-    INITIAL: "this model before training",
+    INITIAL: "before training",
     RANDOM: "random weights",
     FC: "FC of the window",
     FC_POWER: "FC^α of the window",
