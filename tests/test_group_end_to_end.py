@@ -28,6 +28,7 @@ from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
 from tests.page_sentences import unchecked_sentences
 from tests.reports.turned import read_brains
+from tests.running import as_copied
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -272,7 +273,7 @@ def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, p
     np.testing.assert_allclose(own.set_index("parcel")[value], means[own["parcel"]], atol=1e-12)
     atlas = read_table(next((analysed / "sourcedata").rglob("*_dseg.tsv"))).set_index("name")
     np.testing.assert_allclose(own[["x", "y", "z"]], atlas.loc[own["parcel"], ["x", "y", "z"]], atol=0.01)
-    page = (analysed / "group.html").read_text(encoding="utf-8")
+    page = as_copied((analysed / "group.html").read_text(encoding="utf-8"))
     summary = read_table(analysed / "group" / "qcfc_summary.tsv").set_index("representation")
     if parcels == "qcfc_parcels" and not summary.loc["fc_power", "p_all"] < 0.05:
         assert title not in page, "a map of what chance gives"

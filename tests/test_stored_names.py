@@ -177,7 +177,17 @@ def test_the_annex_of_a_dataset_is_no_place_outside(tmp_path):
 
 
 PLACE = re.compile(r"self\.(folder|path|image|settings)|.*(dir|folder|root|results|work|source|target|path|files|S)\b")
-READERS = {"read_json", "loads", "read_table", "read_declared", "read_toml", "DictReader", "ZipFile", "load_bundle"}
+READERS = {
+    "read_json",
+    "loads",
+    "read_table",
+    "read_declared",
+    "read_toml",
+    "DictReader",
+    "ZipFile",
+    "load_bundle",
+    "load_values",
+}
 KNOWN = {
     # names of recordings and of runs, which are words
     "claims.py": (

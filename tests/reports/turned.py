@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tests.running import as_copied
+
 
 def read_brains(page: Path) -> dict[str, dict[str, Any]]:
     """Return what each brain shows, by its title, with its ``anchor`` and the ``cells`` of its table."""
     found = {}
-    for part in page.read_text(encoding="utf-8").split('<section class="turned" id="')[1:]:
+    for part in as_copied(page.read_text(encoding="utf-8")).split('<section class="turned" id="')[1:]:
         anchor, _, rest = part.partition('"')
         title = html.unescape(re.search(r"<h2><bdi>(.*?)</bdi></h2>", rest)[1])
         content = json.loads(re.search(r'<script type="application/json">(.*?)</script>', rest, re.DOTALL)[1])

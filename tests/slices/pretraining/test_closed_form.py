@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 from fcpower_bids.slices.pretraining.selection import TRAIN, split_families
 from tests.doors.cohort import SHAPES, enter, flattened
 from tests.doors.ways_on import group, run
+from tests.running import as_copied
 
 WINDOW, D = 30, 6
 WORDS = ("--method", "closed-form", "--architecture", f"d={D}", "heads=1", "--window", WINDOW, "--held-out", "0.5")
@@ -70,7 +71,7 @@ def test_what_the_group_level_writes_is_ridge_regression_on_the_planted_series(f
 
 def test_page_card_and_files_are_those_of_a_model(fitted):
     entered, _, _ = fitted
-    encoder, page = entered.out / "encoder", (entered.out / "pretrain.html").read_text()
+    encoder, page = entered.out / "encoder", as_copied((entered.out / "pretrain.html").read_text())
     assert sorted(path.name for path in (encoder / "model").iterdir()) == [
         "README.md",
         "config.json",
@@ -140,4 +141,4 @@ def test_its_embedding_joins_fc_power_in_every_analysis_that_takes_it(tmp_path):
     expected = np.mean([(similar.argmax(axis) == right).mean() for axis in (0, 1)])
     found = pd.read_csv(results / "identification.tsv", sep="\t").set_index("representation")
     assert found.loc["fc_power+embedding:closedform", "accuracy"] == pytest.approx(expected)
-    assert "FC^0.35 + embedding closedform" in (entered.out / "group_doors.html").read_text()
+    assert "FC^0.35 + embedding closedform" in as_copied((entered.out / "group_doors.html").read_text())

@@ -23,6 +23,7 @@ from fcpower_bids.slices.pretraining.corpus.pack import Pack
 from fcpower_bids.slices.pretraining.engine import EVALUATION, draw_batch
 from fcpower_bids.slices.pretraining.judgement import fit_components, within_alignment
 from fcpower_bids.slices.pretraining.selection import CONFIRM, TRAIN, split_families
+from tests.running import as_copied
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
@@ -296,7 +297,8 @@ def test_a_scramble_of_ours_is_not_proven(tmp_path, planted, monkeypatch, capsys
     words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *PROVE, *LEARNING, "--steps", "20"]
     assert main([*words, "--corpus", str(planted[0] / "corpus")]) == 7
     assert abs(read(tmp_path / "out").loc["fc_power", "cka_debiased"]) < 0.3
-    assert "FC^α of the windows themselves is hardly aligned" in (tmp_path / "out" / "pretrain.html").read_text()
+    page = as_copied((tmp_path / "out" / "pretrain.html").read_text())
+    assert "FC^α of the windows themselves is hardly aligned" in page
 
 
 def test_components_are_those_of_scikit_learn():
