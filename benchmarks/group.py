@@ -23,8 +23,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from fcpower_bids.core.regression.nested import nested_cv

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.demo.people import draw_connectome, draw_person, draw_population
+from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.records import Cohort
 from tests.analyses.cohorts import TR, choose, cohort_of

@@ -19,14 +19,13 @@ from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
 from fcpower_bids.cli.parser import settings_of
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
-from fcpower_bids.workflows.cohorts import open_cohort
-from fcpower_bids.workflows.sources import import_sources
+from fcpower_bids.workflows.cohorts import import_sources, open_cohort
 
 PERSON, SCAN = "person", "scan"
 

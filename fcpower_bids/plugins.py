@@ -55,13 +55,13 @@ class Slice:
     encoders: Mapping[str, str] = _hook()
     """Encoders of others, entries of `fcpower_bids.encoders.ENCODERS`: their loaders take ``published`` too."""
     sources: Mapping[str, str] = _hook()
-    """Kinds of sources of the group level: `fcpower_bids.workflows.sources.Source`."""
+    """Kinds of sources of the group level: `fcpower_bids.workflows.cohorts.Source`."""
     before_analyses: Mapping[str, str] = _hook()
     """Functions of a cohort and the settings that return the cohort, before the first analysis."""
     alike: Mapping[str, str] = _hook()
     """Functions of a cohort and the settings that return pairs of people who share a fold."""
     after_analyses: Mapping[str, str] = _hook()
-    """Functions of a cohort and `fcpower_bids.workflows.collect_errors.Attempts`, at the end of the group level."""
+    """Functions of a cohort and `fcpower_bids.workflows.run_progress.Attempts`, at the end of the group level."""
     cohort_tables: Mapping[str, str] = _hook()
     """Tables about a cohort that no analysis declares: `fcpower_bids.schema.TableSpec`."""
     tables: Mapping[str, str] = _hook()

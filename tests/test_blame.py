@@ -58,7 +58,7 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
 
 
 def test_a_slip_beside_the_check_is_called_by_its_own_name(cohort, monkeypatch, capsys):
-    monkeypatch.setattr("fcpower_bids.slices.plan.workflow._plan", broken)
+    monkeypatch.setattr("fcpower_bids.slices.plan.journal._plan", broken)
     assert group(cohort, "--check", "--seed", "4") == 4
     told = capsys.readouterr().err
     assert "plan: Internal error" in told

@@ -106,7 +106,7 @@ def test_the_network_has_one_door_of_our_own():
 PLANTED = {
     "core/connectome/spd.py": "pandas",
     "cohort/assembly.py": "nibabel",
-    "measures/coverage.py": "nilearn",
+    "measures/quality.py": "nilearn",
     "outputs/tables.py": "matplotlib",
     "cli/options.py": "jinja2",
     "analyses/prediction/prediction.py": "sklearn",

@@ -14,7 +14,7 @@ from fcpower_bids import plugins
 from fcpower_bids.errors import UsageError
 from fcpower_bids.plugins import SLICES
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.sources import import_sources
+from fcpower_bids.workflows.cohorts import import_sources
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS = Path(__file__).with_name("without_slice.py")

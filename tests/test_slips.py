@@ -66,7 +66,7 @@ def demo(tmp_path_factory):
 
 
 STEPS = {
-    "parcellation": Slip("fcpower_bids.interfaces.parcellation.parcellate", raising(KeyError("label")), "KeyError"),
+    "parcellation": Slip("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
     "cleaning": Slip("fcpower_bids.imaging.confounds.cleaning.clean_series", shape_slip, "ValueError"),
     "censoring": Slip("fcpower_bids.imaging.confounds.cleaning.censor_mask", raising(IndexError("80")), "IndexError"),
     "shape of FC": Slip(
@@ -101,7 +101,7 @@ def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path,
 
 
 def test_a_slip_around_a_step_is_told_from_a_process_that_was_killed(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.interfaces.step.Step._list_outputs", raising(KeyError("bundle")))
+    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Step._list_outputs", raising(KeyError("bundle")))
     found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
     assert found.code == 5
     assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/sub-01")

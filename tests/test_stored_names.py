@@ -269,8 +269,8 @@ KNOWN = {
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
     "slices/pretraining/page.py": ("root / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
-    "interfaces/cleaning.py": ("folder / f\"series_{facts['atlas']}.npz\"",),
-    "interfaces/connectomes.py": (
+    "interfaces/nodes.py": (
+        "folder / f\"series_{facts['atlas']}.npz\"",
         "folder / f\"{FC}_{facts['atlas']}.npz\"",
         "folder / f\"{name}_{facts['atlas']}.npz\"",
     ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fcpower_bids.cli.completion import answer_the_shell, with_names
+from fcpower_bids.cli.options import answer_the_shell, with_names
 from fcpower_bids.errors import CLOSED, NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
+from pathlib import Path
+from types import MappingProxyType
 
-from fcpower_bids.cohort.cache import Edges, read_edges
+from fcpower_bids.cohort.cache import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.decisions import accepted_recordings, decisions_file, exclude_by_file
-from fcpower_bids.cohort.duplicates import exclude_duplicates, find_copies_elsewhere
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
-from fcpower_bids.cohort.fold_files import load_folds
 from fcpower_bids.cohort.inclusion import (
     PERSON,
+    RECORDING,
     Exclusion,
     Quality,
     choose_parcels,
@@ -23,7 +26,7 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
     tabulate_exclusions,
 )
-from fcpower_bids.cohort.joining import count_people, count_values
+from fcpower_bids.cohort.joining import count_people, count_values, load_folds
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
@@ -36,9 +39,84 @@ from fcpower_bids.cohort.scans import (
     missing_parcels,
     tabulate_scans,
 )
+from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
+
+END = 4096
+"""Bytes at the end of a file that are compared first among files of its size."""
+
+
+def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
+    """By recording, the identical connectome file of a person outside the request."""
+    kinds = {(one.atlas_name, one.space) for one in found}
+    by_size: dict[int, list[Connectome]] = {}
+    for other in others:
+        if (other.atlas_name, other.space) in kinds:
+            by_size.setdefault(_file(other).stat().st_size, []).append(other)
+    copies = {}
+    for one in found:
+        own = _file(one)
+        for other in by_size.get(own.stat().st_size, ()):
+            if _end(own) == _end(_file(other)) and _digest(own) == _digest(_file(other)):
+                copies[one.recording] = other
+    return copies
+
+
+def _file(one: Connectome) -> Path:
+    array = edges_beside(one.path)
+    return array if array.is_file() else one.path
+
+
+def _end(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-min(END, path.stat().st_size), os.SEEK_END)
+        return file.read()
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.blake2b(path.read_bytes()).digest()
+
+
+def exclude_duplicates(
+    found: Sequence[Connectome],
+    digests: Sequence[str],
+    accepted: Collection[str] = (),
+    elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
+) -> tuple[list[bool], list[Exclusion]]:
+    """Leave out connectomes that are equal to the bit, as two recordings never are.
+
+    Of one person the first is kept. Of several people none is, since one of the names is wrong and nothing says which;
+    where the user has accepted one recording, that one is kept.
+    """
+    alike: dict[str, list[Connectome]] = {}
+    for one, digest in zip(found, digests, strict=True):
+        alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])
+    kept = {id(_kept(copies, accepted)) for copies in alike.values()}
+    rows = []
+    for one, digest in zip(found, digests, strict=True):
+        if id(one) not in kept:
+            reason = _why_copied(one, alike[digest], _kept(alike[digest], accepted))
+            rows.append(Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}"))
+    return [id(one) in kept for one in found], rows
+
+
+def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome | None:
+    named = [one for one in copies if one.recording in accepted]
+    if len({one.participant for one in copies}) == 1:
+        return (named or copies)[0]
+    return named[0] if len(named) == 1 else None
+
+
+def _why_copied(one: Connectome, copies: Sequence[Connectome], kept: Connectome | None) -> str:
+    if kept is not None:
+        return f"{COPIED} {kept.recording}; only that is used"
+    other = next(each for each in copies if each.participant != one.participant)
+    return (
+        f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, or accept "
+        "the right one, in exclude.tsv"
+    )
 
 
 def load_cohort(settings: Assembly) -> Cohort:

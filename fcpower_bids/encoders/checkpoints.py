@@ -15,7 +15,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.encoders.field_types import wrong_types
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, replace_folder, write_text

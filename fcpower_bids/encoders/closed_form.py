@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.filters.student import power_edges
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import MAX_PARAMETERS, FBertConfig
 from fcpower_bids.encoders.field_types import wrong_types

@@ -13,7 +13,7 @@ from fcpower_bids.encoders import PUBLISHED, embed_recording, embedding_label, o
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.described import open_atlas, parcel_centroids
 from fcpower_bids.interfaces.bundles import load_bundle, save_bundle, settings_of
-from fcpower_bids.interfaces.step import Step
+from fcpower_bids.interfaces.nodes import Step
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Participant
 

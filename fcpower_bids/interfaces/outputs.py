@@ -15,7 +15,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, tr
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, settings_of, slices_of
-from fcpower_bids.interfaces.step import Step
+from fcpower_bids.interfaces.nodes import Step
 from fcpower_bids.outputs.recording import Bundle, Measured, Results, measure_all, write_recording
 from fcpower_bids.outputs.tables import plain
 from fcpower_bids.records import Atlas, Entities, ParcelSeries, Recording

@@ -5,8 +5,8 @@ from fcpower_bids.registry import Registry
 MEASURES = Registry(
     "measure",
     {
-        "coverage": "fcpower_bids.measures.coverage:COVERAGE",
-        "spectrum": "fcpower_bids.measures.spectrum:SPECTRUM",
+        "coverage": "fcpower_bids.measures.quality:COVERAGE",
+        "spectrum": "fcpower_bids.measures.quality:SPECTRUM",
         "quality": "fcpower_bids.measures.quality:QUALITY",
     },
 )

@@ -16,8 +16,7 @@ from fcpower_bids import plugins
 from fcpower_bids.options import Choices
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.levels import LEVELS, is_read, overridden
-from fcpower_bids.settings.method import Method
-from fcpower_bids.settings.run import Embedding, Messages, Places, Resources, Run, Seed, Selection
+from fcpower_bids.settings.run import Embedding, Messages, Method, Places, Resources, Run, Seed, Selection
 
 __all__ = [
     "LEVELS",

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_power
 from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.transforms.contract import Transform
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,9 +13,114 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels
-from fcpower_bids.core.connectome.means import MEANS, TOLERANCE, whiten, whitening
-from fcpower_bids.core.connectome.spd import full_rank, matrix_log
+from fcpower_bids.core.connectome.spd import (
+    eigendecompose,
+    full_rank,
+    inverse,
+    matrix_log,
+    spectral_map,
+    spectral_power,
+)
+from fcpower_bids.core.connectome.spectrum import regularise
+from fcpower_bids.errors import Unfit
 from fcpower_bids.transforms.contract import FullRankTransform
+
+MAXIMUM_ITERATIONS = 50
+TOLERANCE = 1e-10
+SHORTEST = 0.1
+"""Least step of the affine-invariant mean, as a share of the mean tangent vector."""
+
+
+def _exponential(matrix: ArrayLike) -> FloatArray:
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, np.exp(eigenvalues))
+
+
+def _average(function: Callable[[ArrayLike], FloatArray], matrices: Sequence[ArrayLike]) -> FloatArray:
+    """Average one image at a time: a large cohort does not fit into memory twice."""
+    total = np.zeros(np.shape(matrices[0]))
+    for matrix in matrices:
+        total += function(matrix)
+    return total / len(matrices)
+
+
+def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
+
+    Raises ValueError: the reference is rank-deficient.
+    """
+    eigenvalues, eigenvectors = eigendecompose(reference)
+    root = np.sqrt(regularise(eigenvalues))
+    return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)
+
+
+def whiten(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
+    """R^(-1/2) Sigma R^(-1/2), exactly symmetric: shape (P, P)."""
+    whitened = whitener @ np.asarray(matrix, dtype=np.float64) @ whitener
+    return (whitened + whitened.T) / 2
+
+
+def _tangent_vector(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
+    return matrix_log(whiten(matrix, whitener))
+
+
+def arithmetic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
+    """(1/n) sum Sigma_i, shape (P, P)."""
+    return _average(np.array, matrices)
+
+
+def harmonic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
+    """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
+
+    Raises ValueError: a matrix is rank-deficient: its inverse would be noise.
+    """
+    return inverse(_average(inverse, matrices))
+
+
+def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
+    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006). Raises ValueError: a matrix is rank-deficient."""
+    return _exponential(_average(matrix_log, matrices))
+
+
+def _halfway(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return the affine-invariant mean of two matrices (Bhatia 2007, chapter 4)."""
+    whitener, root = whitening(first)
+    return whiten(spectral_power(whiten(second, whitener), 0.5), root)
+
+
+def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> FloatArray:
+    """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
+
+    Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
+    tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
+    1988); at most 1, which would do if all commuted. `matrices` (P, P). `tolerance`: norm of the mean tangent vector
+    over P at which the mean is found. That of the mean that is returned is not computed, which would take a pass over
+    everyone: it is foretold from the last one, shortened once more by as much as the last step has shortened it. Raises
+    ValueError: a matrix is rank-deficient, or the iteration does not converge.
+    """
+    mean, length, last, size = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None, 0.0
+    for _ in range(MAXIMUM_ITERATIONS):
+        whitener, root = whitening(mean)
+        gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)
+        if last is not None:
+            change = float((last * (last - gradient)).sum())
+            length = float(np.clip(length * (last**2).sum() / change, SHORTEST, 1.0)) if change > 0 else SHORTEST
+        before, size = size, float(np.linalg.norm(gradient)) / len(mean)
+        mean, last = whiten(_exponential(length * gradient), root), gradient
+        if size * min(size / before if before else 1.0, 1.0) <= tolerance:
+            return mean
+    raise Unfit("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
+
+
+MEANS: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
+    {
+        "harmonic": harmonic_mean,
+        "arithmetic": arithmetic_mean,
+        "logeuclidean": log_euclidean_mean,
+        "riemannian": riemannian_mean,
+    }
+)
+"""By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from fcpower_bids import plugins
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.scan_parts import equalise_scans
 from fcpower_bids.cohort.assembly import load_cohort
@@ -15,7 +22,7 @@ from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
-from fcpower_bids.errors import DatasetError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, FcPowerError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
@@ -122,3 +129,44 @@ def _of_series(encoder: Any, parcels: tuple[str, ...], settings: Settings) -> Se
         return vectors[0]
 
     return embed
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of sources: whether ``--derivatives`` names any, and what brings them into the output folder."""
+
+    is_named: Callable[[Settings], bool]
+    bring: Callable[[Settings], None]
+
+
+def import_sources(settings: Settings) -> None:
+    """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
+
+    Raises UsageError, DatasetError.
+    """
+    if settings.derivatives and not plugins.places("sources"):
+        raise UsageError("This installation has nothing that reads --derivatives at group level. Leave the option out.")
+    for source in plugins.load("sources"):
+        source.bring(settings)
+
+
+@contextmanager
+def untouched(settings: Settings) -> Iterator[Settings]:
+    """Give the settings an output folder that may be written to and goes away: what is there now, and what comes in.
+
+    Without sources nothing comes in, and the settings stay as they are.
+
+    Raises FcPowerError.
+    """
+    if not any(source.is_named(settings) for source in plugins.load("sources")):
+        yield settings
+        return
+    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
+        copy = Path(folder, "out")
+        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
+            without = shutil.ignore_patterns("work", "group", "claims")
+            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
+        try:
+            yield replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
+        except FcPowerError as error:
+            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error

@@ -33,12 +33,10 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep, write_text
-from fcpower_bids.workflows.cohorts import open_cohorts
-from fcpower_bids.workflows.collect_errors import BEFORE, INDEX, PAGE, Attempts
+from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.locking import one_at_a_time
-from fcpower_bids.workflows.run_progress import say
-from fcpower_bids.workflows.sources import import_sources, untouched
+from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
 from fcpower_bids.workflows.status import survey
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})

@@ -34,8 +34,7 @@ from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.job import FOR_PAGES, processes
 from fcpower_bids.workflows.locking import run_in_turn
-from fcpower_bids.workflows.preflight.listing import describe_plan
-from fcpower_bids.workflows.preflight.plan import Plan, plan_run
+from fcpower_bids.workflows.preflight.plan import Plan, describe_plan, plan_run
 from fcpower_bids.workflows.run_progress import Progress, say
 from fcpower_bids.workflows.status import ALL_FAILED, SOME_FAILED, exit_code
 

@@ -9,13 +9,11 @@ from typing import Any
 from nipype import IdentityInterface, Merge, Node, Workflow
 
 from fcpower_bids.interfaces.bundles import choices_of
-from fcpower_bids.interfaces.cleaning import CHOICES as CLEANING
-from fcpower_bids.interfaces.cleaning import Bandpass
-from fcpower_bids.interfaces.connectomes import Connectivity, Power, Transform
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
+from fcpower_bids.interfaces.nodes import CHOICES as CLEANING
+from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
 from fcpower_bids.interfaces.outputs import Measure, Sink
-from fcpower_bids.interfaces.parcellation import Parcellate
 from fcpower_bids.outputs.status import file_state, weights_state
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Participant

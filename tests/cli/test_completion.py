@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.analyses import ALL, ANALYSES
-from fcpower_bids.cli.completion import with_names
-from fcpower_bids.cli.options import known_names
+from fcpower_bids.cli.options import known_names, with_names
 from fcpower_bids.cli.parser import build_parser
 from fcpower_bids.cli.run import commands
 from fcpower_bids.settings import LEVELS

@@ -10,10 +10,9 @@ import grimp
 import pytest
 
 import fcpower_bids
-from fcpower_bids.cli.aliases import DATA, IGNORED, MEMORY, REFUSED
 from fcpower_bids.cli.help import level_help, short_help
 from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.parser import build_parser, parse_settings
+from fcpower_bids.cli.parser import DATA, IGNORED, MEMORY, REFUSED, build_parser, parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.plugins import SLICES, slices

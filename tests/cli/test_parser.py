@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.aliases import RENAMED, present_name
 from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.parser import build_parser, parse_settings, read_configuration
-from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.cli.parser import RENAMED, build_parser, parse_settings, present_name, read_configuration
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.signal.censoring import CONVENTIONS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, Settings

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fcpower_bids.cohort.duplicates import exclude_duplicates
+from fcpower_bids.cohort.assembly import exclude_duplicates
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import (
     Exclusion,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core.signal.timeseries import z_score
-from fcpower_bids.demo.people import draw_connectome, draw_person, draw_population
+from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.records import Atlas

@@ -19,11 +19,9 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.interfaces.bundles import load_bundle
-from fcpower_bids.interfaces.cleaning import Bandpass
-from fcpower_bids.interfaces.connectomes import Connectivity, Power, Transform
 from fcpower_bids.interfaces.embedding import Embed
+from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
 from fcpower_bids.interfaces.outputs import Measure, Sink
-from fcpower_bids.interfaces.parcellation import Parcellate
 from fcpower_bids.outputs.tables import read_json, read_matrix
 
 SCAN = "sub-01_ses-a_task-rest_run-1"

@@ -29,7 +29,7 @@ def fail_with(monkeypatch, error: Exception) -> None:
     def fail(self, folder):
         raise error
 
-    monkeypatch.setattr("fcpower_bids.interfaces.parcellation.Parcellate.work", fail)
+    monkeypatch.setattr("fcpower_bids.interfaces.nodes.Parcellate.work", fail)
 
 
 @pytest.mark.parametrize(

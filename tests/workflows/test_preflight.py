@@ -10,8 +10,7 @@ import pytest
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.errors import UsageError
-from fcpower_bids.workflows.preflight.listing import describe_plan
-from fcpower_bids.workflows.preflight.plan import plan_run
+from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
 from tests.derivatives.faults import Tree
 from tests.derivatives.trees import MNI, add_run, describe, put
 

@@ -14,8 +14,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.series import streaming
 from fcpower_bids.interfaces import bundles
-from fcpower_bids.interfaces.connectomes import Transform
-from fcpower_bids.interfaces.step import Step
+from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
 from fcpower_bids.workflows import participant
 from tests.docs.pages import DOCS, read

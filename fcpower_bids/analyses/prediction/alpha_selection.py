@@ -15,10 +15,10 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_s
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, score_targets
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table

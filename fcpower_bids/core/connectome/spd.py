@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.core.connectome.spectrum import (
@@ -22,7 +23,6 @@ from fcpower_bids.core.connectome.spectrum import (
     regularise,
     spectrum_summary,
 )
-from fcpower_bids.core.paper import ALPHA_STAR
 
 
 def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import Unfit
 
 CLIP_TOLERANCE = 1e-10

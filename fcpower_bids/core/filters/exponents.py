@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import BarycentricInterpolator
 from scipy.optimize import minimize_scalar
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.alignment import (
     alignment_from,
@@ -25,7 +26,6 @@ from fcpower_bids.core.filters.alignment import (
     fold_targets,
     slope_from,
 )
-from fcpower_bids.core.paper import ALPHA_STAR
 
 Kernels = Callable[[float], ArrayLike] | ArrayLike
 

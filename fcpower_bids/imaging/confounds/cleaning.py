@@ -10,9 +10,8 @@ from fcpower_bids.core.signal.censoring import Convention, censor_mask, conventi
 from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.motion import motion_treatment
 from fcpower_bids.imaging.confounds.plausibility import judge_series
-from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds
+from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.imaging.series.streaming import VolumeFigures
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.signal.motion import framewise_displacement
+from fcpower_bids.core.signal.quality import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.table_checks import table_fault
 

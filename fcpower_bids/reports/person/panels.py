@@ -16,8 +16,7 @@ import pandas as pd
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.measures import MEASURES
-from fcpower_bids.measures.coverage import COVERAGE
-from fcpower_bids.measures.spectrum import SPECTRUM
+from fcpower_bids.measures.quality import COVERAGE, SPECTRUM
 from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series

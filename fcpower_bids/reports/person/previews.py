@@ -17,12 +17,28 @@ from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_pa
 from fcpower_bids.records import Slices
 from fcpower_bids.records.recordings import AXIAL
 from fcpower_bids.reports.kit.figures import shrink
+from fcpower_bids.reports.kit.images import encode_png, step_of
 from fcpower_bids.reports.person.recording_facts import network_order
-from fcpower_bids.reports.person.thumbnails import draw_thumbnail
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:
     from fcpower_bids.outputs.recording import Results
+
+THUMBNAIL_ROWS, THUMBNAIL_COLUMNS = 12, 48
+"""Largest size in pixels: 0.4 kB."""
+LIMIT = 1.0
+"""Standard deviations that are white; neighbours that are averaged vary less than each alone."""
+GREYS = 15
+UNCOVERED = (148, 97, 77)
+"""Colour of what has no value."""
+
+
+def draw_thumbnail(carpet: np.ndarray) -> bytes:
+    """Return a carpet in standard deviations, shape (rows, columns), as PNG; NaN has a colour of its own."""
+    greys = np.repeat(np.linspace(0, 255, GREYS).round()[:, None], 3, axis=1)
+    palette = np.concatenate([greys, [UNCOVERED]]).astype(np.uint8)
+    return encode_png(step_of(shrink(carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), -LIMIT, LIMIT, GREYS), palette)
+
 
 ROWS, COLUMNS = 150, 900
 """Largest size of a carpet; neighbours are averaged down to it."""

@@ -12,8 +12,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.slices.check.check import check_cohort
 from fcpower_bids.slices.check.findings import NOTE
 from fcpower_bids.slices.check.pairs import SAME
-from fcpower_bids.workflows.collect_errors import CHECK
-from fcpower_bids.workflows.run_progress import say
+from fcpower_bids.workflows.run_progress import CHECK, say
 
 READ = (
     *(

@@ -33,8 +33,7 @@ from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_
 from fcpower_bids.slices.clinic.options import ModelChoices
 from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
 from fcpower_bids.store import replace_folder, stored_path
-from fcpower_bids.workflows.collect_errors import Attempts
-from fcpower_bids.workflows.run_progress import say
+from fcpower_bids.workflows.run_progress import Attempts, say
 
 FORMAT = "fcpower_bids model 4"
 CARD, WEIGHTS = "model.json", "weights.npz"

@@ -16,11 +16,19 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
-from fcpower_bids.core.connectome.matrix_formats import Rounding, correlations_from, rounding_step, without_rounding
+from fcpower_bids.core.connectome.matrix_formats import (
+    ORDERS,
+    SCALES,
+    Rounding,
+    correlations_from,
+    rounding_step,
+    without_rounding,
+)
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.tables import unique_names
+from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
@@ -30,10 +38,108 @@ from fcpower_bids.records import Entities, Output
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.elsewhere.arrays import read_array
-from fcpower_bids.slices.elsewhere.layouts import SERIES, Offered, find_offered, layout_names, load_layout, recognise
-from fcpower_bids.slices.elsewhere.lists import read_list
+from fcpower_bids.slices.elsewhere.layouts import (
+    MATRIX,
+    SERIES,
+    Offered,
+    check_names,
+    find_offered,
+    label_of,
+    layout_names,
+    load_layout,
+    recognise,
+)
+from fcpower_bids.workflows.cohorts import Source
 from fcpower_bids.workflows.run_progress import say
-from fcpower_bids.workflows.sources import Source
+
+COLUMNS = (
+    *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
+    *("repetition_time", "minutes", "mean_fd", "strategy"),
+)
+
+
+def read_list(table: Path) -> list[Offered]:
+    """Read a list of series or connectomes. Raises DatasetError."""
+    sheet = read_spreadsheet(table)
+    lacking = [name for name in ("participant_id", "path") if name not in sheet.names]
+    unknown = [name for name in sheet.names if name not in COLUMNS]
+    if lacking or unknown:
+        fault = f"lacks the column {lacking[0]}" if lacking else f"has the unknown column {unknown[0]}"
+        raise DatasetError(f"{table} {fault}. Its columns can be: {', '.join(COLUMNS)}.")
+    cells = (dict(zip(sheet.names, row, strict=True)) for row in sheet.rows)
+    offered = [_offer(_Row(row, table, line)) for row, line in zip(cells, sheet.lines, strict=True)]
+    if not offered:
+        raise DatasetError(f"{table} has no rows. Write one per recording.")
+    check_names(offered)
+    return offered
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the list."""
+
+    cells: Mapping[str, str]
+    table: Path
+    line: int
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.cells.get(name) or default
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not one of {', '.join(allowed)}.")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.text(name, "nan")
+        try:
+            found = float(value)
+        except ValueError:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not a number.") from None
+        if found < 0:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is {value}, below 0.")
+        return found
+
+    def entities(self) -> Entities:
+        found = [("sub", label_of(self.text("participant_id").removeprefix("sub-"), self.table))]
+        for key, column, default in (("ses", "session_id", ""), ("task", "task", "rest"), ("run", "run", "")):
+            text = self.text(column, default).removeprefix(f"{key}-").removesuffix(".0")
+            if text:
+                found.append((key, label_of(text, self.table)))
+        return tuple(found)
+
+
+def _offer(row: _Row) -> Offered:
+    if not row.text("participant_id") or not row.text("path"):
+        raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
+    path = (row.table.parent / row.text("path")).resolve()
+    _refuse_another(row)
+    return Offered(
+        path,
+        row.choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
+        row.entities(),
+        (("atlas", label_of(row.text("atlas", "listed"), row.table)),),
+        key=row.text("key"),
+        scale=row.choice("scale", SCALES, "r"),
+        order=row.choice("order", ORDERS, "upper"),
+        parcels_first=row.choice("orientation", ("time", "parcels"), "time") == "parcels",
+        repetition_time=row.number("repetition_time"),
+        seconds=row.number("minutes") * 60,
+        mean_fd=row.number("mean_fd"),
+        strategy=row.text("strategy", "unknown"),
+    )
+
+
+def _refuse_another(row: _Row) -> None:
+    """Refuse a row whose path names another person: lines of two columns have slipped against each other."""
+    label = row.text("participant_id").removeprefix("sub-")
+    named = set(re.findall(r"(?:^|[/_])sub-([A-Za-z0-9+]+)", row.text("path")))
+    if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
+        raise DatasetError(
+            f"{row.table}, line {row.line}: the path {row.text('path')} is of sub-{others[0]}, and participant_id says "
+            f"{label}. Correct one of them."
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from fcpower_bids.plugins import Slice
 SLICE = Slice(
     options={"plan": "fcpower_bids.slices.plan.options:PlanChoices"},
     checks={"plan": "fcpower_bids.slices.plan.options:check_plan"},
-    before_analyses={"plan": "fcpower_bids.slices.plan.workflow:note_plan"},
-    after_analyses={"plan": "fcpower_bids.slices.plan.workflow:note_results"},
+    before_analyses={"plan": "fcpower_bids.slices.plan.journal:note_plan"},
+    after_analyses={"plan": "fcpower_bids.slices.plan.journal:note_results"},
     sections={"plan": "fcpower_bids.slices.plan.page:PART"},
 )

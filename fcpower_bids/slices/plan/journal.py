@@ -8,12 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from fcpower_bids.cohort.phenotype_columns import parse_composites
 from fcpower_bids.options import plain_value
+from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.tables import read_json, read_toml, write_json
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
 from fcpower_bids.slices.plan.options import PlanChoices
 from fcpower_bids.store import stored_path
+from fcpower_bids.workflows.group import WITHOUT_TARGETS
+from fcpower_bids.workflows.run_progress import Attempts
 
 JOURNAL = Path("logs") / "journal"
 BY_TARGET, BY_ANALYSIS = ("targets", "composite"), "analyses"
@@ -94,3 +100,32 @@ def note_new_plan(folder: Path, path: Path, targets: Sequence[str]) -> None:
 def read_plan(folder: Path, digest: str) -> dict[str, Any]:
     """Return what `note_new_plan` wrote."""
     return dict(read_json(stored_path(folder, f"plan_{digest}.json")))
+
+
+def note_plan(cohort: Cohort, settings: Settings) -> Cohort:
+    """Note a plan that was not seen before, ahead of the first result."""
+    if plan := _plan(settings):
+        note_new_plan(settings.output_dir / JOURNAL, plan, _targets(cohort, settings))
+    return cohort
+
+
+def note_results(cohort: Cohort, attempts: Attempts) -> None:
+    """Note every analysis that is done."""
+    settings, folder = attempts.settings, attempts.settings.output_dir / JOURNAL
+    keys, plan = FinishedAnalyses(settings.results).keys, _plan(settings)
+    digest = digest_plan(plan) if plan else ""
+    content = read_plan(folder, digest)["content"] if digest else {}
+    for analysis in (name for name in attempts.done if name in keys):
+        targets = () if analysis in WITHOUT_TARGETS else _targets(cohort, settings)
+        chosen = cast(PlanChoices, settings)
+        planned, differs = compare_with_plan(content, chosen, analysis, targets) if digest else ((), ())
+        result = Result(settings.name or "", analysis, keys[analysis], targets, planned, digest, differs)
+        note_result(folder, result)
+
+
+def _plan(settings: Settings) -> Path | None:
+    return cast(PlanChoices, settings).plan
+
+
+def _targets(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
+    return (*cohort.targets, *parse_composites(settings))

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel
 from fcpower_bids.encoders import PUBLISHED, load_encoder
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError

@@ -33,9 +33,17 @@ from fcpower_bids.encoders.checkpoint_files import (
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.encoders.statistics import read_statistics
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.slices.published_encoders.adapters import (
+    Block,
+    PublishedEncoder,
+    Recipe,
+    as_tensor,
+    ready,
+    scaled_to_unit_range,
+    sincos,
+    z_scored,
+)
 from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
-from fcpower_bids.slices.published_encoders.vit import Block, scaled_to_unit_range, sincos
 
 PATCH_SECONDS = 48 * 0.735
 TRAINED_PATCHES = {"own": 18, "paper": 11}

@@ -26,8 +26,14 @@ from fcpower_bids.encoders.checkpoint_files import (
     read_number_table,
     read_state,
 )
-from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, ready
-from fcpower_bids.slices.published_encoders.vit import Block, scaled_to_unit_range
+from fcpower_bids.slices.published_encoders.adapters import (
+    Block,
+    PublishedEncoder,
+    Recipe,
+    as_tensor,
+    ready,
+    scaled_to_unit_range,
+)
 
 GRADIENTS = "gradient_mapping_450.csv"
 RECIPE = Recipe(

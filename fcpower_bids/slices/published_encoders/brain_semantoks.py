@@ -29,9 +29,16 @@ from fcpower_bids.encoders.checkpoint_files import (
     read_state,
 )
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, crops, ready, z_scored
+from fcpower_bids.slices.published_encoders.adapters import (
+    Block,
+    PublishedEncoder,
+    Recipe,
+    as_tensor,
+    crops,
+    ready,
+    z_scored,
+)
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
-from fcpower_bids.slices.published_encoders.vit import Block
 
 ATLASES = ("Schaefer400", "TianS3", "Buckner7")
 N_CROPS = {"own": 8, "paper": 16}

@@ -32,9 +32,8 @@ from fcpower_bids.encoders.checkpoint_files import (
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.encoders.statistics import read_statistics
-from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.slices.published_encoders.adapters import Block, PublishedEncoder, Recipe, as_tensor, ready
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, match_labels
-from fcpower_bids.slices.published_encoders.vit import Block
 
 N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))

@@ -105,9 +105,7 @@ FOR_RECORDINGS = (
     "fcpower_bids.workflows.execution.job",
     "fcpower_bids.imaging.confounds.cleaning",
     "fcpower_bids.imaging.series.parcellation",
-    "fcpower_bids.measures.coverage",
     "fcpower_bids.measures.quality",
-    "fcpower_bids.measures.spectrum",
     "fcpower_bids.transforms.power",
 )
 FOR_PAGES = ("fcpower_bids.reports.person.page",)

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.analyses.prediction.people import tabulate_folds
-from fcpower_bids.cohort.fold_files import load_folds
+from fcpower_bids.analyses.prediction.prediction import tabulate_folds
+from fcpower_bids.cohort.joining import load_folds
 from tests.analyses.cohorts import choose, single_session
 
 PACKAGE = Path(__file__).parents[3] / "fcpower_bids"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.means import MEANS, arithmetic_mean, harmonic_mean, riemannian_mean, whiten, whitening
 from fcpower_bids.core.connectome.spd import matrix_log, spectral_power
+from fcpower_bids.transforms.tangent import MEANS, arithmetic_mean, harmonic_mean, riemannian_mean, whiten, whitening
 
 
 def draw_connectomes(n=5, n_parcels=4, n_volumes=50, seed=0):

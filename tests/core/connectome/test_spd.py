@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import (
@@ -18,7 +19,6 @@ from fcpower_bids.core.connectome.spd import (
     spectral_power,
 )
 from fcpower_bids.core.connectome.spectrum import box_cox_weights, n_clipped, power_weights, rank
-from fcpower_bids.core.paper import ALPHA_STAR
 
 EXPONENTS = st.floats(0.05, 1.5)
 quick = settings(deadline=None, derandomize=True, max_examples=30)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spectrum import (
     box_cox_weights,
     clip_tolerance,
@@ -18,7 +19,6 @@ from fcpower_bids.core.connectome.spectrum import (
     regularise,
     spectrum_summary,
 )
-from fcpower_bids.core.paper import ALPHA_STAR
 
 SPECTRUM = np.array([12.0, 3.0, 1.0, 0.2, 1e-3])
 DEFICIENT = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])

@@ -16,9 +16,8 @@ from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.described import parcel_centroids
-from fcpower_bids.slices.published_encoders.adapters import crops, resample, z_scored
+from fcpower_bids.slices.published_encoders.adapters import Attention, Block, crops, resample, sincos, z_scored
 from fcpower_bids.slices.published_encoders.parcel_orders import ParcelOrder, match_labels, parcel_order
-from fcpower_bids.slices.published_encoders.vit import Attention, Block, sincos
 from tests.slices.published_encoders.references import doubles, slow_block, slow_sincos
 
 

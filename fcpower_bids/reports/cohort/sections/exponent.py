@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.tables import (
     Grid,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from tqdm import tqdm
 
-from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import series_file, teacher_file, write_arrays

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError
-from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, write_arrays
 from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, Pack, load_corpus, stored_vector
