@@ -88,14 +88,14 @@ def apply_model(
     recalibration: Recalibration | None = None,
 ) -> AppliedModel:
     """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
-    facts, told = model.facts, scan or NewScan()
+    facts, known = model.facts, scan or NewScan()
     fc = _in_order(np.asarray(connectome, dtype=float), parcels, facts["Parcels"])
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
     found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
-    about = {"seconds": told.seconds, "mean_fd": told.mean_fd, "female": told.female}
+    about = {"seconds": known.seconds, "mean_fd": known.mean_fd, "female": known.female}
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
     compared = tuple(compare_with_reference(model.reference, facts["ReferenceAt"], measures, about))
     moved = None if recalibration is None else recalibration.radius.value
@@ -104,10 +104,10 @@ def apply_model(
         prediction,
         *ends_of(prediction, facts, moved),
         possible_classes(prediction, facts),
-        *_gap(prediction, told, facts, recalibration),
+        *_gap(prediction, known, facts, recalibration),
         similarity,
         compared,
-        _warnings(told, compared, prediction, facts),
+        _warnings(known, compared, prediction, facts),
     )
 
 

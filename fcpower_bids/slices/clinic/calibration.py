@@ -226,12 +226,12 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
 def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
     """Scores of one held-out group, by the names of `HeldOut`."""
     score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
-    told = {"Scans": float(len(observed)), main_score(target): float(score)}
+    summary = {"Scans": float(len(observed)), main_score(target): float(score)}
     if target.is_binary:
-        return told
+        return summary
     error = predicted - observed
     spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
-    return told | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
+    return summary | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
 
 
 def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:

@@ -50,8 +50,8 @@ def model_path(folder: Path, target: str, representation: str) -> Path:
     """
     wanted = f"target-{target}_{representation}"
     stem = re.sub(r"[^A-Za-z0-9.]+", "-", wanted).strip("-")
-    told = "" if stem == wanted.replace("_", "-") else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
-    return folder / f"{stem}{told}_model"
+    digest = "" if stem == wanted.replace("_", "-") else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    return folder / f"{stem}{digest}_model"
 
 
 def save_model(

@@ -377,13 +377,13 @@ def _describe(moved: Recalibration | None) -> dict[str, Any]:
 
 def say_known(known: KnownValues) -> str:
     """How predictions do with people whose value is known here."""
-    told = (
+    held = (
         f"Of {known.people} people here whose value is known and whom the model has not seen, the interval holds that "
         f"of {known.inside}; predictions are off by {known.mean_error:+.3g} on average."
     )
     if not known.fails:
-        return told
-    return f"The intervals do not hold here. {told} Move the model with --recalibrate, or do not use it."
+        return held
+    return f"The intervals do not hold here. {held} Move the model with --recalibrate, or do not use it."
 
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:

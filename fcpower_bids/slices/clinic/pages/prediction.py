@@ -260,7 +260,7 @@ def _of_several(done: Sequence[Row], width: float) -> list[str]:
 def _interval_sentences(
     wide: Sequence[float], width: float, facts: Mapping[str, Any], moved: Mapping[str, Any]
 ) -> list[str]:
-    """How far the interval can be trusted, of whom, and what would make it hold elsewhere."""
+    """Sentences on where the interval holds, for which people, and on the people it would take elsewhere."""
     interval = facts["Interval"]
     if facts["PositiveClass"] is not None:
         held = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
@@ -288,7 +288,7 @@ def _interval_sentences(
 
 
 def _uneven(interval: Mapping[str, Any], target: str) -> list[str]:
-    """Of whom the interval holds less, or more, than it promises."""
+    """Sentences on groups in which the interval holds less, or more, often than it promises."""
     found = []
     for key, whose in (
         ("CoverageByThirdOfPrediction", f"predicted {target}"),
