@@ -257,7 +257,7 @@ KNOWN = {
     ),
     "executors/cluster.py": ("self.folder / str(next(self._number))",),
     "slices/clinic/folder.py": (
-        "folder / f'{stem}{told}_model'",
+        "folder / f'{stem}{digest}_model'",
         "folder / f'{spec.name}.tsv'",
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
