@@ -209,7 +209,7 @@ def row_sheet(rows: Sequence[str], entries: Sequence[str], x: Scale) -> tuple[Dr
     """Return a sheet with a named row per title, and the entries named below."""
     keys = height_of_key(entries, ROW_WIDTH * POINTS) if entries else 0.0
     sheet = Drawing(ROW_WIDTH, ROW_HEIGHT * len(rows) + (BELOW_ROWS + keys + 8) / POINTS)
-    names = [short(row, 26) for row in rows]
+    names = [short(row, 30) for row in rows]
     (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW_ROWS + keys), (0, 0))
     chart = Chart(sheet, box, x, row_scale(len(rows)))
     chart.name_rows(names)

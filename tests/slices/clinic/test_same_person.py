@@ -12,7 +12,7 @@ from scipy import stats
 
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.slices.clinic.equations import error_rates, verify
-from fcpower_bids.slices.clinic.pages.identity import answer_for, write_identity_pages
+from fcpower_bids.slices.clinic.pages.identity import answer_for, draw_pairs, write_identity_pages
 from fcpower_bids.slices.clinic.same_person import OPEN, OTHER, SAME
 
 RNG = np.random.default_rng(0)
@@ -84,3 +84,21 @@ def test_there_are_three_answers(tmp_path, rows, answer, words):
     assert len(marks) == len(rows)
     share = (np.log10(0.004) + 2) / 4  # between the limits of 1/100 and 100
     np.testing.assert_allclose(marks, left + share * (right - left), atol=0.3)
+
+
+def test_the_figure_names_each_pair_without_the_parts_that_all_scans_share():
+    scans = [f"sub-{one}_ses-{session}_task-rest_space-x" for one, session in (("07", 1), ("07", 2), ("12", 1))]
+    pairs = pd.DataFrame(
+        {
+            "participant_id": "sub-07",
+            "scan": scans[0],
+            "other_participant_id": ["sub-07", "sub-12"],
+            "other_scan": scans[1:],
+            "verdict": SAME,
+            "likelihood_ratio": [4.2e4, 0.003],
+            "false_match": 0.01,
+        }
+    )
+    assert draw_pairs(pairs).alt == "Session 1 - Session 2: 4.2e+04; Session 1 - sub-12, session 1: 1/333."
+    alone = pairs.assign(scan="sub-07_task-rest_space-x", other_scan="sub-12_task-rest_space-x")[1:]
+    assert draw_pairs(alone).alt == "Task rest - sub-12: 1/333."

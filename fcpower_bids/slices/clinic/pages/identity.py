@@ -68,7 +68,7 @@ def draw_pairs(rows: pd.DataFrame) -> Panel:
     """Figure of the pairs whose likelihood ratio is known, a row each."""
     known = rows[np.isfinite(rows["likelihood_ratio"].to_numpy(dtype=float))]
     records = [_row(each) for each in known.to_dict("records")]
-    titles = [f"{one} - {other}" for one, other, *_ in records]
+    titles = _without_shared([(one, other) for one, other, *_ in records])
     ratios = known["likelihood_ratio"].to_numpy(dtype=float)
     return Panel(
         "One person or two",
@@ -76,6 +76,14 @@ def draw_pairs(rows: pd.DataFrame) -> Panel:
         draw_ratios(titles, ratios, RATIO) if titles else "",
         "; ".join(f"{title}: {record[3]}" for title, record in zip(titles, records, strict=True)) + ".",
     )
+
+
+def _without_shared(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Name pairs of scans in few words: without the parts that all scans share, such as the task."""
+    parts = [[one.replace(": ", ", ").split(", ") for one in pair] for pair in pairs]
+    shared = set.intersection(*({word.lower() for word in one} for pair in parts for one in pair)) if pairs else set()
+    kept = [[[word for word in one if word.lower() not in shared] or one for one in pair] for pair in parts]
+    return [" - ".join(", ".join([one[0], *map(str.lower, one[1:])]) for one in pair) for pair in kept]
 
 
 def _limits(people: int, doubtful: int) -> tuple[str, ...]:
