@@ -41,11 +41,11 @@ HELD = """
 import sys, time
 from pathlib import Path
 from fcpower_bids.cli.run import main
-from fcpower_bids.interfaces import parcellation
+from fcpower_bids.interfaces import nodes
 from fcpower_bids.executors import pool
 
 go, victim = Path(sys.argv.pop(1)), sys.argv.pop(1)
-parcellate = parcellation.parcellate
+parcellate = nodes.parcellate
 
 def parcellate_and_wait(bold, *others):
     found = parcellate(bold, *others)
@@ -53,7 +53,7 @@ def parcellate_and_wait(bold, *others):
         time.sleep(0.01)
     return found
 
-parcellation.parcellate = parcellate_and_wait
+nodes.parcellate = parcellate_and_wait
 pool._is_forkable = lambda: True  # a server that does its own imports would not wait
 sys.exit(main(sys.argv[1:]))
 """
