@@ -1,4 +1,4 @@
-"""Separation of groups by a kernel: cross-validated ridge classification against permuted labels."""
+"""Groups and sources of scans that a kernel separates: classification, spread and common change, by permutation."""
 
 from __future__ import annotations
 
@@ -76,6 +76,26 @@ def compare_spread(kernel: ArrayLike, groups: ArrayLike, n_permutations: int = 9
     null = [abs(_log_ratio(distances, rng.permutation(first))) for _ in range(n_permutations)]
     p = permutation_p_value(abs(_log_ratio(distances, first)), null)
     return Recognition(float(np.exp(_log_ratio(distances, first))), p, len(labels), 2)
+
+
+def compare_sources(
+    kernel: ArrayLike, first: ArrayLike, second: ArrayLike, n_flips: int = 999, seed: int = 0
+) -> Recognition:
+    """Test whether the same people change in the same direction between two sources of their scans, by sign flips.
+
+    `kernel` (n, n): one row per scan. `first`, `second` (m,): rows of the scan of each person from either source.
+    Returns ``share`` is the part of the squared change that all people have in common, without the bias of chance.
+    """
+    values, one, other = np.asarray(kernel, dtype=np.float64), np.asarray(first), np.asarray(second)
+    changes = values[np.ix_(one, one)] - values[np.ix_(one, other)]
+    changes += values[np.ix_(other, other)] - values[np.ix_(other, one)]
+    own, m = float(np.trace(changes)), len(changes)
+    if m < 2 or own <= 0:
+        return Recognition(float("nan"), float("nan"), m, 2)
+    flips = np.random.default_rng(seed).choice([-1.0, 1.0], (n_flips, m))
+    null = np.einsum("fm,fm->f", flips @ changes, flips)
+    p = permutation_p_value(float(changes.sum()), null)
+    return Recognition((float(changes.sum()) - own) / ((m - 1) * own), p, m, 2)
 
 
 def _log_ratio(distances: FloatArray, first: NDArray[np.bool_]) -> float:

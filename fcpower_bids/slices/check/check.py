@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
-from fcpower_bids.slices.check.columns import check_columns, check_recognition, check_spread, sites_of_people
+from fcpower_bids.slices.check.columns import (
+    check_columns,
+    check_recognition,
+    check_sources,
+    check_spread,
+    sites_of_people,
+)
 from fcpower_bids.slices.check.findings import (
     CHECK,
     CHECK_COMBINED,
@@ -32,6 +38,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
         *check_spread(cohort, similarity, settings),
+        *check_sources(cohort, similarity, settings),
         *describe_negative(combined.frame),
     ]
     tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}

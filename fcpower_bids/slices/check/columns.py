@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.recognition import compare_spread, recognise_groups
+from fcpower_bids.core.inference.recognition import compare_sources, compare_spread, recognise_groups
 from fcpower_bids.core.inference.sentinel_codes import (
     mixed_units,
     one_class_groups,
@@ -346,6 +347,53 @@ def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) 
                 "Classes whose scans are shorter or move more are spread more. Tests of edges give each class a "
                 "variance of its own; a prediction may read the spread.",
                 "Compare minutes and motion of the classes.",
+            )
+
+
+FEWEST_CHANGED = 9
+"""People scanned with two repetition times: the smallest p of their sign flips is below the limit."""
+
+
+def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+    """Compare scans of the same people that were acquired with different repetition times.
+
+    Shapes and units: similarity (N, N).
+    """
+    times = np.round(np.asarray(cohort.repetition_times, dtype=float), 3)
+    if not len(times):
+        return
+    scans = pd.DataFrame({"person": cohort.scans["participant_id"].astype(str).to_numpy(), "time": times})
+    scans["session"] = cohort.scans["session"].astype(str).to_numpy()
+    first = (
+        scans[np.isfinite(times)]
+        .reset_index()
+        .pivot_table(index="person", columns="time", values="index", aggfunc="min")
+    )
+    pairs = [
+        (one, other)
+        for one, other in itertools.combinations(first, 2)
+        if first[[one, other]].notna().all(axis=1).sum() >= FEWEST_CHANGED
+    ]
+    for one, other in pairs:
+        rows = first[[one, other]].dropna().to_numpy(dtype=np.intp)
+        rows = rows[_draw(np.arange(len(rows)), settings.random_seed)]
+        block = copy_block(similarity, rows.ravel(), rows.ravel())
+        places = np.arange(rows.size).reshape(rows.shape).T
+        found = compare_sources(block, *places, seed=settings.random_seed)
+        if found.p < SIGNIFICANT / len(pairs):
+            sessions = [set(scans["session"].iloc[each]) for each in rows.T]
+            yield Finding(
+                "repetition time and session",
+                LOOK,
+                found.n,
+                found.share,
+                f"{found.n} people were scanned with repetition times of {one:g} s and of {other:g} s, and the "
+                f"connectomes of all differ between the two in one direction ({100 * found.share:.0f} % of the squared "
+                "difference is common to them).",
+                "What changes between the scans of a person is partly the protocol"
+                + ("" if sessions[0] & sessions[1] else ", which cannot be separated from time: no session has both")
+                + ".",
+                "Compare scans of one protocol.",
             )
 
 
