@@ -1,4 +1,4 @@
-"""How often the intervals of saved models hold for people whom nothing was fitted on.
+"""How often the intervals of saved models hold for people that nothing was fitted on.
 
     python -m benchmarks.coverage --shared ../shared
 

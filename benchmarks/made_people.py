@@ -4,7 +4,7 @@
 
 Every person has a covariance of their own around a shared one with the spectrum of real connectomes: other eigenvalues
 and, by a small random mixing, other eigenvectors. Encoders of the paper's size learn from one recording of 240 volumes
-of each. Then each of 200 people whom no encoder saw looks for themselves, by one window of 80 volumes, in another one
+of each. Then each of 200 people that no encoder saw looks for themselves, by one window of 80 volumes, in another one
 of the same recording, which shares no volume with it.
 """
 

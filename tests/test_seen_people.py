@@ -1,4 +1,4 @@
-"""An encoder that was trained on the people whom it is judged on is named, and its scores are marked.
+"""An encoder that was trained on the people that it is judged on is named, and its scores are marked.
 
 Those of the others stand beside them: from the images to the page, by the commands.
 """
@@ -72,7 +72,7 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     assert set(packed["subject"]) == set(TRAINED)
     run = [str(study / "bids"), str(study / "out"), "pack", "--quiet"]
     assert main([*run, "--participant-label", "01"]) == 3
-    assert "already holds people whom --participant-label does not name (02)" in capsys.readouterr().err
+    assert "already holds people that --participant-label does not name (02)" in capsys.readouterr().err
     assert main([*run, "--participant-label", "01", "02", "99"]) == 3
     assert "has no series of sub-99: correct --participant-label. There are 01, 02" in capsys.readouterr().err
 
@@ -164,7 +164,7 @@ def test_the_page_gives_them_no_headline_and_names_the_others(scored):
     page = (scored / "out" / "group.html").read_text()
     share = f"{100 * apart.loc[EMBEDDING, 'accuracy']:.0f} %"
     assert "embedding fbert is no finding here: its encoder was trained on 2 of these 12 people" in page
-    assert f"Among the 10 people whom no encoder was trained on it finds {share}" in page
+    assert f"Among the 10 people that no encoder was trained on it finds {share}" in page
     assert "embedding fbert identifies" not in page  # no headline
     assert "embedding fbert finds the person" not in page
 

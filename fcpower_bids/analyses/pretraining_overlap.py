@@ -17,7 +17,7 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
 ENOUGH = 10
-"""Unseen people whom a score of their own needs."""
+"""Unseen people that a score of their own needs."""
 NONE = "n/a"
 """The mark of what no encoder has made."""
 ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
@@ -31,7 +31,7 @@ MARK = Column.text(
 )
 N_TRAINED = Column.number(
     "n_trained",
-    "People among these whom the encoder was trained on: the score is none for new people unless this is 0; n/a where "
+    "People among these that the encoder was trained on: the score is none for new people unless this is 0; n/a where "
     "the representation is of no encoder, or of one that does not say it",
     "Trained on",
     0,
@@ -49,14 +49,14 @@ EMBEDDED_PEOPLE = TableSpec(
 )
 PREDICTION_UNSEEN = TableSpec(
     "prediction_unseen",
-    "Scores over everyone and over the people whom no encoder was trained on, from the same predictions.",
+    "Scores over everyone and over the people that no encoder was trained on, from the same predictions.",
     join_columns(
         Column.text("target", "Phenotype or composite that is predicted", "Target"),
         Column.text("representation", "Features that predict it", "Representation"),
         Column.text("score", "auc for targets of two classes, r for others", "Score"),
         Column.number("n_people", "People in everyone", "People", 0),
         Column.number("everyone", "Score of all out-of-fold predictions of a repeat, mean over repeats", "Everyone"),
-        Column.number("n_unseen", "People whom no encoder was trained on", "Unseen", 0),
+        Column.number("n_unseen", "People that no encoder was trained on", "Unseen", 0),
         Column.number("unseen", f"The same over them; n/a where they are fewer than {ENOUGH}", "Unseen people alone"),
     ),
     ("target", "representation"),
@@ -74,7 +74,7 @@ def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
 
 
 def trained_people(cohort: Cohort, representations: Sequence[str]) -> set[str]:
-    """People whom an encoder of any of these was trained on."""
+    """People that an encoder of any of these was trained on."""
     marks = (mark_people(cohort, name) for name in representations)
     return {person for each in marks for person, state in each.items() if state == TRAINED}
 

@@ -117,8 +117,8 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
             "participant_id of its table, or leave it out."
         )
     elif column.isna().all():
-        whom = f"all {len(column)} people with scans" if len(column) else "everybody: its table has no rows"
-        yield f"The column '{column.name}' is missing for {whom}; leave it out."
+        people = f"all {len(column)} people with scans" if len(column) else "everybody: its table has no rows"
+        yield f"The column '{column.name}' is missing for {people}; leave it out."
     elif predicted and column.nunique() == 1:
         yield f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
     elif predicted and _is_text(column) and (in_composite or column.nunique() > 2):

@@ -24,7 +24,7 @@ SEEN = {
     TRAINED: "the encoder was trained on this person",
     HELD_OUT: "not trained on, but among those who chose or confirmed its checkpoint",
     NO: "not in its corpus",
-    UNKNOWN: "the encoder does not say whom it was trained on",
+    UNKNOWN: "the encoder does not say which people it was trained on",
 }
 
 DIGITS = 16

@@ -216,7 +216,7 @@ def test_the_methods_text_tells_of_every_further_analysis_what_its_tables_say(st
         f"Prediction was repeated with {values['learning_curves']['n_people'][0]:g} training people",
         f"with the first {minutes} min of every scan, in {people} people",
         f"was repeated among {values['identification_curves']['n_people'][-1]:g} people",
-        f"repeated with {' and '.join(tables['parcellation_sweep']['atlas'].unique())} on the people whom all have",
+        f"repeated with {' and '.join(tables['parcellation_sweep']['atlas'].unique())} on the people that all have",
         "FC, FC^0.35^ and embedding randominit were compared by ridge regression",
         f"(none, covariate, combat, both and held out) were compared on the same people, against "
         f"{values['harmonisation']['n_permutations'][0]:g} permutations",

@@ -46,7 +46,7 @@ class People:
 def choose_people(
     cohort: Cohort, settings: GroupLevel, representations: Sequence[str], covariates: Sequence[str]
 ) -> People:
-    """Choose the people whom every representation can describe, so that all are compared on the same folds.
+    """Choose the people that every representation can describe, so that all are compared on the same folds.
 
     Raises NotInCohort, Unfit.
     """

@@ -123,7 +123,7 @@ def person_frame(study: Study, name: str, result: NestedResult, target: int) -> 
 
 
 def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> FloatArray:
-    """Out-of-fold predictions of one target, shape (n_repeats, n); NaN for people whom no fold tests."""
+    """Out-of-fold predictions of one target, shape (n_repeats, n); NaN for people that no fold tests."""
     repeats = {repeat: i for i, repeat in enumerate(dict.fromkeys(fold.repeat for fold in result.folds))}
     predicted = np.full((len(repeats), len(study.people.names)), np.nan)
     for fold, values in zip(result.folds, result.predicted, strict=True):

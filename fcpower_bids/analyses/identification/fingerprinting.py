@@ -312,7 +312,7 @@ IDENTIFICATION = TableSpec(
 )
 IDENTIFICATION_UNSEEN = TableSpec(
     "identification_unseen",
-    "The same over the people whom no encoder was trained on, where an encoder was trained on others of them.",
+    "The same over the people that no encoder was trained on, where an encoder was trained on others of them.",
     {key: column for key, column in IDENTIFICATION.columns.items() if key != N_TRAINED.key},
     IDENTIFICATION.keys,
 )

@@ -26,7 +26,7 @@ class PredictionPreset:
     relative_penalties: bool = False
     # whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site
     inner_by_site: bool = False
-    # people to whom tangent references and PCA are fitted: "cohort" (everyone) or "fold" (training people)
+    # people that tangent references and PCA are fitted to: "cohort" (everyone) or "fold" (training people)
     fit_transforms_on: str = "cohort"
     # how recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
     # "average" (mean Fisher z)

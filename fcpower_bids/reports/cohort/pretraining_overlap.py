@@ -34,7 +34,7 @@ def describe_training(row: pd.Series) -> str:
     return (
         " Its encoder was trained on none of these people."
         if known
-        else " Whom its encoder was trained on is not known."
+        else " The people that its encoder was trained on are not known."
     )
 
 
@@ -55,7 +55,7 @@ def describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
         for _, one in last[last["representation"] != name].iterrows()
     )
     return (
-        f"{said} Among the {own['n_people']:.0f} people whom no encoder was trained on it finds "
+        f"{said} Among the {own['n_people']:.0f} people that no encoder was trained on it finds "
         f"{percent(own['accuracy'])} (95 % CI {percent(own['ci_low'])} to {percent(own['ci_high'])}; chance "
         f"{percent(own['chance'])}; {others})."
     )
@@ -76,7 +76,7 @@ def _describe_prediction(row: pd.Series, tables: GroupTables) -> str:
     left = int(row["n_unseen"])
     rest = too_few(left)
     if row["unseen"] == row["unseen"]:
-        rest = f"Over the {count(left, 'person', 'people')} whom no encoder was trained on: {row['unseen']:.2f}."
+        rest = f"Over the {count(left, 'person', 'people')} that no encoder was trained on: {row['unseen']:.2f}."
     return (
         f"{tables.title(str(row['representation']))} is no finding here: its encoder was trained on "
         f"{row['n_people'] - left:.0f} of the {row['n_people']:.0f} people ({score} {row['everyone']:.2f} with "
@@ -87,4 +87,4 @@ def _describe_prediction(row: pd.Series, tables: GroupTables) -> str:
 def too_few(n: float) -> str:
     """Say that the unseen people have no score of their own."""
     left = "No person is" if n == 0 else f"Only {count(int(n), 'person is', 'people are')}"
-    return f"{left} left whom it was not trained on; {ENOUGH} are needed for a score of their own."
+    return f"{left} left that it was not trained on; {ENOUGH} are needed for a score of their own."

@@ -214,7 +214,7 @@ def _unknown(label: str, n: int) -> Finding:
         NOTE,
         n,
         float("nan"),
-        f"The encoder of the embedding '{label}' does not say whom it was trained on.",
+        f"The encoder of the embedding '{label}' does not say which people it was trained on.",
         "If it was trained on people of this cohort, its scores are not what new people would get.",
         "Look at where it comes from; an embedding made by an earlier version is made anew by the participant level.",
     )

@@ -1,4 +1,4 @@
-"""Findings of the check before the first model, and scores without the people whom it names."""
+"""Findings of the check before the first model, and scores without the people that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Result of a model for one new scan, its certainty, and the people for whom that holds."""
+"""Result of a model for one new scan, how certain it is, and for which people."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ LEVEL = 0.9
 FEWEST_SHOWN = 5
 """People of a site below which a model has no numbers of it: they would be those of single people."""
 LOCAL = (2, 3, 5, 8, 10, 15, 20, 30)
-"""Numbers of local people for whom a model says how wide intervals are after `recalibrate`."""
+"""Numbers of local people for which a model says how wide intervals are after `recalibrate`."""
 SITE, FOLD = "site", "fold"
 FEWEST_TRAINING = 4
 """A site is not held out where fewer people would be left to train on."""

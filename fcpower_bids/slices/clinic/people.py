@@ -72,7 +72,7 @@ RARE = 0.01
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Predictions of people whose value is known, none of whom the model has seen."""
+    """Predictions of people whose value is known and that the model has not seen."""
 
     # people, inside: how many, and of how many the value lies in the interval
     people: int

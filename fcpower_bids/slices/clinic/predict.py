@@ -72,7 +72,7 @@ PREDICTED = TableSpec(
         Column.number(
             "prediction", "Predicted value, in the unit of the target; for two classes a score between 0 and 1"
         ),
-        Column.number("low", "Lower end of the interval; whom it holds for is in the sidecar"),
+        Column.number("low", "Lower end of the interval; the sidecar says for which people it holds"),
         Column.number("high", "Upper end of the interval"),
         Column.number("low_new_site", "Lower end of the cautious interval, for a site unlike those of the training"),
         Column.number("high_new_site", "Upper end of the cautious interval"),
@@ -344,7 +344,7 @@ def _known_values(facts: Mapping[str, Any], request: Request) -> dict[str, float
 def _check_known(
     rows: Sequence[dict[str, Any]], facts: Mapping[str, Any], request: Request, moved: Recalibration | None
 ) -> KnownValues | None:
-    """Compare with what the dataset knows of people whom the model has not seen; warn of every scan if it fails."""
+    """Compare with what the dataset knows of people that the model has not seen; warn of every scan if it fails."""
     helped = read_column(request.local, facts["Target"]) if request.local else {}
     done = [row for row in rows if row["state"] == DONE]
     new = pd.DataFrame([row for row in done if not row["in_training"] and math.isfinite(row["known"])])
@@ -378,7 +378,7 @@ def _describe(moved: Recalibration | None) -> dict[str, Any]:
 def say_known(known: KnownValues) -> str:
     """How predictions do with people whose value is known here."""
     held = (
-        f"Of {known.people} people here whose value is known and whom the model has not seen, the interval holds that "
+        f"Of {known.people} people here whose value is known and that the model has not seen, the interval holds that "
         f"of {known.inside}; predictions are off by {known.mean_error:+.3g} on average."
     )
     if not known.fails:
@@ -405,7 +405,7 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     if found.recalibration is not None:
         moved = found.recalibration
         say(
-            f"Recalibrated by {moved.people} local people, whom the model had predicted {moved.bias:+.3g} off on "
+            f"Recalibrated by {moved.people} local people, that the model had predicted {moved.bias:+.3g} off on "
             f"average: predictions move by {-moved.offset:+.3g}, the interval is +/-{moved.radius.value:.3g} instead "
             f"of +/-{interval['Radius']:.3g}."
         )

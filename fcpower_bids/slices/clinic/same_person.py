@@ -40,7 +40,7 @@ PAIRS = TableSpec(
         Column.text("other_participant_id", "Person, as the other scan is named", "Other person"),
         Column.text("other_scan", "Name of the other scan", "Other scan"),
         ALIKE,
-        Column.number("rank", "1 + people of whom a scan is more similar than the scan of the own name", digits=0),
+        Column.number("rank", "1 + people with a scan that is more similar than the scan of the own name", digits=0),
         Column.number("false_match", "Share of pairs of different people that are at least as similar"),
         Column.number("false_non_match", "Share of pairs of one person that are at most as similar"),
         Column.number("likelihood_ratio", "How much likelier of one person than of two", digits=1),

@@ -32,7 +32,7 @@ ATLAS_COLUMNS = join_columns(
     ),
     Column.text(
         "people",
-        "shared: the people whom every parcellation describes; own: all people of this parcellation, as a bridge "
+        "shared: the people that every parcellation describes; own: all people of this parcellation, as a bridge "
         "to its other tables",
         "People",
     ),
@@ -171,7 +171,7 @@ class _Sweep:
         self.studies[atlas, people] = study
 
     def add_together(self) -> None:
-        """Cross-validate every representation on the kernels of all parcellations, for the people whom these share."""
+        """Cross-validate every representation on the kernels of all parcellations, for the people that these share."""
         studies = {atlas: study for (atlas, people), study in self.studies.items() if people == SHARED}
         study = next(iter(studies.values()))
         entries = Entries(study)

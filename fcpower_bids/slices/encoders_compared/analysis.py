@@ -208,7 +208,7 @@ TABLES = (ENCODERS, ENCODER_FOLDS, ENCODER_COMPARISONS)
 FACTS = {
     "Probe": (
         "Ridge regression with a linear kernel on features z-scored on the training people, for every representation, "
-        "on one set of folds and the people whom all representations describe."
+        "on one set of folds and the people that all representations describe."
     ),
     "PooledAndPerFold": "Tests use the scores per fold; pooled scores are what the paper's Table 'bench' prints.",
     "IdentificationTest": (

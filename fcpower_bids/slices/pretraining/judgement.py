@@ -93,7 +93,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Verdict:
-    """Worth of a model on people whom it never saw."""
+    """Worth of a model on people that it never saw."""
 
     proven: bool  # whether it is better than the bar, with `CONFIDENCE`
     sentence: str
@@ -299,8 +299,8 @@ def _best(rows: pd.DataFrame) -> str:
 
 
 def _whom(n: int, chosen: bool) -> str:
-    whom = f"{n} held-out {'family' if n == 1 else 'families'}"
-    return f"{whom} that did not choose the checkpoint" if chosen else whom
+    people = f"{n} held-out {'family' if n == 1 else 'families'}"
+    return f"{people} that did not choose the checkpoint" if chosen else people
 
 
 def _say(difference: float, low: float, n: int, chosen: bool, bar: str) -> str:

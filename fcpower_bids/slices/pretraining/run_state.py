@@ -109,7 +109,7 @@ ALIGNMENT = TableSpec(
         ),
         Column.number(
             "identification",
-            "Share of held-out people whom one window finds by another one of theirs",
+            "Share of held-out people that one window finds by another one of theirs",
             "Identification",
         ),
     ),

@@ -49,7 +49,7 @@ class Pretrained:
     # n_train, n_held_out: recordings
     n_train: int
     n_held_out: int
-    proven: bool  # whether the model is better than random weights on people whom it never saw
+    proven: bool  # whether the model is better than random weights on people that it never saw
     verdict: str  # why, in a sentence
 
 

@@ -111,7 +111,7 @@ def _check_people(table: Any, settings: TrainingSettings, corpus: Path) -> None:
         return
     if others := sorted(there - chosen):
         raise DatasetError(
-            f"The corpus {corpus} already holds people whom --participant-label does not name "
+            f"The corpus {corpus} already holds people that --participant-label does not name "
             f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
         )
 

@@ -63,7 +63,7 @@ def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, P
 
 
 def _decisions(everything: Sequence[Staged], output_dir: Path) -> tuple[str, list[str]]:
-    """Decisions of all, each about the people of its own site, and whom of a site they name who has not come yet."""
+    """Decisions of all, each about the people of its own site, and people of a site that they name and that have no recording yet."""
     labels = known_labels(output_dir)
     labels |= {(source.site, old): new for source, _ in everything for old, new in source.labels.items()}
     known: dict[tuple[Any, ...], tuple[Decision, Path]] = {}
@@ -227,7 +227,7 @@ class Merged:
     renamed: dict[str, str]  # by ``SITE:label``, the new label of people whose label another site has too
     copies: list[str]  # files of no recording: copies that a client of a synchronised folder has made
     lost: list[str]  # links to input datasets that lead nowhere from here
-    early: list[str]  # people of sites whom a decision names, and who have no recording here
+    early: list[str]  # people that a decision about a site names, and that have no recording here
     places: int  # outputs that were found
 
 

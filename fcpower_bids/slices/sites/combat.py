@@ -189,7 +189,7 @@ def harmonise(representation: Representation, study: Study) -> Representation:
 
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:
-    """Say, for a sidecar, what was done and to whom it was not."""
+    """Say, for a sidecar, what was done, and which people were left as they were."""
     unadjusted = people_unadjusted(study)
     return {
         "Harmonisation": {

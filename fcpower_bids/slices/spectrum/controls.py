@@ -83,7 +83,7 @@ CONTROLS = declare_screen(
         Column.flag("monotone", "Whether the weights of a random filter grow with the eigenvalue", "Monotone"),
         Column.number(
             "n_ambiguous",
-            f"People of whom the cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
+            f"People whose cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
             "Ambiguous cuts",
             0,
         ),

@@ -96,7 +96,7 @@ def _logarithm(
 
 
 def ambiguous_cuts(eigenvalues: FloatArray, cuts: tuple[int, ...], tolerance: float) -> int:
-    """Count the people of whom a cut after one of these modes falls inside a cluster of equal eigenvalues.
+    """Count the people in whose spectrum a cut after one of these modes falls inside a cluster of equal eigenvalues.
 
     Shapes and units: eigenvalues (n, P).
     """

@@ -114,7 +114,7 @@ class Answer:
     # strip, alt: a drawing and its description; empty for classes and where there is no prediction
     strip: str
     alt: str
-    # sentences, trust: what must be known with it, the gravest first; of whom the interval holds, and what would make
+    # sentences, trust: what must be known with it, the gravest first; for which people the interval holds, and what would make
     # it hold
     sentences: tuple[str, ...]
     trust: tuple[str, ...]
