@@ -63,7 +63,7 @@ def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, P
 
 
 def _decisions(everything: Sequence[Staged], output_dir: Path) -> tuple[str, list[str]]:
-    """Decisions of all, each about the people of its own site, and people of a site that they name and that have no recording yet."""
+    """Decisions of all sites, each about its own people, and the people that they name who have no recording yet."""
     labels = known_labels(output_dir)
     labels |= {(source.site, old): new for source, _ in everything for old, new in source.labels.items()}
     known: dict[tuple[Any, ...], tuple[Decision, Path]] = {}

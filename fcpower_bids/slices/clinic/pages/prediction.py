@@ -114,8 +114,8 @@ class Answer:
     # strip, alt: a drawing and its description; empty for classes and where there is no prediction
     strip: str
     alt: str
-    # sentences, trust: what must be known with it, the gravest first; for which people the interval holds, and what would make
-    # it hold
+    # sentences, trust: what must be known with it, the gravest first; for which
+    # people the interval holds, and what would make it hold
     sentences: tuple[str, ...]
     trust: tuple[str, ...]
     scans: tuple[Scan, ...]
