@@ -120,7 +120,7 @@ def train(people: People, number: int, unseen: np.ndarray, options: argparse.Nam
     command += ["--accelerator", options.accelerator, "--accept-unproven", "--quiet"]
     subprocess.run([*map(str, command)], check=True)
     checkpoint = folder / "out" / "encoder" / "model"
-    model = FBert(read_config(checkpoint)[0])
+    model = read_config(checkpoint)[0].build()
     load_strictly(model, read_tensors(checkpoint / "model.safetensors"), str(checkpoint))
     log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t", na_values="n/a").dropna(subset=["steps_per_s"])
     return {

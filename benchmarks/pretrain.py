@@ -71,7 +71,7 @@ def loss_on(accelerator: str, precision: str) -> float:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(64, WINDOW, PARCELS, generator=generator).to(fabric.device)
     kernel = torch.from_numpy(np.corrcoef(np.random.default_rng(0).standard_normal((64, 500)))).float()
-    return float(Gradient(fabric, model, LOSSES["cka"]).accumulate(x, kernel.to(fabric.device), (0, 0)))
+    return float(Gradient(fabric, model, LOSSES["cka"]).accumulate((x,), kernel.to(fabric.device), (0, 0)))
 
 
 def devices_agree(accelerator: str) -> bool:

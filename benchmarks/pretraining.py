@@ -136,7 +136,7 @@ def trained(scans: Scans, seen: list[str], unseen: list[str], config: PretrainCo
         pretrain(folder / "pack", folder / "run", config)
         rows = []
         for checkpoint in sorted((folder / "run" / "checkpoints").glob("step-*")):
-            model = FBert(read_config(checkpoint)[0])
+            model = read_config(checkpoint)[0].build()
             load_strictly(model, read_tensors(checkpoint / "model.safetensors"), str(checkpoint))
             step = int(checkpoint.name.removeprefix("step-"))
             rows.append({"map": "F-BERT", "people": len(seen), "step": step, **score(encode(model), scans, unseen)})

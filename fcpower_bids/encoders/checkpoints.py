@@ -36,7 +36,7 @@ TEXT = """\
 # {title}
 
 Embeds parcel series of resting-state fMRI. Inputs are matched by the parcel names in `config.json` and z-scored over
-the whole recording. With fcpower_bids: `--encoder {model_type} --encoder-weights` and this folder, which also compares
+the whole recording. With fcpower_bids: `--encoder {encoder} --encoder-weights` and this folder, which also compares
 the weights with their checksums. Without it, `{module}.py` of this folder needs {library} and safetensors alone:
 
 ```python
@@ -49,10 +49,13 @@ embedding = model.embed(series, parcel_names)  # volumes x parcels
 `config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
 
+FBERT_FILE = {"module": "modeling_fbert", "name": "FBert", "library": "torch"}
 WORDS = {
-    "fbert": {"title": "F-BERT", "module": "modeling_fbert", "name": "FBert", "library": "torch"},
+    "fbert": {"title": "F-BERT", "encoder": "fbert", **FBERT_FILE},
+    "fbert-residual": {"title": "F-BERT on top of a closed form", "encoder": "fbert", **FBERT_FILE},
     "closed-form": {
         "title": "Closed-form student of FC^alpha",
+        "encoder": "closed-form",
         "module": "modeling_closed_form",
         "name": "ClosedForm",
         "library": "numpy",
@@ -80,11 +83,11 @@ def model_readme(licence: str, facts: Mapping[str, Any], model_type: str = "fber
         license=said["license"],
         license_name=said.get("license_name"),
         tags=["fmri", "connectome", model_type],
-        library_name="pytorch" if model_type == "fbert" else None,
+        library_name="pytorch" if WORDS[model_type]["library"] == "torch" else None,
         pipeline_tag="feature-extraction",
     )
     rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
-    text = TEXT.format(model_type=model_type, **WORDS[model_type])
+    text = TEXT.format(**WORDS[model_type])
     return f"---\n{header.to_yaml()}\n---\n\n{text}\n| | |\n|---|---|\n{rows}"
 
 
@@ -142,7 +145,7 @@ class ModelCard:
 
 WEIGHTS = "model.safetensors"
 PLAIN_MODELS = Path(__file__).parents[1] / "data" / "models"
-"""One file for each ``model_type``, which goes with the model so that it can be used without this program."""
+"""Files of which one goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
 HF_CONFIG = {
@@ -159,15 +162,17 @@ HF_CONFIG = {
 
 def plain_model(config: Architecture) -> Path:
     """Return the file that uses such a model without this program."""
-    return PLAIN_MODELS / f"modeling_{config.model_type.replace('-', '_')}.py"
+    return PLAIN_MODELS / f"{WORDS[config.model_type]['module']}.py"
 
 
 def _architecture(values: Mapping[str, Any]) -> type[Architecture]:
     """The class of the configuration; what names no type of ours is read as F-BERT."""
-    from fcpower_bids.encoders.closed_form import ClosedFormConfig  # loads torch, as the other
+    from fcpower_bids.encoders.closed_form import ClosedFormConfig  # loads torch, as the others
     from fcpower_bids.encoders.fbert import FBertConfig
+    from fcpower_bids.encoders.residual import ResidualConfig
 
-    return ClosedFormConfig if values.get("model_type") == ClosedFormConfig.model_type else FBertConfig
+    known = {kind.model_type: kind for kind in (ClosedFormConfig, ResidualConfig)}
+    return known.get(str(values.get("model_type")), FBertConfig)
 
 
 def read_config(folder: Path) -> tuple[Architecture, ModelCard]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import power_from_series
-from fcpower_bids.core.filters.student import power_edges
-from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.encoders.fbert import MAX_PARAMETERS, FBertConfig
 from fcpower_bids.encoders.field_types import wrong_types
 
@@ -67,18 +62,39 @@ class ClosedForm(nn.Module):
         model.load_state_dict({"mean": torch.from_numpy(mean).float(), "weights": torch.from_numpy(weights).float()})
         return model
 
+    def widened(self, d: int) -> ClosedForm:
+        """Return the same map with zeros behind its coordinates, where there are fewer than `d`."""
+        rest = torch.zeros(len(self.weights), d - self.weights.shape[1])
+        wide = ClosedForm(replace(self.config, d=d))
+        wide.load_state_dict({"mean": self.mean, "weights": torch.cat((self.weights, rest), dim=1)})
+        return wide
+
+    @torch.compiler.disable
+    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Embed series (B, T, P): (B, d)."""
-        edges = self._edges(x.detach().cpu().double().numpy())
-        features = torch.from_numpy(edges).to(self.mean.device, self.mean.dtype)
-        return (features - self.mean) @ self.weights
+        with torch.autocast(x.device.type, enabled=False):
+            edges = power_edges_of(x.detach(), self.config.exponent).to(self.mean)
+            return (edges - self.mean) @ self.weights
 
-    def _edges(self, series: NDArray[np.float64]) -> FloatArray:
-        """Parcels without a signal, which are allowed when they are asked for, have edges of 0."""
-        there = np.ptp(series, axis=1) > 0
-        if there.all():
-            return power_edges(series, self.config.exponent)
-        matrices = np.zeros((len(series), self.config.n_parcels, self.config.n_parcels))
-        for matrix, one, kept in zip(matrices, series, there, strict=True):
-            matrix[np.ix_(kept, kept)] = power_from_series(one[:, kept], self.config.exponent)
-        return normalise_rows(np.stack([vectorise_edges(one) for one in matrices]))
+
+def power_edges_of(x: Tensor, exponent: float) -> Tensor:
+    """Edges of FC^alpha of series (B, T, P), centred and of unit norm, in double precision: (B, E).
+
+    `fcpower_bids.core.filters.student.power_edges` for a batch and on any device. Parcels without a signal, which are
+    allowed when they are asked for, have edges of 0.
+    """
+    x = x.to("cpu" if x.device.type == "mps" else x.device, torch.float64)
+    there = (x.amax(1) > x.amin(1))[:, None]
+    z = (x - x.mean(1, keepdim=True)) * there
+    z = z / z.norm(dim=1, keepdim=True).masked_fill(~there, 1.0)
+    long = z.shape[1] > z.shape[2]
+    values, vectors = torch.linalg.eigh(z.mT @ z if long else z @ z.mT)
+    kept = values > CLIP_TOLERANCE * values[:, -1:]
+    weights = values.where(kept, 1.0) ** (exponent if long else exponent - 1) * kept
+    sides = vectors if long else z.mT @ vectors
+    matrices = (sides * weights[:, None]) @ sides.mT
+    row, column = torch.triu_indices(z.shape[2], z.shape[2], 1, device=x.device)
+    edges = matrices[:, row, column]
+    edges = edges - edges.mean(1, keepdim=True)
+    return edges / edges.norm(dim=1, keepdim=True)

@@ -56,7 +56,7 @@ class FBertConfig:
     dropout: float = 0.1  # probability during training, at attention weights and after each sublayer, as in BERT
 
     def __post_init__(self) -> None:
-        if problems := wrong_types(FBertConfig, vars(self)):
+        if problems := wrong_types(type(self), vars(self)):
             raise ValueError(f"{'; '.join(problems)}.")
         if self.norm_eps <= 0 or not 0 <= self.dropout < 1:
             raise ValueError(
@@ -73,9 +73,9 @@ class FBertConfig:
         if self.pe not in ("sinusoidal", "sinusoidal_halves", "none"):
             raise ValueError(f"The position code must be sinusoidal, sinusoidal_halves or none, not '{self.pe}'.")
 
-    def build(self) -> FBert:
+    def build(self, seed: int = 0) -> FBert:
         """Make the model, with initial weights."""
-        return FBert(self)
+        return FBert(self, seed)
 
 
 POSITIONS = 512

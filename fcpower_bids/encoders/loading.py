@@ -26,6 +26,7 @@ from fcpower_bids.encoders.closed_form import ClosedFormConfig
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.proof import prove
+from fcpower_bids.encoders.residual import ResidualConfig
 from fcpower_bids.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
     """Heads too: the same tensors under another number of heads load as well, and embed otherwise."""
     found = {"d": config.d, "layers": config.layers, "heads": config.heads}
     expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
+    if name in SIZES and isinstance(config, ResidualConfig):
+        raise CheckpointError(f"{folder} holds an F-BERT on top of a closed form; use the encoder name 'fbert'.")
     if found != expected:
         raise CheckpointError(
             f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "

@@ -123,8 +123,10 @@ LEAST = dict.fromkeys(
 ) | {"resident_mb": 0}
 """Smallest values."""
 
+METHODS = ("steps", "residual", "closed-form")
 CHOICES = (
     ("encoder", "the encoder", tuple(SIZES)),
+    ("method", "the method", METHODS),
     ("loss", "the loss", tuple(LOSSES)),
     ("sampling_unit", "what is drawn", ("windows", "recordings")),
     ("held_out_by", "what is held out", ("family", "dataset")),
@@ -138,6 +140,7 @@ class PretrainConfig:
     """Everything that decides a pretraining run, apart from the corpus."""
 
     encoder: str = "fbert-1m"  # ``"fbert-1m"`` or ``"fbert-8m"``
+    method: str = "steps"  # ``"steps"``, ``"residual"`` (steps that add to the closed form) or ``"closed-form"``
     # fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
     architecture: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "cka"  # ``"cka"``, ``"kl"`` or ``"cka_debiased"``
@@ -214,6 +217,7 @@ class PretrainConfig:
         """Name the choices that decide what the encoder learns."""
         views = ", phase surrogates" if self.surrogates else ""
         views += "" if self.precision == "32-true" else f", {self.precision}"
+        views += ", on top of the closed form" if self.method == "residual" else ""
         return (
             f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
             f"{self.steps} steps, windows of {self.window} volumes drawn by {self.sampling_unit}{views}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -45,15 +46,18 @@ class Gradient:
     loss: Loss
     chunk: int | None = None  # recordings in memory at a time, None for all
 
-    def accumulate(self, x: Tensor, K: Tensor, key: tuple[int, int]) -> Tensor:
-        """Add the gradient of the global loss to the parameters. Shapes and units: x (b, T, P), K (B, B)."""
-        if self.chunk is None or self.chunk >= len(x):
-            value = self.loss(self._gather(self._embed(x, key, 0), with_gradient=True), K)
+    def accumulate(self, inputs: tuple[Tensor, ...], K: Tensor, key: tuple[int, int]) -> Tensor:
+        """Add the gradient of the global loss to the parameters.
+
+        Shapes and units: inputs of the model (b, ...), the windows (b, T, P) first; K (B, B).
+        """
+        if self.chunk is None or self.chunk >= len(inputs[0]):
+            value = self.loss(self._gather(self._embed(inputs, key, 0), with_gradient=True), K)
             self.fabric.backward(value)
             return value.detach()
-        return self._in_chunks(x.split(self.chunk), K, key)
+        return self._in_chunks(list(zip(*(one.split(self.chunk) for one in inputs), strict=True)), K, key)
 
-    def _in_chunks(self, chunks: tuple[Tensor, ...], K: Tensor, key: tuple[int, int]) -> Tensor:
+    def _in_chunks(self, chunks: list[tuple[Tensor, ...]], K: Tensor, key: tuple[int, int]) -> Tensor:
         """GradCache (Gao et al. 2021): embed without graph, differentiate the loss, embed again chunk by chunk."""
         with torch.no_grad():
             local = torch.cat([self._embed(chunk, key, i) for i, chunk in enumerate(chunks)])
@@ -63,16 +67,16 @@ class Gradient:
         # Data-parallel training averages over processes, and each one contributes its own rows only.
         world, rank = self.fabric.world_size, self.fabric.global_rank
         mine = gradient.view(world, *local.shape)[rank] * world
-        pieces = mine.split([len(chunk) for chunk in chunks])
+        pieces = mine.split([len(chunk[0]) for chunk in chunks])
         for i, (chunk, piece) in enumerate(zip(chunks, pieces, strict=True)):
             waits = world > 1 and i < len(chunks) - 1
             with self.fabric.no_backward_sync(self.model) if waits else nullcontext():
                 self.fabric.backward(self._embed(chunk, key, i), piece)
         return value.detach()
 
-    def _embed(self, x: Tensor, key: tuple[int, int], chunk: int) -> Tensor:
+    def _embed(self, inputs: tuple[Tensor, ...], key: tuple[int, int], chunk: int) -> Tensor:
         torch.manual_seed(_seed(key[0], DROPOUT, key[1], self.fabric.global_rank, chunk))
-        out: Tensor = self.model(x)
+        out: Tensor = self.model(*inputs)
         return out
 
     def _gather(self, E: Tensor, with_gradient: bool) -> Tensor:
@@ -146,6 +150,8 @@ class Batches:
     # rank, world: which of how many processes this is
     rank: int = 0
     world: int = 1
+    # what the model adds to, of windows (b, T, P) of these recordings (b,): (b, d)
+    start: Callable[[Tensor, NDArray[np.intp]], Tensor] | None = None
 
     def draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of the table (B,), and which window of each."""
@@ -157,8 +163,8 @@ class Batches:
         """Teacher kernel (B, B)."""
         return self.corpus.kernel_of(self.draw(step)[0])
 
-    def read(self, step: int) -> tuple[Tensor, Tensor]:
-        """Windows of this process (b, T, P) and the teacher kernel of the global batch (B, B)."""
+    def read(self, step: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Inputs of the model of this process, (b, T, P) and what it adds to, and the teacher kernel (B, B) of all."""
         rows, chosen = self.draw(step)
         share = self.size // self.world
         mine = slice(self.rank * share, (self.rank + 1) * share)
@@ -166,4 +172,4 @@ class Batches:
         if self.config.surrogates:
             phases = surrogate_phases(self.size, self.config.window, surrogate_generator(self.config.seed, step))
             x = phase_surrogate(x, to_device(phases[mine].float(), x.device))
-        return x, K
+        return ((x,) if self.start is None else (x, self.start(x, rows[mine]))), K

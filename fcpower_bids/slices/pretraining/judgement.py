@@ -17,6 +17,7 @@ from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.encoders.residual import ResidualFBert
 from fcpower_bids.slices.pretraining.closed_form import fit_closed_form
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.engine import EVALUATION
@@ -172,13 +173,15 @@ class Judge:
 
     @property
     def _bar(self) -> str:
-        return BARS[self.config.require]
+        """Row that the model must exceed: of a residual that of what it began as, where no other is asked for."""
+        began_above = self.config.method == "residual" and self.config.require == "random"
+        return CLOSED_FORM if began_above else BARS[self.config.require]
 
     def _untrained(self, model: FBert | ClosedForm) -> dict[str, list[Map]]:
         """F-BERT of the same size with random weights, by many seeds, and a trained model as it began."""
         shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
         random = {RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]}
-        if isinstance(model, ClosedForm):
+        if isinstance(model, ClosedForm | ResidualFBert):
             return random
         return {INITIAL: [encode(FBert(model.config, self.config.seed).to(like))], **random}
 
@@ -196,6 +199,8 @@ class Judge:
         }
         if isinstance(model, ClosedForm):
             return found
+        if isinstance(model, ResidualFBert):
+            return found | {CLOSED_FORM: [encode(model.closed_form)]}
         return found | {CLOSED_FORM: [encode(fit_closed_form(corpus, self.rows, self.config))]}
 
     def _kernel(self, one: Map) -> FloatArray:

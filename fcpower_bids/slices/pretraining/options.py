@@ -43,8 +43,9 @@ class Pretraining(Choices):
     method: str = option(
         "steps",
         "pretrain",
-        "steps: train F-BERT; closed-form: kernel ridge from FC^alpha of windows to the teacher, in seconds",
-        choices=("steps", "closed-form"),
+        "steps: train F-BERT; closed-form: kernel ridge from FC^alpha of windows to the teacher, in seconds; residual: "
+        "train F-BERT on top of the closed form",
+        choices=("steps", "closed-form", "residual"),
     )
     require: str = option(
         "random",

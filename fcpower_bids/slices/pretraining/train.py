@@ -20,7 +20,7 @@ from fcpower_bids.core.filters.student import RIDGE
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.slices.pretraining.closed_form import fit_closed_form, refuse_closed_form
+from fcpower_bids.slices.pretraining.closed_form import fit_closed_form, make_residual, refuse_closed_form
 from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
 from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
@@ -102,13 +102,16 @@ class _Run:
         self.rows = division.rows
         self.batch_size = self._batch_size()
         self.corpus = corpus.to(fabric.device, config.resident_mb)
+        start = None
+        self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
+        if config.method == "residual":
+            self.model, start = make_residual(self.corpus, self.rows, config)
         rank = (fabric.global_rank, fabric.world_size)
         places = division.places[self.rows]
-        self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank)
+        self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank, start)
         self.held_out = HeldOut(self.corpus, division.held_out, division.roles, config.window, config.seed, probe)
         training = replace(config, batch_size=self.batch_size).in_words()
         self.card = write_card(corpus, division, config, f"loss {config.loss}", training)
-        self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
         student = torch.compile(self.model) if config.compile else self.model
         wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
@@ -182,9 +185,9 @@ class _Run:
     def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.rate(step)
-        x, K = self.batches.read(step)
+        inputs, K = self.batches.read(step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.gradient.accumulate(x, K, (self.config.seed, step))
+        loss = self.gradient.accumulate(inputs, K, (self.config.seed, step))
         norm = self.fabric.clip_gradients(
             self.gradient.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
         )
@@ -253,7 +256,7 @@ class _Run:
         return verdict
 
     def _saved_model(self, step: int) -> FBert:
-        model = FBert(self.model.config)
+        model = self.model.config.build()
         source = self.folder.checkpoint(step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
         check_proof(source.parent, model.config, model.state_dict())

@@ -182,7 +182,7 @@ def _families(settings: TrainingSettings) -> dict[str, str]:
 
 
 SHARED = (
-    *("loss", "steps", "window", "sampling_unit", "surrogates", "compile", "resident_mb", "devices"),
+    *("method", "loss", "steps", "window", "sampling_unit", "surrogates", "compile", "resident_mb", "devices"),
     *(
         "num_nodes",
         "accelerator",
@@ -216,7 +216,8 @@ def run_pretrain(settings: TrainingSettings) -> int:
 
 def _pretrain(settings: TrainingSettings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
-    config, closed = pretrain_config(settings), settings.method == "closed-form"
+    config = pretrain_config(settings)
+    closed = config.method == "closed-form"
     said = "Fitting the closed-form student" if closed else f"Training {config.encoder}: {config.in_words()}"
     processes.first_only(partial(say, said, settings))
     corpus = processes.first_only(partial(ready_corpus, settings))
@@ -251,7 +252,7 @@ def _tell(settings: TrainingSettings, result: Any) -> None:
     say(f"Page: {write_training_page(settings)}", settings)
     if result.proven:
         say(result.verdict, settings)
-        name = "fbert" if settings.method == "steps" else settings.method
+        name = "closed-form" if settings.method == "closed-form" else "fbert"
         say(f"Use it: --encoder {name} --encoder-weights {result.folder}", settings)
     elif settings.accept_unproven:
         say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)

@@ -27,7 +27,7 @@ def gradients(fabric, loss: str, chunk: int | None, config: FBertConfig = SMALL)
     x, K = data()
     share = len(x) // fabric.world_size
     mine = x[fabric.global_rank * share : (fabric.global_rank + 1) * share]
-    value = Gradient(fabric, wrapped, LOSSES[loss], chunk).accumulate(mine, K, (0, 5))
+    value = Gradient(fabric, wrapped, LOSSES[loss], chunk).accumulate((mine,), K, (0, 5))
     out = {name: parameter.grad.detach().clone() for name, parameter in model.named_parameters()}
     return {**out, "loss": value.reshape(1)}
 
@@ -57,13 +57,13 @@ def test_chunks_see_the_same_dropout_in_both_passes():
     wrapped, _ = fabric.setup(model, torch.optim.SGD(model.parameters()))
     x, K = data()
     gradient = Gradient(fabric, wrapped.train(), LOSSES["cka"], 4)
-    gradient.accumulate(x, K, (0, 5))
+    gradient.accumulate((x,), K, (0, 5))
     bias = model.encoder.layers[0].linear2.bias
     slope, values = float(bias.grad[2]), []
     for change in (1e-3, -2e-3):
         with torch.no_grad():
             bias[2] += change
-        values.append(float(gradient.accumulate(x, K, (0, 5))))
+        values.append(float(gradient.accumulate((x,), K, (0, 5))))
     assert slope == pytest.approx((values[0] - values[1]) / 2e-3, rel=1e-2)
     assert abs(slope) > 1e-3
 
