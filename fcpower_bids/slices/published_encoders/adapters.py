@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,11 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import DEFAULTS, Places, PublishedOptions
+from fcpower_bids.encoders.checkpoint_files import (
+    DEFAULTS,
+    Places,
+    PublishedOptions,
+    describe_files,
+    find_aux,
+    find_weights,
+)
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics
+from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
 
@@ -212,15 +221,49 @@ class PublishedEncoder:
         return vector
 
 
-def ready(encoder: Self, parcel_names: Sequence[str] | None, published: PublishedOptions = DEFAULTS) -> Self:
-    """Compare the parcels at loading, once, instead of at the first recording. Raises CheckpointError."""
-    encoder = replace(encoder, places=published.places)
-    if parcel_names is not None:
-        try:
-            encoder.columns(parcel_names)
-        except RecordingError as error:
-            raise CheckpointError(str(error)) from None
-    return encoder
+def loader(
+    build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
+    recipe: Recipe,
+    size: Any,
+    needed: Mapping[str, str] | None = None,
+    optional: Sequence[str] = (),
+) -> Callable[..., Any]:
+    """Make a loader for the registry of encoders.
+
+    `build` makes the encoder from recipe, weights, further files and sizes; `needed` and `optional` are these files.
+    Parcels are compared at loading, once, instead of at the first recording.
+    """
+    ours = size
+
+    def load(
+        weights: str | Path | None,
+        *,
+        published: PublishedOptions = DEFAULTS,
+        allow_missing_parcels: bool = False,
+        parcel_names: Sequence[str] | None = None,
+        size: Any = None,
+        **unused: Any,
+    ) -> PublishedEncoder:
+        """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
+        path = find_weights(recipe.name, recipe.licence, weights, published)
+        aux = find_aux(recipe.name, published.aux, needed or {}, optional)
+        encoder = build(recipe, path, aux, size or ours)
+        encoder = replace(
+            encoder,
+            source=describe_files(path, aux),
+            protocol=published.protocol,
+            allow_missing_parcels=allow_missing_parcels,
+            statistics=read_statistics(aux[STATISTICS], encoder.statistics_names) if STATISTICS in aux else None,
+            places=published.places,
+        )
+        if parcel_names is not None:
+            try:
+                encoder.columns(parcel_names)
+            except RecordingError as error:
+                raise CheckpointError(str(error)) from None
+        return encoder
+
+    return load
 
 
 def resample(series: FloatArray, repetition_time: float, target: float) -> FloatArray:

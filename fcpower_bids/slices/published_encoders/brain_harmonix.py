@@ -9,10 +9,9 @@ authors. Embedding: the mean of the tokens that hold data.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,30 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import (
-    DEFAULTS,
-    PublishedOptions,
-    describe_files,
-    fill,
-    find_aux,
-    find_weights,
-    read_number_table,
-    read_state,
-)
+from fcpower_bids.encoders.checkpoint_files import fill, read_number_table, read_state
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.statistics import read_statistics
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.published_encoders.adapters import (
     Block,
     PublishedEncoder,
     Recipe,
     as_tensor,
-    ready,
+    loader,
     scaled_to_unit_range,
     sincos,
     z_scored,
 )
-from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
 
 PATCH_SECONDS = 48 * 0.735
 TRAINED_PATCHES = {"own": 18, "paper": 11}
@@ -174,31 +162,22 @@ class HarmonixEncoder(PublishedEncoder):
         return as_tensor(windows.reshape(*windows.shape[:2], n_patches, patch))
 
 
-def load_brain_harmonix(
-    weights: str | Path | None,
-    *,
-    published: PublishedOptions = DEFAULTS,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    size: HarmonixSize | None = None,
-    **unused: Any,
-) -> HarmonixEncoder:
-    """Load the averaged encoder of a BrainHarmonix-F checkpoint; see `fcpower_bids.encoders.load_encoder`."""
-    size = size or HarmonixSize()
-    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
-    needed = {GRADIENTS: "the functional gradients of its parcels", EIGENMODES: "their geometric eigenmodes"}
-    aux = find_aux(RECIPE.name, published.aux, needed, (STATISTICS,))
+def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: HarmonixSize) -> HarmonixEncoder:
+    """Build the averaged encoder of a BrainHarmonix-F checkpoint."""
     gradients = read_number_table(aux[GRADIENTS], size.parcels, size.gradients)
     eigenmodes = read_number_table(aux[EIGENMODES], size.parcels, size.eigenmodes, labelled=True)
     with torch.device("meta"):
         model = BrainHarmonix(size, gradients, eigenmodes)
     # Fixed time codes, which are computed here, and what only the decoder of pretraining uses.
     unused_keys = ("pos_embed.emb_h_encoder", "pos_embed.emb_h_decoder", "pos_embed.decoder_pos_embed_proj.")
-    fill(model, read_state(path, prefix="encoder_ema."), str(path), unused=unused_keys)
-    statistics = None
-    if STATISTICS in aux:
-        statistics = read_statistics(aux[STATISTICS], parcel_order(RECIPE.atlas).names)
-    encoder = HarmonixEncoder(
-        RECIPE, model, describe_files(path, aux), published.protocol, allow_missing_parcels, statistics
-    )
-    return ready(encoder, parcel_names, published)
+    state = read_state(path, prefix="encoder_ema.")
+    return HarmonixEncoder(recipe, fill(model, state, str(path), unused=unused_keys))
+
+
+load_brain_harmonix = loader(
+    build,
+    RECIPE,
+    HarmonixSize(),
+    {GRADIENTS: "the functional gradients of its parcels", EIGENMODES: "their geometric eigenmodes"},
+    (STATISTICS,),
+)

@@ -7,31 +7,21 @@ Embedding: the mean of all tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import (
-    DEFAULTS,
-    PublishedOptions,
-    describe_files,
-    fill,
-    find_aux,
-    find_weights,
-    read_number_table,
-    read_state,
-)
+from fcpower_bids.encoders.checkpoint_files import fill, read_number_table, read_state
 from fcpower_bids.slices.published_encoders.adapters import (
     Block,
     PublishedEncoder,
     Recipe,
     as_tensor,
-    ready,
+    loader,
     scaled_to_unit_range,
 )
 
@@ -117,24 +107,12 @@ class BrainJEPAEncoder(PublishedEncoder):
         return as_tensor(windows.transpose(0, 2, 1)[:, None])
 
 
-def load_brain_jepa(
-    weights: str | Path | None,
-    *,
-    published: PublishedOptions = DEFAULTS,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    size: BrainJEPASize | None = None,
-    **unused: Any,
-) -> BrainJEPAEncoder:
-    """Load the target encoder of a Brain-JEPA checkpoint; see `fcpower_bids.encoders.load_encoder`."""
-    size = size or BrainJEPASize()
-    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
-    aux = find_aux(RECIPE.name, published.aux, {GRADIENTS: "the functional gradients of its parcels"})
+def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainJEPASize) -> BrainJEPAEncoder:
+    """Build the target encoder of a Brain-JEPA checkpoint."""
     gradients = read_number_table(aux[GRADIENTS], size.parcels, size.gradients)
     with torch.device("meta"):
         model = BrainJEPA(size, gradients)
-    fill(model, read_state(path, nested="target_encoder"), str(path))
-    source = describe_files(path, aux)
-    return ready(
-        BrainJEPAEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
-    )
+    return BrainJEPAEncoder(recipe, fill(model, read_state(path, nested="target_encoder"), str(path)))
+
+
+load_brain_jepa = loader(build, RECIPE, BrainJEPASize(), {GRADIENTS: "the functional gradients of its parcels"})

@@ -8,10 +8,9 @@ embeddings are averaged. Embedding: [mean of the tokens, ``[CLS]``] of the teach
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import (
-    DEFAULTS,
-    PublishedOptions,
-    describe_files,
-    fill,
-    find_weights,
-    read_state,
-)
+from fcpower_bids.encoders.checkpoint_files import fill, read_state
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.published_encoders.adapters import (
     Block,
@@ -35,7 +27,7 @@ from fcpower_bids.slices.published_encoders.adapters import (
     Recipe,
     as_tensor,
     crops,
-    ready,
+    loader,
     z_scored,
 )
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
@@ -243,23 +235,14 @@ class SemantoksEncoder(PublishedEncoder):
         return self.recipe.repetition_time
 
 
-def load_brain_semantoks(
-    weights: str | Path | None,
-    *,
-    published: PublishedOptions = DEFAULTS,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    size: SemantoksSize | None = None,
-    **unused: Any,
-) -> SemantoksEncoder:
-    """Load the teacher of a Brain-Semantoks checkpoint; see `fcpower_bids.encoders.load_encoder`."""
-    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
+def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: SemantoksSize) -> SemantoksEncoder:
+    """Build the teacher of a Brain-Semantoks checkpoint."""
     with torch.device("meta"):
-        model = BrainSemantoks(size or SemantoksSize())
+        model = BrainSemantoks(size)
     # The checkpoint has tokenizers under the names of all atlases; only the first set and only one norm are used.
     spare = ("network_tokenizers.tian3.", "network_tokenizers.buckner7.", "inter_network_transformer.norm.")
     state = read_state(path, nested="model_state_dict", prefix="teacher_encoder.")
-    fill(model, state, str(path), published_keys, unused=spare)
-    source = describe_files(path, {})
-    encoder = SemantoksEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels)
-    return ready(encoder, parcel_names, published)
+    return SemantoksEncoder(recipe, fill(model, state, str(path), published_keys, unused=spare))
+
+
+load_brain_semantoks = loader(build, RECIPE, SemantoksSize())

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import (
-    DEFAULTS,
-    PublishedOptions,
-    describe_files,
-    fill,
-    find_aux,
-    find_weights,
-    read_state,
-)
+from fcpower_bids.encoders.checkpoint_files import fill, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.statistics import read_statistics
-from fcpower_bids.slices.published_encoders.adapters import Block, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.slices.published_encoders.adapters import Block, PublishedEncoder, Recipe, as_tensor, loader
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, match_labels
 
 N_PARCELS, FRAMES = 424, 200
@@ -154,45 +144,20 @@ def image_rows(path: Path) -> NDArray[np.intp]:
     return np.argsort(table[:, 2], kind="stable")
 
 
-def load_brainlm(
-    weights: str | Path | None,
-    *,
-    name: str = "brainlm-111m",
-    published: PublishedOptions = DEFAULTS,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    size: BrainLMSize | None = None,
-    **unused: Any,
-) -> BrainLMEncoder:
-    """Load BrainLM from a Hugging Face folder or its weights file; see `fcpower_bids.encoders.load_encoder`."""
-    size = size or SIZES[name]
-    path = find_weights(name, RECIPE.licence, weights, published)
-    aux = find_aux(name, published.aux, {COORDINATES: "the coordinates of its parcels"}, (STATISTICS,))
+def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
+    """Build BrainLM from a Hugging Face folder or its weights file."""
     _check_config(path.parent / "config.json", size)
     with torch.device("meta"):
         model = BrainLM(size)
     fill(model, read_state(path), str(path), published_keys, unused=("decoder.",))
-    statistics = None
-    if STATISTICS in aux:
-        statistics = read_statistics(aux[STATISTICS], LABELS)
-    recipe = replace(RECIPE, name=name, n_dimensions=size.d)
-    source = describe_files(path, aux)
-    encoder = BrainLMEncoder(
-        recipe,
-        model,
-        source,
-        published.protocol,
-        allow_missing_parcels,
-        statistics,
-        rows=image_rows(aux[COORDINATES]),
-        side=size.side,
-    )
-    return ready(encoder, parcel_names, published)
+    recipe = replace(recipe, n_dimensions=size.d)
+    return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side)
 
 
-def load_brainlm_650m(weights: str | Path | None, **options: Any) -> BrainLMEncoder:
-    """Load BrainLM-650M (631.7 million parameters without the decoder)."""
-    return load_brainlm(weights, name="brainlm-650m", **options)
+load_brainlm, load_brainlm_650m = (
+    loader(build, replace(RECIPE, name=name), size, {COORDINATES: "the coordinates of its parcels"}, (STATISTICS,))
+    for name, size in SIZES.items()
+)
 
 
 def _check_config(path: Path, size: BrainLMSize) -> None:

@@ -5,10 +5,9 @@ Embedding: the 100 rows after 16 layers, each reduced to 8 numbers, one after th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import (
-    DEFAULTS,
-    PublishedOptions,
-    describe_files,
-    fill,
-    find_weights,
-    read_state,
-)
-from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.encoders.checkpoint_files import fill, read_state
+from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, loader, z_scored
 
 RECIPE = Recipe(
     name="brainmass",
@@ -88,21 +80,12 @@ class BrainMassEncoder(PublishedEncoder):
         return as_tensor(shrunk_correlation(self.resampled(series, repetition_time))[None])
 
 
-def load_brainmass(
-    weights: str | Path | None,
-    *,
-    published: PublishedOptions = DEFAULTS,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    size: BrainMassSize | None = None,
-    **unused: Any,
-) -> BrainMassEncoder:
-    """Load the online network of a BrainMass checkpoint; see `fcpower_bids.encoders.load_encoder`."""
-    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
+def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainMassSize) -> BrainMassEncoder:
+    """Build the online network of a BrainMass checkpoint."""
     with torch.device("meta"):
-        model = BrainMass(size or BrainMassSize())
-    fill(model, read_state(path, nested="online_network_state_dict"), str(path), unused=("g.",))
-    source = describe_files(path, {})
-    return ready(
-        BrainMassEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
-    )
+        model = BrainMass(size)
+    state = read_state(path, nested="online_network_state_dict")
+    return BrainMassEncoder(recipe, fill(model, state, str(path), unused=("g.",)))
+
+
+load_brainmass = loader(build, RECIPE, BrainMassSize())
