@@ -112,18 +112,37 @@ def compare_with_functions(folder: Path, recordings: int, nprocs: int, repeats: 
     print(f"  application / functions, CPU: {whole.cpu / numbers.cpu:.2f}")
 
 
-def discover(folder: Path, recordings: int, repeats: int) -> None:
-    """Time ``--dry-run`` on a tree of very small images."""
+def confounds_table(volumes: int) -> str:
+    """A table of 120 columns as fMRIPrep writes it, of numbers drawn at random, with all digits."""
+    import numpy as np
+
+    motion = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    signals = [*motion, "csf", "white_matter", "global_signal"]
+    names = [f"{name}{end}" for name in signals for end in ("", "_derivative1", "_power2", "_derivative1_power2")]
+    names += ["framewise_displacement", "dvars", "std_dvars", "rmsd"]
+    names += [f"a_comp_cor_{number:02d}" for number in range(120 - len(names))]
+    values = np.abs(0.01 * np.random.default_rng(0).standard_normal((volumes, len(names))))
+    places = [names.index(name) for name in motion]
+    values[:, places[3:]] /= 50  # radians
+    moved = np.abs(np.diff(values[:, places], axis=0)) @ [1, 1, 1, 50, 50, 50]
+    values[1:, names.index("framewise_displacement")] = moved
+    rows = ["\t".join(names), *("\t".join(map(repr, row)) for row in values.tolist())]
+    return "\n".join(rows) + "\n"
+
+
+def discover(folder: Path, recordings: int, repeats: int, volumes: int = 200) -> None:
+    """Time ``--dry-run`` on a tree of very small images whose confounds tables have the size of real ones."""
     import nibabel
     import numpy as np
 
     root, space = folder / "fmriprep", "space-MNI152NLin2009cAsym"
-    image = nibabel.Nifti1Image(np.zeros((2, 2, 2, 5), np.int16), np.eye(4))
+    image = nibabel.Nifti1Image(np.zeros((2, 2, 2, volumes), np.int16), np.eye(4))
     image.header.set_xyzt_units("mm", "sec")
     image.header.set_zooms((2.0, 2.0, 2.0, TR))
     mask = nibabel.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4))
     root.mkdir()
     (root / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": "derivative"}')
+    (folder / "confounds.tsv").write_text(confounds_table(volumes))
     for number in range(recordings):
         scan = f"sub-{number // 2:04d}_ses-{number % 2 + 1}_task-rest"
         func = root / scan.split("_")[0] / scan.split("_")[1] / "func"
@@ -131,11 +150,10 @@ def discover(folder: Path, recordings: int, repeats: int) -> None:
         nibabel.save(image, func / f"{scan}_{space}_desc-preproc_bold.nii.gz")
         nibabel.save(mask, func / f"{scan}_{space}_desc-brain_mask.nii.gz")
         (func / f"{scan}_{space}_desc-preproc_bold.json").write_text(f'{{"RepetitionTime": {TR}}}')
-        (func / f"{scan}_desc-confounds_timeseries.tsv").write_text("trans_x\n" + "0\n" * 5)
+        os.link(folder / "confounds.tsv", func / f"{scan}_desc-confounds_timeseries.tsv")
     labels = folder / "tpl-MNI152NLin2009cAsym_atlas-Tiny_dseg.nii.gz"
     nibabel.save(nibabel.Nifti1Image(np.arange(1, 9, dtype=np.uint8).reshape(2, 2, 2), np.eye(4)), labels)
-    options = ("--dry-run", "--atlas", str(labels), "--strategy", "none", "--fd-thresh", "0", "--min-time", "0")
-    cost, printed = least(repeats, *app(root, folder / "out", *options, "--high-pass", "0", "--low-pass", "0"))
+    cost, printed = least(repeats, *app(root, folder / "out", "--dry-run", "--atlas", str(labels)))
     found = printed.strip().splitlines()[-1].split(" of ")[0]
     print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU (goal 10)")
 

@@ -34,9 +34,11 @@ def table_fault(path: Path, separator: str = "\t") -> str | None:
         return f"is not encoded as UTF-8 (byte {error.start}): save it as UTF-8"
     if "\0" in text:
         return "holds null bytes, as UTF-16 does and UTF-8 does not: save it as UTF-8, or copy it again"
-    header, *rows = LINE_END.split(text)
-    widths = ((number, row.count(separator) + 1) for number, row in enumerate(rows, start=2) if row.strip())
-    return rows_fault(header.split(separator), widths)
+    # bytes are split at line ends alone, and a tab or comma is never a part of another character of UTF-8
+    _, *rows = content.splitlines() or [b""]
+    sign = separator.encode()
+    widths = ((number, row.count(sign) + 1) for number, row in enumerate(rows, start=2) if row.strip())
+    return rows_fault(LINE_END.split(text, maxsplit=1)[0].split(separator), widths)
 
 
 def rows_fault(names: Sequence[str], widths: Iterable[tuple[int, int]]) -> str | None:

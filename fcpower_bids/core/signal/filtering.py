@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -74,10 +75,7 @@ def butterworth(
     check_band(repetition_time, high_pass, low_pass)
     if not (high_pass or low_pass):
         return series
-    kind: Literal["bandpass", "highpass", "lowpass"]
-    kind = "bandpass" if high_pass and low_pass else "highpass" if high_pass else "lowpass"
-    edges = [edge for edge in (high_pass, low_pass) if edge]
-    sections = butter(order, edges if len(edges) > 1 else edges[0], btype=kind, fs=1 / repetition_time, output="sos")
+    sections = _design(repetition_time, high_pass, low_pass, order).copy()
     shortest = 3 * (2 * len(sections) + 1) + 1
     if len(series) < shortest:
         raise Unfit(
@@ -86,6 +84,16 @@ def butterworth(
         )
     length = None if padding == "odd" else len(series) - 1
     return sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
+
+
+@lru_cache(maxsize=64)
+def _design(repetition_time: float, high_pass: float | None, low_pass: float | None, order: int) -> NDArray[np.float64]:
+    """Second-order sections of the filter, (S, 6); the same for all recordings of a protocol."""
+    kind: Literal["bandpass", "highpass", "lowpass"]
+    kind = "bandpass" if high_pass and low_pass else "highpass" if high_pass else "lowpass"
+    edges = [edge for edge in (high_pass, low_pass) if edge]
+    sections = butter(order, edges if len(edges) > 1 else edges[0], btype=kind, fs=1 / repetition_time, output="sos")
+    return np.asarray(sections)
 
 
 def filter_degrees_of_freedom(

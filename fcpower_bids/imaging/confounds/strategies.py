@@ -27,6 +27,7 @@ class Strategy:
     references: tuple[str, ...] = ()  # DOIs of what to cite
 
 
+@lru_cache
 def strategy_names() -> tuple[str, ...]:
     """Return the names of the shipped strategies."""
     return tuple(sorted(path.stem for path in STRATEGIES.glob("*.yml")))

@@ -103,7 +103,9 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
         ) from None
-    return {name: frame[original].to_numpy() for name, original in spelling.items()}
+    places = {original: place for place, original in enumerate(frame)}
+    values = np.ascontiguousarray(frame.to_numpy().T)
+    return {name: values[places[original]] for name, original in spelling.items()}
 
 
 def read_motion(table: Path) -> Columns:

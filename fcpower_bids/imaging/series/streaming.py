@@ -6,6 +6,7 @@ Inflating the gzip stream is the floor of what parcellation can cost, so the inf
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
@@ -79,9 +80,28 @@ def load_header(path: Path) -> Any:
 def header_summary(path: Path) -> HeaderSummary:
     """Return shape, voxel sizes, repetition time and storage of a BOLD recording without reading its data.
 
-    Raises RecordingError.
+    A file of volumes is looked at once, unless it changes. Raises RecordingError.
     """
-    path = Path(path)
+    try:
+        state = os.stat(path)
+    except OSError:
+        return _read_summary(Path(path))
+    key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    if key not in _SUMMARIES:
+        summary = _read_summary(Path(path))
+        if summary.grayordinates is not None:  # megabytes
+            return summary
+        if len(_SUMMARIES) >= MOST_SUMMARIES:
+            _SUMMARIES.clear()
+        _SUMMARIES[key] = summary
+    return _SUMMARIES[key]
+
+
+_SUMMARIES: dict[tuple[str, int, int, int, int], HeaderSummary] = {}
+MOST_SUMMARIES = 20_000
+
+
+def _read_summary(path: Path) -> HeaderSummary:
     image = load_header(path)
     if (fault := header_fault(path, image)) is not None:
         raise RecordingError(f"{path} {fault}: copy it again or rerun the step that wrote it.")

@@ -148,6 +148,8 @@ def workflow_name(recording: Recording) -> str:
 def is_done(job: Job, settings: Settings) -> bool:
     """Whether a recording was finished before, with the same inputs, atlases and choices, and no embedding failed."""
     recording, atlases = job
+    if read_status(settings.output_dir, recording.name) is None:
+        return False
     if not is_finished(settings.output_dir, recording.name, fingerprint(recording, settings, atlases)):
         return False
     names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
