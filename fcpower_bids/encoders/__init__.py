@@ -30,10 +30,10 @@ ENCODERS = Registry(
         "encoders",
     ),
 )
-"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
+"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux) -> Encoder``."""
 
 PUBLISHED = tuple(places("encoders"))
-"""Encoders of others; their loaders also take `checkpoint_files.PublishedOptions` as ``published``."""
+"""Encoders of others; their loaders take `checkpoint_files.PublishedOptions` as ``published`` in place of ``aux``."""
 
 
 def load_encoder(
@@ -55,7 +55,7 @@ def load_encoder(
 
         published = {"published": PublishedOptions(**published)}
     else:
-        published = {}
+        published = {"aux": tuple(map(Path, published.get("aux", ())))}
     encoder: Encoder = ENCODERS[name](
         weights,
         revision=revision,

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from pickle import UnpicklingError
@@ -148,7 +148,8 @@ PLAIN_MODELS = Path(__file__).parents[1] / "data" / "models"
 """Files of which one goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
-HF_CONFIG = {
+OTHER_NAMES = {
+    "n_regions": "n_parcels",
     "hidden_size": "d",
     "num_hidden_layers": "layers",
     "num_attention_heads": "heads",
@@ -157,7 +158,7 @@ HF_CONFIG = {
     "layer_norm_eps": "norm_eps",
     "hidden_dropout_prob": "dropout",
 }
-"""Names that the configuration of a Hugging Face BERT uses for the same things."""
+"""Names of the same things on the card of the released models, and in the configuration of a Hugging Face BERT."""
 
 
 def plain_model(config: Architecture) -> Path:
@@ -175,22 +176,44 @@ def _architecture(values: Mapping[str, Any]) -> type[Architecture]:
     return known.get(str(values.get("model_type")), FBertConfig)
 
 
-def read_config(folder: Path) -> tuple[Architecture, ModelCard]:
-    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError."""
-    path = folder / "config.json"
+def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a configuration file states, as it is and by our names. Raises CheckpointError."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        values = {HF_CONFIG.get(key, key): value for key, value in raw.items()}
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return raw, {OTHER_NAMES.get(key, key): value for key, value in raw.items() if value is not None}
     except FileNotFoundError:
         raise CheckpointError(
             f"{path} does not exist; give the folder that holds config.json and model.safetensors."
         ) from None
     except (ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a JSON object ({error}); download the checkpoint again.") from None
+
+
+def read_config(
+    folder: Path, aux: Sequence[Path] = (), published: Mapping[str, Any] | None = None
+) -> tuple[Architecture, ModelCard]:
+    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError.
+
+    `aux`: files of the same form with fields that it does not state. `published`: fields that are known where neither
+    states them.
+    """
+    path = folder / "config.json"
+    raw, values = read_fields(path)
+    for file in aux:
+        given = read_fields(file)[1]
+        if differing := [key for key in given if values.get(key, given[key]) != given[key]]:
+            raise CheckpointError(
+                f"{path} and {file} state {', '.join(differing)} differently; leave out what the model states itself."
+            )
+        values |= given
+    values = {**(published or {}), **values}
     kind = _architecture(values)
     required = [f.name for f in fields(kind)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
-        raise CheckpointError(f"{path} does not state {', '.join(missing)}; add the values used in training.")
+        raise CheckpointError(
+            f"{path} does not state {', '.join(missing)}; give the values used in training in a JSON file "
+            "(--encoder-config)."
+        )
     if problems := wrong_types(kind, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
     card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSED_FORM = "closed-form"
+RELEASED: dict[str, dict[str, Any]] = {
+    HUB_IDS[name]: {**SIZES[name], "n_parcels": 450, "window": 80, "band": [0.01, 0.08], "tr_range": [0.75, 3.0]}
+    for name in HUB_IDS
+}
+"""What the cards of the released models and the paper state of them; activation, norms and parcels are not stated."""
 
 
 def _load(
@@ -48,6 +53,7 @@ def _load(
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
+    aux: Sequence[Path] = (),
 ) -> SeriesEncoder:
     """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
     if weights is None:
@@ -56,7 +62,7 @@ def _load(
             f"No weights were given for the encoder {name}: give a checkpoint folder or a hub id ({example})."
         )
     folder = locate(weights, revision)
-    config, card = read_config(folder)
+    config, card = read_config(folder, aux, RELEASED.get(str(weights)))
     _check_kind(folder, config, name)
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)
@@ -65,7 +71,8 @@ def _load(
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
-    source = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
+    source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
+    source |= {"config_sha256": [file_sha256(file) for file in aux]} if aux else {}
     return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
@@ -129,6 +136,7 @@ def load_random_init(
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
+    aux: Sequence[Path] = (),
 ) -> SeriesEncoder:
     """Make the negative control: F-BERT with seeded random weights.
 
@@ -137,7 +145,7 @@ def load_random_init(
     """
     if weights is not None:
         folder = locate(weights, revision)
-        config, card = read_config(folder)
+        config, card = read_config(folder, aux)
         if not isinstance(config, FBertConfig):
             raise CheckpointError(
                 f"{folder} holds no F-BERT, whose shape random-init could copy; leave the weights out."

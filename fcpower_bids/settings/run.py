@@ -177,7 +177,12 @@ class Embedding(Choices):
     encoder_protocol: str = option(
         "own", "encoder", "feed a published encoder as its authors do, or as in the paper", choices=("own", "paper")
     )
-    encoder_aux: tuple[Path, ...] = option((), "encoder", "further files of a published encoder, or folders with them")
+    encoder_aux: tuple[Path, ...] = option(
+        (),
+        "encoder",
+        "further files of a published encoder, or folders with them; of F-BERT: JSON with what its config.json lacks",
+        "--encoder-config",
+    )
     accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of a published encoder's weights")
     allow_missing_parcels: bool = option(False, "encoder", "fill parcels that the atlas lacks with their mean, 0")
 

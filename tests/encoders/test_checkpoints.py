@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -175,6 +176,25 @@ def test_unstated_choices_are_never_guessed(checkpoint, field):
     path.write_text(json.dumps(raw))
     with pytest.raises(CheckpointError, match=f"does not state {field}"):
         load_encoder("fbert", checkpoint)
+
+
+def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, recordings):
+    """As little as the card of a released model states, under its names."""
+    expected = load_encoder("fbert", checkpoint).embed(recordings, NAMES, 2.0)
+    raw = json.loads((checkpoint / "config.json").read_text())
+    stated = {"n_regions": 12, "hidden_size": 16, "layers": 2, "heads": 4, "ff": 24}
+    (checkpoint / "config.json").write_text(json.dumps(stated))
+    with pytest.raises(CheckpointError, match=r"does not state activation.*roi_labels.*--encoder-config"):
+        load_encoder("fbert", checkpoint)
+    fields = ("activation", "norm_first", "final_norm", "norm_eps", "pe", "cls_position", "dropout", "roi_labels")
+    file = tmp_path / "rest.json"
+    file.write_text(json.dumps({field: raw[field] for field in fields} | {"window": 20}))
+    encoder = load_encoder("fbert", checkpoint, aux=(str(file),))
+    np.testing.assert_array_equal(encoder.embed(recordings, NAMES, 2.0), expected)
+    assert encoder.provenance()["config_sha256"] == [file_sha256(file)]
+    file.write_text(json.dumps({"num_attention_heads": 2}))
+    with pytest.raises(CheckpointError, match="state heads differently; leave out what the model states itself"):
+        load_encoder("fbert", checkpoint, aux=(file,))
 
 
 @pytest.mark.parametrize(

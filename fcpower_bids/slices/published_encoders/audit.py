@@ -1,9 +1,10 @@
-"""Which order of parcels does a foreign checkpoint seem to expect? Measured, not believed.
+"""Which order of parcels, and which architecture, does a foreign checkpoint seem to expect? Measured, not believed.
 
 Recordings are embedded with their parcels in every candidate order. Under the order of training, similarity of
 embeddings should follow similarity of connectomes best: debiased alignment (CKA) of the linear kernel of the
 embeddings with the correlation kernel of the edges of FC^0.35. It is a hint, not a proof: it needs real weights and at
-least some dozens of recordings, and the column ``shuffled`` shows what no order at all reaches.
+least some dozens of recordings, and the row ``shuffled`` shows what no order at all reaches. Of F-BERT, everything
+that changes its numbers and that its ``config.json`` does not state is tried as well.
 
 Run it with ``python -m fcpower_bids.slices.published_encoders.audit --help``.
 """
@@ -29,6 +30,7 @@ from fcpower_bids.encoders import PUBLISHED, load_encoder
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
 from fcpower_bids.slices.published_encoders.cohort import read_series_tables
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
+from fcpower_bids.store import write_text
 
 FEWEST = 8
 
@@ -108,26 +110,41 @@ def _moved(array: NDArray[Any], declared: Columns, wanted: Columns) -> NDArray[A
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the audit from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fcpower_bids.slices.published_encoders.audit", description=__doc__)
-    parser.add_argument("encoder", help="name of a published encoder")
+    parser.add_argument("encoder", help="name of a published encoder, or fbert")
     parser.add_argument("weights", help="its weights")
     parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of at least 8 people, same parcels")
     parser.add_argument("--repetition-time", type=float, required=True, help="seconds between volumes")
-    parser.add_argument("--encoder-aux", nargs="+", type=Path, default=[], help="further files of the model")
+    parser.add_argument(
+        "--encoder-aux", "--encoder-config", nargs="+", type=Path, default=[], help="further files of the model"
+    )
     parser.add_argument("--encoder-protocol", default="own", help="own or paper")
+    parser.add_argument("--write", type=Path, help="of fbert: write what is best for --encoder-config")
     parser.add_argument("--accept-encoder-licence", action="store_true", help="you accept the licence of the weights")
     chosen = parser.parse_args(arguments)
     try:
-        scores = _audit_files(chosen)
+        text = _audit_fbert(chosen) if chosen.encoder == "fbert" else _audit_files(chosen)
     except FcPowerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write("order\tdebiased_cka\n" + "".join(f"{name}\t{score:.4f}\n" for name, score in scores.items()))
+    sys.stdout.write(text)
     return 0
 
 
-def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
+def _audit_fbert(chosen: argparse.Namespace) -> str:
+    from fcpower_bids.slices.published_encoders.fbert_audit import audit_fbert, stated_fields  # loads torch
+
+    names, series = read_series_tables(chosen.series)
+    if len(series) < FEWEST:
+        raise RecordingError(f"The audit needs at least {FEWEST} recordings to compare orders, not {len(series)}.")
+    audit = audit_fbert(Path(chosen.weights), stated_fields(Path(chosen.weights), chosen.encoder_aux), series, names)
+    if chosen.write is not None:
+        write_text(chosen.write, audit.best_fields())
+    return audit.text()
+
+
+def _audit_files(chosen: argparse.Namespace) -> str:
     if chosen.encoder not in PUBLISHED:
-        raise UsageError(f"The audit is for the encoders {', '.join(PUBLISHED)}, not {chosen.encoder}.")
+        raise UsageError(f"The audit is for fbert and the encoders {', '.join(PUBLISHED)}, not {chosen.encoder}.")
     names, series = read_series_tables(chosen.series)
     encoder: Any = load_encoder(
         chosen.encoder,
@@ -137,7 +154,8 @@ def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
         aux=tuple(chosen.encoder_aux),
         accept_licence=chosen.accept_encoder_licence,
     )
-    return audit_orders(encoder, series, names, chosen.repetition_time)
+    scores = audit_orders(encoder, series, names, chosen.repetition_time)
+    return "order\tdebiased_cka\n" + "".join(f"{name}\t{score:.4f}\n" for name, score in scores.items())
 
 
 if __name__ == "__main__":
