@@ -130,6 +130,7 @@ class ModelCard:
     corpus_sha256: str = "n/a"  # digest of the corpus pack
     purpose: str = "n/a"
     licence: str = "n/a"
+    corpus_licences: str = "n/a"  # of the recordings of the training, with their numbers
     # step, seed: where in which training run the weights were taken
     step: int | None = None
     seed: int | None = None
@@ -327,16 +328,35 @@ def locate(weights: str | Path, revision: str | None = None) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(weights)):
         raise CheckpointError(f"There is no checkpoint folder {weights}; give a folder or a hub id (owner/name).")
     from huggingface_hub import snapshot_download  # only a download needs it
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     patterns = ["config.json", "model.safetensors", "README.md"]
     try:
         return Path(snapshot_download(str(weights), revision=revision, allow_patterns=patterns))
+    except RevisionNotFoundError as error:
+        raise CheckpointError(
+            f"{weights} on the hub has no revision '{revision}'; correct it or leave it out."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"There is no model {weights} on the hub, or it is closed to you; correct the name, or log in with "
+            "'hf auth login'."
+        ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"{weights} is no local folder and could not be fetched from the hub ({type(error).__name__}); "
-            "download it on a connected machine and give the folder."
+            f"The hub could not be reached for {weights} ({type(error).__name__}); download it on a connected machine "
+            "and give the folder."
         ) from error
+
+
+def resolved(folder: Path, revision: str | None) -> str | None:
+    """Return the commit of a downloaded model where its folder in the cache of the hub names it, else `revision`."""
+    return folder.name if folder.parent.name == "snapshots" else revision
 
 
 def file_sha256(path: Path) -> str:

@@ -21,6 +21,7 @@ from fcpower_bids.encoders.checkpoints import (
     read_config,
     read_proof,
     read_tensors,
+    resolved,
 )
 from fcpower_bids.encoders.closed_form import ClosedFormConfig
 from fcpower_bids.encoders.embedding import SeriesEncoder
@@ -71,7 +72,8 @@ def _load(
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
-    source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
+    source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
+    source["sha256"] = file_sha256(path)
     source |= {"config_sha256": [file_sha256(file) for file in aux]} if aux else {}
     return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import errors
 from safetensors.torch import load_file, save_file
 
 from fcpower_bids.encoders import load_encoder
@@ -138,20 +141,32 @@ def test_missing_files_and_wrong_places(checkpoint, tmp_path):
         load_encoder("fbert", tmp_path / "empty")
 
 
-def test_hub_that_cannot_be_reached_is_explained(monkeypatch):
-    import huggingface_hub
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        (OSError("no network"), r"The hub could not be reached for owner/name \(OSError\); download it on a connected"),
+        (errors.LocalEntryNotFoundError("offline"), r"The hub could not be reached for owner/name"),
+        (
+            errors.RepositoryNotFoundError.__new__(errors.RepositoryNotFoundError),
+            "There is no model owner/name on the hub",
+        ),
+        (
+            errors.RevisionNotFoundError.__new__(errors.RevisionNotFoundError),
+            "owner/name on the hub has no revision 'v1'",
+        ),
+    ],
+    ids=["no network", "offline", "no model", "no revision"],
+)
+def test_hub_that_cannot_be_reached_and_a_model_that_is_not_there_differ(monkeypatch, problem, sentence):
+    def fail(*args, **kwargs):
+        raise problem
 
-    def unreachable(*args, **kwargs):
-        raise OSError("no network")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    with pytest.raises(CheckpointError, match="could not be fetched from the hub"):
-        load_encoder("fbert-1m", "owner/name")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(CheckpointError, match=sentence):
+        load_encoder("fbert-1m", "owner/name", revision="v1")
 
 
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
-    import huggingface_hub
-
     asked = {}
 
     def download(repository, revision=None, allow_patterns=None):
@@ -166,6 +181,10 @@ def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
         "patterns": ["config.json", "model.safetensors", "README.md"],
     }
     assert encoder.provenance()["revision"] == "v1"
+    commit = checkpoint.parent / "models--owner--name" / "snapshots" / ("0123456789" * 4)
+    shutil.copytree(checkpoint, commit)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(commit))
+    assert load_encoder("fbert", "owner/name", revision="main").provenance()["revision"] == commit.name
 
 
 @pytest.mark.parametrize("field", ["heads", "activation", "norm_first", "roi_labels"])

@@ -28,8 +28,13 @@ class ClosedForm:
         self.config, self.mean, self.weights = config, mean, weights
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> ClosedForm:
-        """Load ``config.json`` and ``model.safetensors`` of a folder, ready to embed."""
+    def from_pretrained(cls, folder: str | Path, revision: str | None = None) -> ClosedForm:
+        """Load ``config.json`` and ``model.safetensors`` of a folder or of OWNER/NAME on the hub, ready to embed."""
+        if not Path(folder).is_dir():
+            from huggingface_hub import snapshot_download  # only a download needs it
+
+            names = ["config.json", "model.safetensors"]
+            folder = snapshot_download(str(folder), revision=revision, allow_patterns=names)
         arrays = load_file(Path(folder) / "model.safetensors")
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         return cls(config, arrays["mean"], arrays["weights"])

@@ -52,8 +52,13 @@ class FBert(nn.Module):
             self.scale, self.output = nn.Parameter(torch.ones(())), nn.Linear(d, d, bias=False)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> FBert:
-        """Load ``config.json`` and ``model.safetensors`` of a folder, ready to embed."""
+    def from_pretrained(cls, folder: str | Path, revision: str | None = None) -> FBert:
+        """Load ``config.json`` and ``model.safetensors`` of a folder or of OWNER/NAME on the hub, ready to embed."""
+        if not Path(folder).is_dir():
+            from huggingface_hub import snapshot_download  # only a download needs it
+
+            names = ["config.json", "model.safetensors"]
+            folder = snapshot_download(str(folder), revision=revision, allow_patterns=names)
         model = cls(json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")))
         model.load_state_dict(load_file(Path(folder) / "model.safetensors"))
         return model.eval()

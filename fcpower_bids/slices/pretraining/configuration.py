@@ -111,7 +111,7 @@ LOSSES: dict[str, Loss] = {
 
 DOES_NOT_CHANGE_THE_RUN = (
     *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
-    *("resident_mb", "compile", "require"),
+    *("resident_mb", "compile", "require", "licence", "purpose"),
 )
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 

@@ -53,6 +53,8 @@ class Pretraining(Choices):
         "what the model must exceed on held-out people, with 95 % confidence",
         choices=("random", "fc", "fc_power", "pca", "closed-form"),
     )
+    licence: str = option("n/a", "pretrain", "of the model, for its card: an identifier of the hub such as cc-by-4.0")
+    purpose: str = option("research", "pretrain", "what the model is for, for its card")
     accept_unproven: bool = option(
         False,
         "pretrain",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fcpower_bids.encoders.checkpoints import (
@@ -15,7 +16,7 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.errors import UsageError
 
 FILES = ("config.json", "model.safetensors", "README.md")
-"""Files that are published."""
+"""Files that are published, besides the one that uses the model without this program."""
 CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
 """Packages whose errors come from the hub or the network, not from this program."""
 
@@ -43,15 +44,18 @@ def require_token() -> str:
     return token
 
 
-def publish(folder: Path, name: str, token: str, *, public: bool = False) -> str:
-    """Upload a model and return its address. Raises UsageError."""
+def publish(files: Sequence[Path], name: str, token: str, *, public: bool = False) -> str:
+    """Upload the files of a model, all of one folder, and return its address. Raises UsageError."""
     from huggingface_hub import HfApi  # slow to load
 
     try:
         api = HfApi(token=token)
         address = api.create_repo(name, private=not public, exist_ok=True)
         api.upload_folder(
-            repo_id=name, folder_path=folder, allow_patterns=list(FILES), commit_message="Upload model of fcpower_bids"
+            repo_id=name,
+            folder_path=files[0].parent,
+            allow_patterns=[file.name for file in files],
+            commit_message="Upload model of fcpower_bids",
         )
     except Exception as error:
         if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in CLIENTS:

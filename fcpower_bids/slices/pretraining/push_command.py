@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.yes and not _agreed():
         _say("Nothing was published.")
         return 0
-    _say(f"Published: {publish(options.model, options.name, token, public=options.public)}")
+    _say(f"Published: {publish(files, options.name, token, public=options.public)}")
     return 0
 
 

@@ -204,9 +204,15 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         corpus_sha256=corpus.sha256,
         purpose=config.purpose,
         licence=config.licence,
+        corpus_licences=_licences(corpus.table["licence"].iloc[division.rows]),
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
         series_trained_on=series_digests(corpus.sha256, division.signatures[0]),
         series_held_out=series_digests(corpus.sha256, division.signatures[1]),
     )
+
+
+def _licences(each: pd.Series) -> str:
+    counts = each.fillna("n/a").value_counts()
+    return ", ".join(f"{name} ({number} recording{'s' * (number != 1)})" for name, number in counts.items())

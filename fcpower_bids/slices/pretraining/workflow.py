@@ -194,6 +194,8 @@ SHARED = (
         "checkpoint_minutes",
         "exclude_from_corpus",
         "tensorboard",
+        "licence",
+        "purpose",
     ),
 )
 """Options that the pretraining configuration has under the same name."""

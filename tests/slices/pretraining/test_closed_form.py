@@ -22,7 +22,8 @@ WORDS = ("--method", "closed-form", "--architecture", f"d={D}", "heads=1", "--wi
 def fitted(tmp_path_factory):
     entered = enter(tmp_path_factory.mktemp("closed_form"), "list of series", SHAPES["one scan"])
     assert group(entered).code == 0  # the series come in
-    words = (*WORDS, "--dataset-name", "study", "--accept-unproven", "--quiet")
+    said = ("--licence", "CC BY 4.0", "--purpose", "teaching")
+    words = (*WORDS, "--dataset-name", "study", "--accept-unproven", "--quiet", *said)
     ended = run(entered.bids, entered.out, "pretrain", *words)
     return entered, words, ended
 
@@ -82,6 +83,11 @@ def test_page_card_and_files_are_those_of_a_model(fitted):
     facts = json.loads((encoder / "alignment.json").read_text())
     assert card["model_type"] == "closed-form"
     assert card["verdict"] == facts["Verdict"]
+    assert (card["licence"], card["purpose"]) == ("CC BY 4.0", "teaching")
+    assert card["corpus_licences"] == f"n/a ({len(card['series_trained_on'])} recordings)"
+    text = (encoder / "model" / "README.md").read_text()
+    assert "license: cc-by-4.0" in text
+    assert "| purpose | teaching |" in text
     assert facts["Verdict"] in page
     assert "closed form: kernel ridge" in page
     rows = pd.read_csv(encoder / "alignment.tsv", sep="\t")["map"].tolist()

@@ -88,5 +88,5 @@ def test_only_what_is_not_stated_is_tried(hidden, tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert len(out.partition("\n\n")[2].splitlines()) == 1 + 2  # cls_position; tensors refuse a final norm
-    assert main([*words[:6], "--repetition-time", "2"]) == 2
+    assert main([*words[:6], "--repetition-time", "2"]) == 4
     assert "at least 8 recordings" in capsys.readouterr().err

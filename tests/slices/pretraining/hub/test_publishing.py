@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import subprocess
@@ -16,6 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import LICENCES, ModelCard, save_checkpoint
+from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.encoders.proof import probe_series
 from fcpower_bids.slices.pretraining.publishing import FILES
@@ -62,6 +64,28 @@ def test_a_model_embeds_without_this_program(tmp_path, recordings, changes):
     np.testing.assert_allclose(probe, proof, rtol=0, atol=2e-5)
     expected = load_encoder("fbert", folder).embed(recordings[:1], NAMES, 2.0)[0]
     np.testing.assert_allclose(embedded, expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["fbert", "closed_form"])
+def test_the_file_alone_fetches_a_model_from_the_hub(tmp_path, checkpoint, recordings, monkeypatch, kind):
+    if kind == "closed_form":
+        model = ClosedForm.of(np.zeros(66), np.random.default_rng(0).standard_normal((66, 3)), 12, 0.35)
+        save_checkpoint(checkpoint, model, model.config, ModelCard(NAMES, window=20))
+    asked = []
+
+    def download(*name, **options):
+        asked.append((name, options))
+        return str(checkpoint)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("alone", checkpoint / f"modeling_{kind}.py")
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    loaded = (alone.FBert if kind == "fbert" else alone.ClosedForm).from_pretrained("owner/name", revision="v1")
+    assert asked == [(("owner/name",), {"revision": "v1", "allow_patterns": ["config.json", "model.safetensors"]})]
+    expected = load_encoder(kind.replace("_", "-"), checkpoint).embed(recordings[:1], NAMES, 2.0)[0]
+    np.testing.assert_allclose(loaded.embed(recordings[0], NAMES), expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +152,7 @@ def test_push_uploads_the_model_and_nothing_else(hub, checkpoint, monkeypatch, c
     assert main(["push", str(checkpoint), "me/model", *more]) == 0
     assert hub.made == {"name": "me/model", "private": private, "exist_ok": True}
     assert hub.token == "secret"
-    assert hub.held == {name: (checkpoint / name).read_bytes() for name in FILES}
+    assert hub.held == {name: (checkpoint / name).read_bytes() for name in (*FILES, "modeling_fbert.py")}
     told = capsys.readouterr().out
     assert "Published: https://hub/me/model" in told
     assert "secret" not in told
