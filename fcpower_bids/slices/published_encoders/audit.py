@@ -136,7 +136,9 @@ def _audit_fbert(chosen: argparse.Namespace) -> str:
     names, series = read_series_tables(chosen.series)
     if len(series) < FEWEST:
         raise RecordingError(f"The audit needs at least {FEWEST} recordings to compare orders, not {len(series)}.")
-    audit = audit_fbert(Path(chosen.weights), stated_fields(Path(chosen.weights), chosen.encoder_aux), series, names)
+    weights, orders = Path(chosen.weights), candidate_orders(np.arange(len(names)), names)
+    known = stated_fields(weights, chosen.encoder_aux)
+    audit = audit_fbert(weights, known, series, names, orders, power_kernel(series))
     if chosen.write is not None:
         write_text(chosen.write, audit.best_fields())
     return audit.text()

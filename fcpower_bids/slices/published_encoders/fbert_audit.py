@@ -27,7 +27,6 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import ACTIVATIONS, FBert, FBertConfig
 from fcpower_bids.encoders.loading import RELEASED, rename_keys
-from fcpower_bids.slices.published_encoders.audit import candidate_orders, power_kernel
 
 TRIED: dict[str, tuple[Any, ...]] = {
     "activation": tuple(ACTIVATIONS),
@@ -112,11 +111,19 @@ def _defaults() -> dict[str, Any]:
 
 
 def audit_fbert(
-    weights: Path, known: Mapping[str, Any], series: Sequence[ArrayLike], names: Sequence[str]
+    weights: Path,
+    known: Mapping[str, Any],
+    series: Sequence[ArrayLike],
+    names: Sequence[str],
+    tried_orders: Mapping[str, NDArray[np.intp]],
+    target: NDArray[np.float64],
 ) -> FBertAudit:
-    """Embed recordings (T_i, P) by every candidate. Raises CheckpointError, RecordingError."""
+    """Embed recordings (T_i, P) by every candidate; `target` (n, n) is the kernel of their FC^0.35.
+
+    Raises CheckpointError, RecordingError.
+    """
     state = rename_keys(read_tensors(locate(weights) / "model.safetensors"))
-    orders = _orders(known, names)
+    orders = _orders(known, names, tried_orders)
     candidates, kernels = [], []
     for tried in _combinations(known):
         model = _build({**_defaults(), "n_parcels": len(names), **known, **tried}, state, str(weights))
@@ -129,13 +136,14 @@ def audit_fbert(
             kernels.append(linear_kernel(embedded - embedded.mean(axis=0)))
     if not candidates:
         raise CheckpointError(f"The tensors of {weights} fit no F-BERT of the fields that are stated.")
-    return FBertAudit(candidates, orders, kernels, power_kernel(series), known)
+    return FBertAudit(candidates, orders, kernels, target, known)
 
 
-def _orders(known: Mapping[str, Any], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _orders(
+    known: Mapping[str, Any], names: Sequence[str], tried: Mapping[str, NDArray[np.intp]]
+) -> dict[str, tuple[str, ...]]:
     if "roi_labels" in known:
         return {"stated": tuple(known["roi_labels"])}
-    tried = candidate_orders(np.arange(len(names)), names)
     lists = {name: tuple(names[i] for i in order) for name, order in tried.items() if name != "declared"}
     return {name: labels for i, (name, labels) in enumerate(lists.items()) if labels not in list(lists.values())[:i]}
 
