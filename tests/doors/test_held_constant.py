@@ -9,6 +9,7 @@ from scipy import stats
 
 from fcpower_bids.core.regression.targets import permuted_rows
 from tests.doors.ways_on import run, table
+from tests.test_protocols import climb, inner_score, ridge
 
 PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 39, 7
 LABELS = [f"sub-{number:02d}" for number in range(PEOPLE)]
@@ -146,21 +147,23 @@ def test_p_of_a_target_is_corrected_by_the_best_of_all_targets(results):
         assert null.loc[0, target] == pytest.approx(rows["observed"].corr(rows["predicted"]))
 
 
-def guess_from_known(known, values, folds):
+def guess_of(known, values, train):
     """Least squares from columns in the range of the training people; their mean where that errs less among them."""
+    inside = np.clip(known, known[train].min(axis=0), known[train].max(axis=0))
+    design = np.column_stack([np.ones(len(known)), inside])
+    hat = design[train] @ np.linalg.pinv(design[train])
+    left_out = (values[train] - hat @ values[train]) / (1 - np.diag(hat))
+    n = len(values[train])
+    of_mean = (values[train] - values[train].mean()) * n / (n - 1)
+    if (left_out**2).sum() < (of_mean**2).sum():
+        return design @ np.linalg.lstsq(design[train], values[train], rcond=None)[0]
+    return np.full(len(values), values[train].mean())
+
+
+def guess_from_known(known, values, folds):
     guess, means = np.empty((2, len(values)))
     for test in folds:
-        train = ~test
-        inside = np.clip(known, known[train].min(axis=0), known[train].max(axis=0))
-        design = np.column_stack([np.ones(len(known)), inside])
-        hat = design[train] @ np.linalg.pinv(design[train])
-        left_out = (values[train] - hat @ values[train]) / (1 - np.diag(hat))
-        n = train.sum()
-        of_mean = (values[train] - values[train].mean()) * n / (n - 1)
-        means[test] = values[train].mean()
-        useful = (left_out**2).sum() < (of_mean**2).sum()
-        line = design[test] @ np.linalg.lstsq(design[train], values[train], rcond=None)[0]
-        guess[test] = line if useful else means[test]
+        guess[test], means[test] = guess_of(known, values, ~test)[test], values[~test].mean()
     return guess, means
 
 
@@ -190,3 +193,33 @@ def test_the_connectome_adds_what_the_tables_say(results):
     assert (stacked["p_adds"] > 0.05).all()
     for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod"), ("gain_log_likelihood", "log_likelihood")):
         np.testing.assert_allclose(stacked[gain], stacked[column] - np.fmax(mean[column], known[column]))
+
+
+def test_known_columns_and_connectome_together_are_scored_as_scikit_learn_predicts(root, results, people, motion):
+    """Kernel ridge, in every fold, on what the known columns leave of the target; both predictions added."""
+    vectors = connectomes_of_people(root)
+    kernel, values = np.corrcoef(vectors), people["of_age"].to_numpy()
+    known = np.column_stack([people["age"], motion, (people["place"] == "south").astype(float)])
+    stacked, roles = np.empty(PEOPLE), table(results / "folds.tsv").query("repeat == 0")
+    for _, fold in roles.groupby("fold"):
+        own = fold.set_index("participant_id").loc[LABELS]
+        test, inner = (own["role"] == "test").to_numpy(), own["inner_fold"].to_numpy()
+        train = np.flatnonzero(~test)
+        guess = guess_of(known, values, train)
+        best, _ = climb(
+            lambda penalty, of=(train, inner), left=values - guess: inner_score(kernel, left, of, penalty), 1.0
+        )
+        stacked[test] = guess[test] + ridge(kernel, values - guess, train, np.flatnonzero(test), best)
+    row = table(results / "prediction_baselines.tsv").set_index(["target", "model"])
+    row = row.loc[("of_age", "known and connectome")]
+    assert row["value"] == pytest.approx(np.corrcoef(stacked, values)[0, 1], abs=1e-8)
+    assert row["log_likelihood"] == pytest.approx(-0.5 * np.log(((values - stacked) ** 2).mean()), abs=1e-8)
+
+
+def connectomes_of_people(root):
+    """FC of the series of both sessions, put end to end, each standardised."""
+    found = []
+    for name in LABELS:
+        series = [stats.zscore(np.load(root / f"{name}_{session}.npy")) for session in SESSIONS]
+        found.append(np.corrcoef(np.concatenate(series), rowvar=False)[EDGES])
+    return np.array(found)
