@@ -100,36 +100,29 @@ def test_results_of_another_question_are_replaced_only_where_that_is_asked_for(c
     assert set(pd.read_csv(table, sep="\t")["target"]) == {"score"}
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        *(
-            ["--covariates", "score"],
-            ["--site-column", "site"],
-            ["--family-column", "participant"],
-            ["--preset", "paper"],
-        ),
-        *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--first-session"], ["--session-label", "a"]),
-    ],
-    ids=lambda words: words[0],
+QUESTIONS = (
+    *(["--covariates", "score"], ["--site-column", "site"], ["--family-column", "participant"], ["--preset", "paper"]),
+    *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--first-session"], ["--session-label", "a"]),
 )
-def test_whatever_makes_another_question_is_told_with_both_before_anything_is_replaced(
-    cohort, tmp_path, capsys, question
-):
+
+
+def test_whatever_makes_another_question_is_told_with_both_before_anything_is_replaced(cohort, tmp_path, capsys):
     names = cohort.phenotypes["participant_id"]
     splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 4 else "b" for i in range(len(names))]})
     splits.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
     cohort.phenotypes = cohort.phenotypes.assign(participant=names)
-    words = [str(tmp_path / word) if word.endswith(".tsv") else word for word in question]
     table = cohort.out / "group" / "first" / "prediction_summary.tsv"
     assert run(cohort, "--targets", "age", "--name", "first") == 0
     before = table.read_bytes()
-    assert run(cohort, "--targets", "age", "--name", "first", *words) == 2
-    told = capsys.readouterr().err
-    given = words[1] if words[1:] else "given"
-    was = "recommended" if words[0] == "--preset" else "not given"
-    assert f"({words[0]} {was}, now {given}). Give this run another --name to keep both, or --replace." in told
-    assert table.read_bytes() == before
+    for option, *value in QUESTIONS:
+        words = [str(tmp_path / word) if word.endswith(".tsv") else word for word in value]
+        capsys.readouterr()
+        assert run(cohort, "--targets", "age", "--name", "first", option, *words) == 2
+        given = words[0] if words else "given"
+        was = "recommended" if option == "--preset" else "not given"
+        said = f"({option} {was}, now {given}). Give this run another --name to keep both, or --replace."
+        assert said in capsys.readouterr().err
+        assert table.read_bytes() == before
     assert run(cohort, "--targets", "age", "--name", "first", "--representations", "fc", "--penalties", "1") == 0
 
 
