@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -54,30 +53,6 @@ def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_
     eigenvalues = np.asarray(eigenvalues, dtype=np.float64)
     inside = in_range(eigenvalues, tolerance)
     return np.where(inside, np.where(inside, eigenvalues, 1.0) ** alpha, 0.0)
-
-
-def log_weights(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
-    """ln(lambda) of a matrix of full rank.
-
-    Raises ValueError: the matrix is rank-deficient: its logarithm is minus infinity.
-    """
-    return np.log(regularise(eigenvalues, tolerance=tolerance))
-
-
-def box_cox_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
-    """(lambda^alpha - 1) / alpha = expm1(alpha ln lambda) / alpha, and ln(lambda) at alpha = 0: one family for both.
-
-    Against `power_weights` the off-diagonal entries of the matrix are divided by alpha and nothing else changes, so the
-    correlation kernel is the same for every alpha > 0; alpha -> 0 is the log-Euclidean map without a jump (the paper,
-    Appendix D.1). Outside the range the weight is -1 / alpha, the image of the weight 0. `eigenvalues` (P,). `alpha`:
-    not negative. Raises ValueError: alpha is negative, or alpha is 0 and the matrix is rank-deficient.
-    """
-    if alpha < 0:
-        raise ValueError(f"The exponent alpha must not be negative, and it is {alpha}.")
-    if alpha == 0:
-        return log_weights(eigenvalues, tolerance)
-    eigenvalues = np.asarray(eigenvalues, dtype=np.float64)
-    return special.boxcox(np.where(in_range(eigenvalues, tolerance), eigenvalues, 0.0), alpha)
 
 
 def regularise(

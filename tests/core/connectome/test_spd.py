@@ -8,7 +8,6 @@ from scipy import linalg, stats
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import (
     decompose_range,
     decompose_series,
@@ -18,7 +17,7 @@ from fcpower_bids.core.connectome.spd import (
     spectral_map,
     spectral_power,
 )
-from fcpower_bids.core.connectome.spectrum import box_cox_weights, n_clipped, power_weights, rank
+from fcpower_bids.core.connectome.spectrum import n_clipped, power_weights, rank
 
 EXPONENTS = st.floats(0.05, 1.5)
 quick = settings(deadline=None, derandomize=True, max_examples=30)
@@ -98,22 +97,6 @@ def test_logarithm_is_the_limit_of_small_exponents():
     ]
     assert errors[0] < 0.1
     np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 10, rtol=0.05)
-    eigenvalues, eigenvectors = eigendecompose(matrix)
-    near = spectral_map(eigenvalues, eigenvectors, box_cox_weights(eigenvalues, 1e-12))
-    np.testing.assert_allclose(near, matrix_log(matrix), atol=1e-10)
-
-
-@pytest.mark.parametrize("n_volumes", [60, 8])
-def test_unified_weights_have_the_kernel_of_the_power(n_volumes):
-    """Off-diagonals differ by the factor 1 / alpha only, also when the matrix is rank-deficient."""
-    for alpha in (1e-3, ALPHA_STAR, 1.0):
-        power, unified = [], []
-        for seed in range(5):
-            eigenvalues, eigenvectors = eigendecompose(draw_connectome(12, n_volumes, seed))
-            for rows, weights in ((power, power_weights), (unified, box_cox_weights)):
-                rows.append(vectorise_edges(spectral_map(eigenvalues, eigenvectors, weights(eigenvalues, alpha))))
-        np.testing.assert_allclose(np.multiply(unified, alpha), power, atol=1e-12)
-        np.testing.assert_allclose(np.corrcoef(unified), np.corrcoef(power), atol=1e-10)
 
 
 @given(st.integers(0, 99), EXPONENTS)

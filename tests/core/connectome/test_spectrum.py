@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spectrum import (
-    box_cox_weights,
     clip_tolerance,
     heat_trace,
     in_range,
-    log_weights,
     n_clipped,
     participation_ratio,
     power_weights,
@@ -59,33 +57,9 @@ def test_powers_compose(eigenvalues, first, second):
     np.testing.assert_allclose(twice[kept], power_weights(eigenvalues, first * second)[kept], rtol=1e-10)
 
 
-@given(spectra, st.floats(1e-3, 2))
-@settings(deadline=None, derandomize=True)
-def test_box_cox_is_the_shifted_power(eigenvalues, alpha):
-    expected = (power_weights(eigenvalues, alpha) - 1) / alpha
-    np.testing.assert_allclose(box_cox_weights(eigenvalues, alpha), expected, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(box_cox_weights(eigenvalues, alpha), np.expm1(alpha * np.log(eigenvalues)) / alpha)
-
-
-def test_box_cox_shifts_the_clipped_modes_too():
-    np.testing.assert_allclose(box_cox_weights(DEFICIENT, 0.5), (power_weights(DEFICIENT, 0.5) - 1) / 0.5)
-
-
-@given(spectra)
-@settings(deadline=None, derandomize=True)
-def test_box_cox_tends_to_the_logarithm(eigenvalues):
-    np.testing.assert_array_equal(box_cox_weights(eigenvalues, 0), log_weights(eigenvalues))
-    # (lambda^a - 1) / a - ln lambda = a (ln lambda)^2 / 2 + ...
-    log = np.log(eigenvalues)
-    np.testing.assert_allclose(box_cox_weights(eigenvalues, 1e-6), log + 0.5e-6 * log**2, atol=1e-9)
-
-
 def test_logarithm_of_a_deficient_spectrum_is_refused():
-    for refuse in (log_weights, regularise, lambda spectrum: box_cox_weights(spectrum, 0)):
-        with pytest.raises(ValueError, match="3 of 5 eigenvalues are zero"):
-            refuse(DEFICIENT)
-    with pytest.raises(ValueError, match="must not be negative"):
-        box_cox_weights(SPECTRUM, -0.1)
+    with pytest.raises(ValueError, match="3 of 5 eigenvalues are zero"):
+        regularise(DEFICIENT)
 
 
 def test_floor_and_shrinkage_make_it_full_rank():
