@@ -83,7 +83,7 @@ def test_the_wheel_holds_every_file_that_is_not_code(wheel):
 
 
 def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
-    make_dataset(tmp_path / "bids", DemoDesign.tiny(subjects=4, sessions=2))
+    make_dataset(tmp_path / "bids", DemoDesign.tiny(subjects=2, sessions=2))
     torch = subprocess.run([without_torch, "-c", "import torch"], capture_output=True, text=True, check=False)
     assert "No module named 'torch'" in torch.stderr
     done = run(without_torch, tmp_path / "bids", tmp_path / "out", "participant", "--atlas", "builtin", "--quiet")

@@ -884,6 +884,7 @@ def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
     file = tmp_path / "local.yml"
     file.write_text("cluster: LocalCluster\noptions: {n_workers: 2, threads_per_worker: 1, dashboard_address: null}\n")
     asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
+    asked += ("--repeats", "1", "--inner-folds", "2")
     kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", str(file))}
     for name, options in kinds.items():
         assert group(study, *asked, "--name", name, *options) == 0
