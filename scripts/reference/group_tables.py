@@ -14,7 +14,7 @@ from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES
 from fcpower_bids.schema import Column, TableSpec
 
-SHARED_BY = 4
+SHARED_BY = 2
 """Tables that have a column with one meaning, from which on the page explains it once."""
 
 INTRODUCTION = """\
