@@ -378,8 +378,8 @@ def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis)
         rows = first[[one, other]].dropna().to_numpy(dtype=np.intp)
         rows = rows[_draw(np.arange(len(rows)), settings.random_seed)]
         block = copy_block(similarity, rows.ravel(), rows.ravel())
-        places = np.arange(rows.size).reshape(rows.shape).T
-        found = compare_sources(block, *places, seed=settings.random_seed)
+        first_of, second_of = np.arange(rows.size).reshape(rows.shape).T
+        found = compare_sources(block, first_of, second_of, seed=settings.random_seed)
         if found.p < SIGNIFICANT / len(pairs):
             sessions = [set(scans["session"].iloc[each]) for each in rows.T]
             yield Finding(
