@@ -70,6 +70,28 @@ def test_what_the_group_level_writes_is_ridge_regression_on_the_planted_series(f
         np.testing.assert_allclose(np.abs(found), np.abs(vector[: len(found)]), atol=5e-3)  # half precision, and signs
 
 
+def test_a_residual_that_learned_nothing_is_ridge_regression_too(fitted, tmp_path):
+    """At a learning rate of 0, and with what is left of its configuration in a file of its own."""
+    entered, words, _ = fitted
+    still = ("--method", "residual", "--steps", "1", "--learning-rate", "0", "--batch-size", "4")
+    ended = run(entered.bids, tmp_path / "out", "pretrain", *words, "--corpus", entered.out / "corpus", *still)
+    assert ended.code == 0, ended.said
+    model = tmp_path / "out" / "encoder" / "model"
+    facts = json.loads((model / "config.json").read_text())
+    del facts["proof"]
+    (tmp_path / "rest.json").write_text(json.dumps({"roi_labels": facts.pop("roi_labels")}))
+    (model / "config.json").write_text(json.dumps(facts))
+    words = ("--encoder", "fbert", "--encoder-weights", model, "--representations", "embedding")
+    assert "does not state roi_labels" in group(entered, *words).said
+    ended = group(entered, *words, "--encoder-config", tmp_path / "rest.json")
+    assert ended.code == 0, ended.said
+    for label, vector in expected_embedding(entered).items():
+        (path,) = entered.out.rglob(f"sub-{label}_*_desc-fbert_embedding.tsv")
+        found = pd.read_csv(path, sep="\t").to_numpy()[0]
+        rest = np.zeros(len(found) - len(vector))  # as wide as F-BERT, where the teacher has fewer coordinates
+        np.testing.assert_allclose(np.abs(found), np.abs([*vector, *rest]), atol=5e-3)
+
+
 def test_page_card_and_files_are_those_of_a_model(fitted):
     entered, _, _ = fitted
     encoder, page = entered.out / "encoder", as_copied((entered.out / "pretrain.html").read_text())
