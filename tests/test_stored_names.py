@@ -237,7 +237,7 @@ KNOWN = {
     # names that are ours, and numbers
     "encoders/checkpoints.py": (
         "target / plain.name",
-        "PLAIN_MODELS / f\"modeling_{config.model_type.replace('-', '_')}.py\"",
+        "PLAIN_MODELS / f\"{WORDS[config.model_type]['module']}.py\"",
     ),
     "slices/published_encoders/parcel_orders.py": (
         "files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",

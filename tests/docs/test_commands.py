@@ -434,7 +434,7 @@ def compute_cohort_statistics(text: str, study: Path, place: Path) -> None:
 @kind(r"python -m fcpower_bids\.slices\.published_encoders\.audit ")
 def parse_audit(text: str, study: Path, place: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "_audit_files", lambda chosen: {"declared": chosen.repetition_time})
+        patch.setattr(audit, "_audit_files", lambda chosen: f"declared\t{chosen.repetition_time}\n")
         assert audit.main(shlex.split(text)[3:]) == 0
 
 
