@@ -43,7 +43,7 @@ RELEASED: dict[str, dict[str, Any]] = {
     HUB_IDS[name]: {**SIZES[name], "n_parcels": 450, "window": 80, "band": [0.01, 0.08], "tr_range": [0.75, 3.0]}
     for name in HUB_IDS
 }
-"""What the cards of the released models and the paper state of them; activation, norms and parcels are not stated."""
+"""Facts that the cards of the released models and the paper state; activation, norms and parcels are not among them."""
 
 
 def _load(

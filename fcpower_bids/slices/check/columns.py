@@ -390,7 +390,7 @@ def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis)
                 f"{found.n} people were scanned with repetition times of {one:g} s and of {other:g} s, and the "
                 f"connectomes of all differ between the two in one direction ({100 * found.share:.0f} % of the squared "
                 "difference is common to them).",
-                "What changes between the scans of a person is partly the protocol"
+                "The change between the scans of a person is partly that of the protocol"
                 + ("" if sessions[0] & sessions[1] else ", which cannot be separated from time: no session has both")
                 + ".",
                 "Compare scans of one protocol.",

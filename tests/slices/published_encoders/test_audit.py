@@ -139,4 +139,6 @@ def test_command_line(tmp_path, capsys):
     assert header == "order\tdebiased_cka"
     assert {"declared", "shuffled"} < {row.split("\t")[0] for row in rows}
     assert main(["fbert", *arguments[1:]]) == 2
-    assert "The audit is for the encoders" in capsys.readouterr().err
+    assert "There is no checkpoint folder" in capsys.readouterr().err
+    assert main(["ridge", *arguments[1:]]) == 2
+    assert "The audit is for fbert and the encoders" in capsys.readouterr().err
