@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_json, read_table
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.published_encoders.brainlm import SIZES, BrainLMEncoder, BrainLMSize
+from fcpower_bids.slices.published_encoders import brainlm as brainlm_module
+from fcpower_bids.slices.published_encoders.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
 from tests.derivatives.participant_outputs import (
@@ -132,7 +134,8 @@ def test_all_does_not_hide_a_mistake_that_stops_everything(settings):
 @pytest.fixture
 def brainlm(tmp_path, monkeypatch):
     """Nine people under A424 without any embedding, and a small BrainLM in the layout of the published ones."""
-    monkeypatch.setitem(SIZES, "brainlm-111m", BrainLMSize(d=8, layers=1, heads=2, ff=12, patch=16, side=432))
+    size = BrainLMSize(d=8, layers=1, heads=2, ff=12, patch=16, side=432)
+    monkeypatch.setattr(brainlm_module, "load_brainlm", partial(load_brainlm, size=size))
     (tmp_path / "weights").mkdir()
     save_file(random_state(published_shapes(8, 12, 1)), tmp_path / "weights" / "model.safetensors")
     places = np.column_stack([np.arange(1, 425), np.random.default_rng(0).integers(-40, 40, (424, 3))])
