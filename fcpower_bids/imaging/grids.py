@@ -31,6 +31,10 @@ def resample_labels(
     if is_same_grid(labels.shape, affine, shape, to_affine):
         return labels
     carried = np.zeros(shape, dtype=labels.dtype)
+    if (places := _places_along_axes(shape, to_affine, affine, labels.shape)) is not None:
+        nearest, inside = zip(*places, strict=True)
+        carried[np.ix_(*inside)] = labels[np.ix_(*nearest)]
+        return carried
     plane = np.indices((shape[0], shape[1], 1)).reshape(3, -1).T
     for z in range(shape[2]):  # one plane at a time keeps a 1 mm grid within a few MB
         plane[:, 2] = z
@@ -39,6 +43,22 @@ def resample_labels(
         values[inside] = labels[tuple(nearest[inside].T)]
         carried[:, :, z] = values.reshape(shape[:2])
     return carried
+
+
+def _places_along_axes(
+    shape: tuple[int, ...], affine: np.ndarray, to_affine: np.ndarray, to_shape: tuple[int, ...]
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """Return along each axis the nearest voxels of the other grid and whose they are; None where the axes differ."""
+    turn = (np.linalg.inv(to_affine) @ affine)[:3, :3]
+    if np.abs(turn - np.diag(np.diag(turn))).max() * max(shape) > 1e-6:
+        return None
+    longest = np.minimum(np.arange(max(shape))[:, None], np.array(shape) - 1)
+    places = []
+    for axis, nearest in enumerate(_nearest_voxels(longest, affine, to_affine, to_shape)[0].T):
+        own = nearest[: shape[axis]]
+        inside = (own >= 0) & (own < to_shape[axis])
+        places.append((own[inside], np.flatnonzero(inside)))
+    return places
 
 
 def share_inside(
