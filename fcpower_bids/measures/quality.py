@@ -44,6 +44,9 @@ COLUMNS = join_columns(
     Column.number("table_lag", "Volumes by which the table must be shifted to fit", unit="volumes"),
     Column.number("table_level", "Level of the series over that of the global signal of the table"),
     Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
+    Column.number(
+        "mask_dice", "Dice coefficient of the brain mask and the brain of the MNI152 template; n/a in other spaces"
+    ),
     Column.number("rank", "Numerical rank of FC"),
     Column.number("clipped", "Eigenvalues of FC below the clipping tolerance"),
     Column.number("participation_ratio", "(sum of eigenvalues)^2 / sum of squares, of FC", unit="modes"),
@@ -75,6 +78,7 @@ def tabulate_quality(
         "uncovered_parcels": int((series.coverage < settings.min_coverage).sum()),
         "stray_parcels": len(series.stray),
         "mean_coverage": float(series.coverage.mean()),
+        "mask_dice": None if series.slices is None else float(series.slices.dice),
         **cleaning.plausibility,
     }
     if not cleaning.excluded:

@@ -153,8 +153,10 @@ class Slices(NamedTuple):
     tsnr: np.ndarray
     brain: np.ndarray  # (n, rows, columns): inside the brain mask
     parcels: np.ndarray  # (n, rows, columns): parcel of each voxel, 1 to P; 0 for none
+    template: np.ndarray  # (n, rows, columns): 1 in the brain of the template, 2 in its white matter; 0 if unknown
     heights: np.ndarray  # (n,): place of each slice along the axis of its plane, in mm
     planes: np.ndarray  # (n,): AXIAL, SAGITTAL (the front on the left) or CORONAL
+    dice: np.ndarray  # (): Dice coefficient of brain mask and template; NaN if unknown
 
     def of(self, plane: int, margin: int = 2) -> Slices:
         """Return the slices of one plane, cut to the brain and the parcels in it with so many pixels around."""
@@ -164,8 +166,8 @@ class Slices(NamedTuple):
             slice(max(0, used[0] - margin), used[-1] + margin + 1) if used.size else slice(None)
             for used in (shown.any(axis=axis).nonzero()[0] for axis in (1, 0))
         )
-        mean, tsnr, brain, parcels = (one[chosen][:, rows, columns] for one in self[:4])
-        return Slices(mean, tsnr, brain, parcels, self.heights[chosen], self.planes[chosen])
+        pictures = (one[chosen][:, rows, columns] for one in self[:5])
+        return Slices(*pictures, self.heights[chosen], self.planes[chosen], self.dice)
 
 
 @dataclass(frozen=True, eq=False)

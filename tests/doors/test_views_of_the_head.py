@@ -10,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from nilearn.datasets import load_mni152_brain_mask
 from nilearn.image import resample_to_img
 
 from fcpower_bids.cli.run import main
@@ -98,6 +99,24 @@ def uncovered(root):
     return [name for name, value in share.items() if value < LIMIT]
 
 
+def dice_of(root):
+    """Dice coefficient of the mask and the template's brain, by nilearn on the grid of the mask."""
+    template, mask = load_mni152_brain_mask(resolution=1), nib.load(images(root)[1])
+    placed = resample_to_img(template, mask, interpolation="nearest", force_resample=True, copy_header=True)
+    own, there = (np.asanyarray(image.dataobj) > 0 for image in (mask, placed))
+    cubic = abs(np.linalg.det(mask.affine[:3, :3]))
+    return 2 * (own & there).sum() * cubic / (own.sum() * cubic + template.get_fdata().sum())
+
+
+def shift_the_scan(root):
+    """Upwards, by 20 mm."""
+    for path in images(root)[:2]:
+        image = nib.load(path)
+        affine = image.affine.copy()
+        affine[2, 3] += 20
+        nib.save(nib.Nifti1Image(np.asanyarray(image.dataobj).copy(), affine, image.header), path)
+
+
 @pytest.mark.parametrize("plant", [cut_at_54, shift_the_atlas, lose_half_a_cerebellum])
 def test_what_a_scan_has_not_seen_is_cautioned_and_comes_first(head, tmp_path, plant):
     root = shutil.copytree(head, tmp_path / "bids")
@@ -114,6 +133,18 @@ def test_what_a_scan_has_not_seen_is_cautioned_and_comes_first(head, tmp_path, p
     assert panels[0] == "Brain"
     quality = pd.read_csv(next((tmp_path / "out").glob("sub-001/**/*_desc-fcpower_qc.tsv")), sep="\t")
     assert quality["uncovered_parcels"].tolist() == [len(missing)]
+    np.testing.assert_allclose(quality["mask_dice"], dice_of(root), atol=0.003)
+
+
+def test_a_scan_in_another_place_is_cautioned_by_the_overlap_of_its_mask(head, tmp_path):
+    root = shutil.copytree(head, tmp_path / "bids")
+    assert dice_of(root) > 0.9
+    shift_the_scan(root)
+    assert dice_of(root) < 0.8
+    assert run(root) == 0
+    page = (tmp_path / "out" / "sub-001.html").read_text(encoding="utf-8")
+    assert f"overlap little (Dice coefficient {dice_of(root):.2f})" in page
+    assert f"Dice coefficient with the template's brain {dice_of(root):.2f}".replace("'", "&#39;") in page
 
 
 def test_an_atlas_whose_left_is_on_the_right_is_refused(head, tmp_path, capsys):

@@ -32,10 +32,12 @@ class SlicePlan:
     A part of the head that the mask lacks is seen by the parcels that lie there. The slices of all planes have one
     size; smaller ones are in its middle.
 
-    Shapes and units: brain, in_parcels (X * Y * Z,).
+    Shapes and units: brain, in_parcels, tissue (of the template) (X * Y * Z,).
     """
 
-    def __init__(self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray) -> None:
+    def __init__(
+        self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray, tissue: np.ndarray, dice: float
+    ) -> None:
         self.shape = header.shape[2::-1]
         self.affine = np.asarray(header.affine)
         shown = (brain | in_parcels).reshape(self.shape)
@@ -59,7 +61,7 @@ class SlicePlan:
         self.voxels = self._voxels(spans)
         self.inside = np.flatnonzero(self.voxels >= 0)
         self.start = SETTLING if header.n_volumes > 4 * SETTLING else 0
-        self.brain = self.cut(brain, False)
+        self.brain, self.template, self.dice = self.cut(brain, False), self.cut(tissue, 0), np.array(dice)
 
     def _voxels(self, spans: Sequence[np.ndarray]) -> np.ndarray:
         """Return the place in the file of each pixel (n, rows, columns), -1 beyond a slice."""
@@ -115,7 +117,8 @@ class SliceSums:
 
     def finish(self, placed: Sequence[np.ndarray], scaling: tuple[float, float]) -> list[Slices | None]:
         """Return the slices under each atlas; None where the grid is oblique. Shapes and units: placed (X * Y * Z,)."""
-        if not self.plan.is_aligned:
+        plan = self.plan
+        if not plan.is_aligned:
             return [None] * len(placed)
         slope, intercept = scaling
         n = max(self.n_volumes, 1)
@@ -123,10 +126,9 @@ class SliceSums:
             mean = (self.first + self.sums / n) * slope + intercept
             variance = (self.squares - self.sums**2 / n) / max(n - 1, 1)
             stability = mean / (np.sqrt(np.maximum(variance, 0)) * abs(slope))
-        mean, stability = self.plan.fill(mean), self.plan.fill(stability)
-        across, along = np.diag(self.plan.affine)[self.plan.planes], self.plan.affine[self.plan.planes, 3]
-        heights, planes = across * self.plan.places + along, self.plan.planes.astype(np.uint8)
-        return [
-            Slices(mean, stability, self.plan.brain, self.plan.cut(one, 0).astype(np.uint16), heights, planes)
-            for one in placed
-        ]
+        mean, stability = plan.fill(mean), plan.fill(stability)
+        across, along = np.diag(plan.affine)[plan.planes], plan.affine[plan.planes, 3]
+        heights, planes = across * plan.places + along, plan.planes.astype(np.uint8)
+        parcels = (plan.cut(one, 0).astype(np.uint16) for one in placed)
+        last = (plan.template, heights, planes, plan.dice)
+        return [Slices(mean, stability, plan.brain, one, *last) for one in parcels]

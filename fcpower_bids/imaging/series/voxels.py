@@ -22,6 +22,7 @@ from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_insi
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.series.preview_slices import SlicePlan, SliceSums
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, load_header, read_volumes
+from fcpower_bids.imaging.template import SPACES, template_dice, template_tissue
 from fcpower_bids.records import Atlas, Slices
 
 SAMPLE = 8000
@@ -56,8 +57,9 @@ def average_voxels(
         np.argsort(placed[0][voxels], kind="stable")
     ]  # parcel by parcel of the first atlas: see _ParcelSums
     sample = np.flatnonzero(brain)
+    plan = SlicePlan(header, brain, in_parcels, *_place_template(header, brain, mask, atlases))
     means, n_covered, figures, slices = _stream_means(
-        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], SlicePlan(header, brain, in_parcels)),
+        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], plan),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
@@ -166,6 +168,18 @@ def _place_atlas(header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.nd
     facts = atlas.image.stat() if atlas.image.exists() else None
     state = facts and (facts.st_size, facts.st_mtime_ns)
     return _place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel()))
+
+
+def _place_template(
+    header: HeaderSummary, brain: np.ndarray, mask: Path | None, atlases: Sequence[Atlas]
+) -> tuple[np.ndarray, float]:
+    """Return the template's tissue at every voxel in file order, and its Dice coefficient with the mask."""
+    if not any(atlas.space.startswith(SPACES) for atlas in atlases):
+        return np.zeros(len(brain), dtype=np.uint8), np.nan
+    shape, affine = header.grid
+    tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
+    cubic = abs(float(np.linalg.det(affine[:3, :3])))
+    return tissue, np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
 
 
 @lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes

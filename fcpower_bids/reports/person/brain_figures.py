@@ -15,8 +15,9 @@ from fcpower_bids.reports.kit.images import STEPS, colours, encode_png, step_of
 from fcpower_bids.reports.kit.svg import POINTS, Axes, Box, Drawing, Scale
 from fcpower_bids.reports.person.recording_facts import Parcellation
 
-MASK, PARCELS, UNCOVERED = (230, 159, 0), (86, 180, 233), (213, 94, 0)
-"""Okabe and Ito's orange, sky blue and vermilion."""
+MASK, ATLAS, UNCOVERED, TEMPLATE = (230, 159, 0), (86, 180, 233), (213, 94, 0), (204, 121, 167)
+"""Okabe and Ito's orange, sky blue, vermilion and reddish purple."""
+WHITE_MATTER = 2
 SEEN_THROUGH = 0.35
 """Share of the anatomy in the colour of a parcel."""
 
@@ -40,7 +41,7 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     inferno, cividis = colours("inferno", STEPS), colours("cividis")
     sides = [one for one in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(one.mean)]
     painted, *turned = (paint_coverage(_grey(one), one, coverage, threshold) for one in (axial, *sides))
-    turned = [outline(picture, one, of_parcels=False) for picture, one in zip(turned, sides, strict=True)]
+    turned = [outline(picture, one, of_mask_only=True) for picture, one in zip(turned, sides, strict=True)]
     rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
         ("mean", _beside(outline(_grey(axial), axial)), None),
         ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
@@ -102,14 +103,15 @@ def mark_limit(drawing: Drawing, bar: Box, threshold: float) -> None:
     drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
 
 
-def outline(grey: np.ndarray, slices: Slices, of_parcels: bool = True) -> np.ndarray:
-    """Draw borders of the mask, and of parcels, on slices (n, rows, columns, 3), at twice their resolution."""
-    shown, brain, parcels = (
-        one.repeat(2, axis=1).repeat(2, axis=2) for one in (grey, slices.brain, slices.parcels.astype(np.int32))
+def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.ndarray:
+    """Draw on slices (n, rows, columns, 3), at twice their resolution, the rims of white matter, atlas and mask."""
+    shown, brain, parcels, template = (
+        one.repeat(2, axis=1).repeat(2, axis=2) for one in (grey, slices.brain, slices.parcels, slices.template)
     )
-    if of_parcels:
-        inner = borders(parcels)
-        shown[inner] = (0.4 * shown[inner] + 0.6 * np.array(PARCELS)).astype(np.uint8)
+    if not of_mask_only:
+        for within, colour in ((template == WHITE_MATTER, TEMPLATE), (parcels > 0, ATLAS)):
+            rim = borders(within)
+            shown[rim] = (0.3 * shown[rim] + 0.7 * np.array(colour)).astype(np.uint8)
     shown[borders(brain)] = MASK
     return shown
 

@@ -20,6 +20,7 @@ from fcpower_bids.measures.quality import COVERAGE, SPECTRUM
 from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
+from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.charts import encode_matrix, network_spans
 from fcpower_bids.reports.kit.page import relative_link
@@ -345,10 +346,10 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         svg = draw_coverage(context.view.parcellation(context.root), coverage, threshold)
     else:
         note = (
-            "Axial slices of this recording: the temporal mean with the border of the brain mask (orange) and of the "
-            "parcels (blue), which should follow the anatomy; temporal SNR, mean over standard deviation before "
-            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and, also from the side and the front, red where "
-            "the scan has no data, "
+            f"Axial slices of this recording: the temporal mean with the rims of {_name_rims(slices)}, which should "
+            "follow the anatomy; temporal SNR, mean over standard deviation before cleaning, median "
+            f"{median_tsnr(slices):.0f} in the mask; and, also from the side and the front, red where the scan has no "
+            "data, "
         )
         svg = draw_brain(slices, coverage, threshold)
     share = (
@@ -366,6 +367,14 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         paper="left",
         leads=bool(missing),
     )
+
+
+def _name_rims(slices: Slices) -> str:
+    """Name what the outlines are of; of the template where its space is that of the recording."""
+    if not slices.template.any():
+        return "the brain mask (orange) and of the atlas (blue)"
+    dice = f" (Dice coefficient with the template's brain {slices.dice:.2f})" if np.isfinite(slices.dice) else ""
+    return f"the brain mask (orange){dice}, of the atlas (blue) and of the template's white matter (purple)"
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:

@@ -93,9 +93,11 @@ def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
     if not path.exists():
         return None
-    arrays = _read(path, Slices._fields[:5]) | _read(path, ("planes",), needed=False)
-    found = Slices(**{"planes": np.full(len(arrays["mean"]), AXIAL), **arrays})  # none but axial ones were kept once
-    if len({one.shape for one in found[:4]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
+    arrays = _read(path, ("mean", "tsnr", "brain", "parcels", "heights")) | _read(path, Slices._fields, needed=False)
+    n, none = len(arrays["mean"]), np.zeros_like(arrays["parcels"])
+    older = {"planes": np.full(n, AXIAL), "template": none, "dice": np.array(np.nan)}  # which earlier files lack
+    found = Slices(**older | arrays)
+    if len({one.shape for one in found[:5]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return found
 

@@ -29,6 +29,8 @@ WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped
 MANY_CENSORED = 0.3
 """Share of censored volumes above which a recording gets a caution."""
 OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
+LOW_DICE = 0.8
+"""Dice coefficient of mask and template below which a recording gets a caution: fMRIPrep's masks have .9 or more."""
 FEW_DEGREES = 20
 """Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
 
@@ -160,4 +162,9 @@ def find_cautions(
             found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
         if quality["degrees_of_freedom"] < FEW_DEGREES:
             found.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
+        if quality.get("mask_dice", 1.0) < LOW_DICE:
+            found.append(
+                f"The brain mask and the template overlap little (Dice coefficient {quality['mask_dice']:.2f}): look "
+                "at the outlines below; the registration may have failed, or much of the brain was not scanned."
+            )
     return [*found, *notes]

@@ -11,10 +11,16 @@ import pytest
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Slices
 from fcpower_bids.records.recordings import AXIAL
-from fcpower_bids.reports.person.brain_figures import MASK, PARCELS, UNCOVERED, borders, outline, paint_coverage
+from fcpower_bids.reports.person.brain_figures import ATLAS, MASK, TEMPLATE, UNCOVERED, borders, outline, paint_coverage
 from fcpower_bids.reports.person.previews import read_slices
 
 SETTLED = 10
+
+
+def slices_of(grey, brain, parcels, template):
+    return Slices(
+        grey[..., 0], grey[..., 0], brain, parcels, template, np.zeros(1), np.array([AXIAL]), np.array(np.nan)
+    )
 
 
 def test_borders_are_the_rims_of_regions():
@@ -28,20 +34,23 @@ def test_borders_are_the_rims_of_regions():
 def test_outlines_lie_on_the_rim_and_leave_the_anatomy_inside():
     brain = np.zeros((1, 12, 12), dtype=bool)
     brain[0, 1:11, 1:11] = True
-    parcels = np.where(brain, 1, 0)
-    parcels[0, :, 6:] *= 2
+    parcels, template = np.where(brain, 1, 0), brain.astype(int)
+    parcels[0, :, 5:] *= 2
+    parcels[0, :, 8:] = 0
+    template[0, 4:6, 3:7] = 2
     grey = np.full((1, 12, 12, 3), 96, dtype=np.uint8)
-    shown = outline(grey, Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1), np.array([AXIAL])))[0]
+    shown = outline(grey, slices_of(grey, brain, parcels, template))[0]
     assert (shown[2, 2] == MASK).all()
-    assert (shown[8, 6] == 96).all()
-    assert (np.abs(shown[10, 12].astype(int) - (0.4 * 96 + 0.6 * np.array(PARCELS))) <= 1).all()
+    assert (shown[18, 10] == 96).all(), "a border between two parcels is not drawn"
+    assert (np.abs(shown[14, 15].astype(int) - (0.3 * 96 + 0.7 * np.array(ATLAS))) <= 1).all()
+    assert (np.abs(shown[8, 10].astype(int) - (0.3 * 96 + 0.7 * np.array(TEMPLATE))) <= 1).all()
     assert (shown[0] == 96).all()
 
 
 def test_a_parcel_below_the_limit_has_the_colour_that_says_so():
     grey = np.zeros((1, 1, 4, 3), dtype=np.uint8)
     parcels, brain = np.array([[[0, 1, 2, 3]]]), np.ones((1, 1, 4), dtype=bool)
-    slices = Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1), np.array([AXIAL]))
+    slices = slices_of(grey, brain, parcels, np.zeros_like(parcels))
     shown = paint_coverage(grey, slices, np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
     assert (shown[0] == 0).all()
     assert shown[1][0] > 1.5 * shown[1][2]  # yellow

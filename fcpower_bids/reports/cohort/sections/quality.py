@@ -49,6 +49,7 @@ MEASURES = {
     "band_leakage": ("Out of band (share)", 3, 1),
     "uncovered_parcels": ("Parcels without a value", 0, 1),
     "participation_ratio": ("Part. ratio of FC", 1, 0),
+    "mask_dice": ("Mask and template (Dice)", 2, -1),
 }
 """Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
 MOST_SESSIONS = 12
@@ -119,7 +120,7 @@ def quality_section(tables: GroupTables) -> list[Section]:
     found = read_quality_tables(tables.root)
     if found.empty:
         return []
-    marks = {name: np.zeros(len(found), dtype=bool) for name in MEASURES if name in found}
+    marks = {name: np.zeros(len(found), dtype=bool) for name in MEASURES if name in found and found[name].notna().any()}
     for _, rows in found.groupby("atlas").indices.items():
         for name, mark in marks.items():
             mark[rows] = outlying(found[name].to_numpy(dtype=float)[rows], MEASURES[name][2])
