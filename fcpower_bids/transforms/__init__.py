@@ -29,6 +29,7 @@ TRANSFORMS = Registry(
         "cholesky": "fcpower_bids.transforms.log_euclidean:Cholesky",
         "log_cholesky": "fcpower_bids.transforms.log_euclidean:LogCholesky",
         "precision": "fcpower_bids.transforms.precision:Precision",
+        "edge_freedom": "fcpower_bids.transforms.freedom:EdgeFreedom",
         "tucker": "fcpower_bids.transforms.tucker:Tucker",
     },
 )

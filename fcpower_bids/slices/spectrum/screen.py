@@ -65,10 +65,11 @@ PAPER_SCREEN: Mapping[str, str] = {
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, and FC^alpha."""
 
-AS_OTHER_ROWS = ("power", "tangent", "off_log")
-"""Transforms that rows of the paper have by other names: the off-log map has the edges of the log-Euclidean one."""
+NO_ROWS = ("power", "tangent", "off_log", "edge_freedom")
+"""Transforms that rows of the paper have by other names (the off-log map has the edges of the log-Euclidean one), and
+one that says how sure edges are."""
 
-ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *AS_OTHER_ROWS))
+ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *NO_ROWS))
 SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
 """The rows of the paper, then every other transform that there is."""
 
