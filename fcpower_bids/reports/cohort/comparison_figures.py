@@ -18,6 +18,7 @@ from fcpower_bids.reports.kit.charts import (
     short,
     style,
     width_of,
+    with_interval,
 )
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.images import colour_table
@@ -51,6 +52,9 @@ def draw_differences(
             chart.level(-number, "#ebebeb", 0.6)
         chart.upright(0.0, GREY, 0.9, "4 2")
         _draw_marks(chart, values, significant)
+        for row in np.flatnonzero(np.isfinite(values[:, 0])):
+            p = f", p = {values[row, 3]:.2g}" if np.isfinite(values[row, 3]) else ""
+            chart.answer(-row, f"{titles[row]}, {target}: {with_interval(*values[row, :3], sign='+')}{p}")
         chart.dots(cloud, -len(titles) + jitter(len(cloud), 0.3), GREY, 6, opacity=0.6)
         chart.title(short(target, 40))
         chart.frame_below(label, most=5)
@@ -176,6 +180,9 @@ def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndar
         for number, values in enumerate(scores.values()):
             colour, marker = style(number)
             chart.marks(values, place, colour, 32, marker)
+        for row, title in enumerate(titles):
+            words = [f"{name} {values[row]:.3f}" for name, values in scores.items() if np.isfinite(values[row])]
+            chart.answer(-row, f"{title}, {target}: {', '.join(words)}")
         chart.title(short(target, 40))
         chart.frame_below(label, most=5)
         if box is boxes[0]:

@@ -90,11 +90,15 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     chart.upright(first.chance, GREY, 0.9, "4 2")
     for lane, place in enumerate(places):
         colour, marker = style(lane)
+        for row, one in enumerate(findings):
+            by_chance = f", by chance up to {needed[row, lane]:.3f}" if np.isfinite(needed[row, lane]) else ""
+            said = f"{one.target}, {list(titles.values())[lane]}: {values[row, lane]:.3f}{by_chance}"
+            chart.answer(rows[row] + place, said, SPREAD / len(titles))
         chart.marks(values[:, lane], rows + place, colour, 30, marker)
     chart.marks(without, rows, "#000", 26, "X")
     among = "within sites" if first.is_within else "of all predictions together"
     chart.frame_below(f"{first.label} {among}", most=6)
-    there = (True, bool(np.isfinite(needed).any()), bool(np.isfinite(without).any()))
+    there = [True, *(bool(np.isfinite(one).any()) for one in (needed, without))]
     said = [f"{one.target}: {_listed(titles.values(), row)}" for one, row in zip(findings, values, strict=True)]
     return Panel(
         f"Prediction ({first.label})",

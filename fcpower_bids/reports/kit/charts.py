@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -172,6 +173,12 @@ class Chart(Axes):
         if text:
             self.drawing.text((self.box.left + self.box.right) / 2, self.box.top - 6, text, 9)
 
+    def answer(self, height: float, text: str, half: float = 0.45) -> None:
+        """Show a text where the pointer rests on a row."""
+        top, bottom = (float(self.down(height + side * half)) for side in (1, -1))
+        row = Box(self.box.left, top, self.box.width, bottom - top)
+        self.drawing.rectangle(row, "none", pointer_events="all", content=f"<title>{escape(text, quote=False)}</title>")
+
     def name_below(self, label: str, places: Mapping[float, str]) -> None:
         """Draw the lower side with ticks of these places and words."""
         bottom = self.box.bottom
@@ -238,10 +245,18 @@ def draw_row_bars(
             chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
         for level in levels:
             chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
+        ends = () if interval is None else (interval[0][row], interval[1][row])
+        chart.answer(-row, f"{titles[row]}: {with_interval(values[row], *ends)}")
     if within is not None:
         chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
     chart.frame_below(label, most=6)
     return sheet.svg()
+
+
+def with_interval(value: float, low: float = np.nan, high: float = np.nan, sign: str = "") -> str:
+    """Write a value, and its 95 % limits where they are known."""
+    limits = f" (95 % {low:{sign}.3f} to {high:{sign}.3f})" if np.isfinite(low) and np.isfinite(high) else ""
+    return f"{value:{sign}.3f}{limits}"
 
 
 def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]], columns: int = 4) -> None:

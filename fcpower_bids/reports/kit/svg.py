@@ -71,9 +71,9 @@ class Drawing:
         listed = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
         self.parts.append(f"<{shape}{listed}>{content}</{shape}>" if content else f"<{shape}{listed}/>")
 
-    def rectangle(self, box: Box, fill: str, **attributes: str | float) -> None:
+    def rectangle(self, box: Box, fill: str, content: str = "", **attributes: str | float) -> None:
         """Add a filled rectangle."""
-        self.add("rect", x=box.left, y=box.top, width=box.width, height=box.height, fill=fill, **attributes)
+        self.add("rect", content, x=box.left, y=box.top, width=box.width, height=box.height, fill=fill, **attributes)
 
     def line(
         self, x: np.ndarray | Sequence[float], y: np.ndarray | Sequence[float], colour: str = "#000",
