@@ -166,8 +166,8 @@ class Slices(NamedTuple):
             slice(max(0, used[0] - margin), used[-1] + margin + 1) if used.size else slice(None)
             for used in (shown.any(axis=axis).nonzero()[0] for axis in (1, 0))
         )
-        pictures = (one[chosen][:, rows, columns] for one in self[:5])
-        return Slices(*pictures, self.heights[chosen], self.planes[chosen], self.dice)
+        mean, tsnr, brain, parcels, template = (one[chosen][:, rows, columns] for one in self[:5])
+        return Slices(mean, tsnr, brain, parcels, template, self.heights[chosen], self.planes[chosen], self.dice)
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,9 +52,10 @@ def draw_differences(
             chart.level(-number, "#ebebeb", 0.6)
         chart.upright(0.0, GREY, 0.9, "4 2")
         _draw_marks(chart, values, significant)
-        for row in np.flatnonzero(np.isfinite(values[:, 0])):
-            p = f", p = {values[row, 3]:.2g}" if np.isfinite(values[row, 3]) else ""
-            chart.answer(-row, f"{titles[row]}, {target}: {with_interval(*values[row, :3], sign='+')}{p}")
+        for number, (title, (middle, low, high, p)) in enumerate(zip(titles, values.tolist(), strict=True)):
+            if np.isfinite(middle):
+                said = f", p = {p:.2g}" if np.isfinite(p) else ""
+                chart.answer(-number, f"{title}, {target}: {with_interval(middle, low, high, '+')}{said}")
         chart.dots(cloud, -len(titles) + jitter(len(cloud), 0.3), GREY, 6, opacity=0.6)
         chart.title(short(target, 40))
         chart.frame_below(label, most=5)
@@ -180,9 +181,9 @@ def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndar
         for number, values in enumerate(scores.values()):
             colour, marker = style(number)
             chart.marks(values, place, colour, 32, marker)
-        for row, title in enumerate(titles):
-            words = [f"{name} {values[row]:.3f}" for name, values in scores.items() if np.isfinite(values[row])]
-            chart.answer(-row, f"{title}, {target}: {', '.join(words)}")
+        for number, title in enumerate(titles):
+            words = [f"{name} {values[number]:.3f}" for name, values in scores.items() if np.isfinite(values[number])]
+            chart.answer(-number, f"{title}, {target}: {', '.join(words)}")
         chart.title(short(target, 40))
         chart.frame_below(label, most=5)
         if box is boxes[0]:

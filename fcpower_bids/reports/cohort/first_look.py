@@ -92,8 +92,8 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
         colour, marker = style(lane)
         for row, one in enumerate(findings):
             by_chance = f", by chance up to {needed[row, lane]:.3f}" if np.isfinite(needed[row, lane]) else ""
-            said = f"{one.target}, {list(titles.values())[lane]}: {values[row, lane]:.3f}{by_chance}"
-            chart.answer(rows[row] + place, said, SPREAD / len(titles))
+            entry = f"{one.target}, {list(titles.values())[lane]}"
+            chart.answer(rows[row] + place, f"{entry}: {values[row, lane]:.3f}{by_chance}", SPREAD / len(titles))
         chart.marks(values[:, lane], rows + place, colour, 30, marker)
     chart.marks(without, rows, "#000", 26, "X")
     among = "within sites" if first.is_within else "of all predictions together"
