@@ -109,7 +109,7 @@ def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.
         one.repeat(2, axis=1).repeat(2, axis=2) for one in (grey, slices.brain, slices.parcels, slices.template)
     )
     if not of_mask_only:
-        for within, colour in ((template == WHITE_MATTER, TEMPLATE), (parcels > 0, ATLAS)):
+        for within, colour in ((parcels > 0, ATLAS), (template == WHITE_MATTER, TEMPLATE)):
             rim = borders(within)
             shown[rim] = (0.3 * shown[rim] + 0.7 * np.array(colour)).astype(np.uint8)
     shown[borders(brain)] = MASK

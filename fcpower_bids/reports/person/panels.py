@@ -373,8 +373,8 @@ def _name_rims(slices: Slices) -> str:
     """Name what the outlines are of; of the template where its space is that of the recording."""
     if not slices.template.any():
         return "the brain mask (orange) and of the atlas (blue)"
-    dice = f" (Dice coefficient with the template's brain {slices.dice:.2f})" if np.isfinite(slices.dice) else ""
-    return f"the brain mask (orange){dice}, of the atlas (blue) and of the template's white matter (purple)"
+    dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if np.isfinite(slices.dice) else ""
+    return f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:
