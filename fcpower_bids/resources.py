@@ -40,6 +40,11 @@ def scratch() -> Path | None:
     return _SCRATCH.get()
 
 
+def given_bytes() -> float:
+    """Bytes of memory that the request gives to all processes; infinite where it names none."""
+    return _GIVEN.get() * MEGA or float("inf")
+
+
 def available_bytes() -> int:
     """Bytes that one large array may take: a quarter of what was given, else 2 GB.
 

@@ -12,7 +12,8 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import KernelPenalties, KernelSolver, Split, factorise_kernel, open_kernel
 from fcpower_bids.core.regression.targets import composite_target
-from fcpower_bids.resources import memory_limit
+from fcpower_bids.errors import Unfit
+from fcpower_bids.resources import MEGA, memory_limit
 
 NOBODY = np.empty(0, np.intp)
 
@@ -115,7 +116,7 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
     y[:3, 1] = np.nan
     grid = [0.01, 1.0, 100.0]
     together = open_kernel(kernel, grid, intercept)
-    with memory_limit(0.01):
+    with memory_limit(6 * kernel.nbytes / MEGA):
         apart = open_kernel(kernel, grid, intercept)
     assert isinstance(together, KernelSolver)
     assert isinstance(apart, KernelPenalties)
@@ -135,15 +136,28 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
 def test_with_little_memory_the_same_penalties_are_dropped():
     features = np.random.default_rng(8).standard_normal((30, 10))
     kernel = features @ features.T
-    with memory_limit(0.01):
+    with memory_limit(6 * kernel.nbytes / MEGA):
         with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
             apart = open_kernel(kernel, [0.0, 1e-14, 1.0])
         with pytest.raises(ValueError, match="singular for every penalty"):
-            open_kernel(kernel, [0.0])
+            open_kernel(kernel, [0.0, 1e-300])
     with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
         together = factorise_kernel(kernel, [0.0, 1e-14, 1.0])
     np.testing.assert_array_equal(apart.penalties, together.penalties)
     assert apart.notes == together.notes
+
+
+def test_memory_that_cannot_do_is_refused_with_the_amount_that_would():
+    kernel = np.eye(300)
+    needed = (4 * 8 * 300**2 + 150 * MEGA) / MEGA
+    for given in (0, needed):
+        with memory_limit(given):
+            open_kernel(kernel, [1.0])
+    with (
+        memory_limit(2),
+        pytest.raises(Unfit, match=rf"of 300 people needs {needed:.0f} MB of memory; give it \(--mem-mb"),
+    ):
+        open_kernel(kernel, [1.0])
 
 
 def test_what_is_sent_to_others_lies_on_disk_and_gives_the_same_bits(tmp_path, monkeypatch):
