@@ -99,6 +99,6 @@ def test_the_figure_names_each_pair_without_the_parts_that_all_scans_share():
             "false_match": 0.01,
         }
     )
-    assert draw_pairs(pairs).alt == "Session 1 - Session 2: 4.2e+04; Session 1 - sub-12, session 1: 1/333."
+    assert draw_pairs(pairs).alt == "Session 1 - Session 2: 42,000; Session 1 - sub-12, session 1: 1/333."
     alone = pairs.assign(scan="sub-07_task-rest_space-x", other_scan="sub-12_task-rest_space-x")[1:]
     assert draw_pairs(alone).alt == "Task rest - sub-12: 1/333."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from fcpower_bids.slices.clinic.pages.prediction import draw_ratios, title_of
 from fcpower_bids.slices.clinic.same_person import MATCHES, OPEN, OTHER, RATIO, SAME
 
 LEVELS = {SAME: "ok", OTHER: "stop", OPEN: "caution"}
+
+LONGEST = 30
+"""Letters of a name of a pair, which has room in the figure."""
 
 
 def write_identity_pages(
@@ -83,7 +87,10 @@ def _without_shared(pairs: Sequence[tuple[str, str]]) -> list[str]:
     parts = [[one.replace(": ", ", ").split(", ") for one in pair] for pair in pairs]
     shared = set.intersection(*({word.lower() for word in one} for pair in parts for one in pair)) if pairs else set()
     kept = [[[word for word in one if word.lower() not in shared] or one for one in pair] for pair in parts]
-    return [" - ".join(", ".join([one[0], *map(str.lower, one[1:])]) for one in pair) for pair in kept]
+    names = [" - ".join(", ".join([one[0], *map(str.lower, one[1:])]) for one in pair) for pair in kept]
+    if max(map(len, names), default=0) <= LONGEST:
+        return names
+    return [re.sub(r"session ", "", name, flags=re.IGNORECASE) for name in names]
 
 
 def _limits(people: int, doubtful: int) -> tuple[str, ...]:
@@ -100,11 +107,16 @@ def _title(scan: Any) -> str:
     return title_of(str(scan).removesuffix("_stat-pearsoncorrelation"))
 
 
+def _round(ratio: float) -> str:
+    """Write a number of one or more with three digits that count."""
+    return f"{float(f'{ratio:.3g}'):,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
+
+
 def _row(each: dict[Any, Any]) -> Sequence[str]:
     other = str(each["other_participant_id"])
     ratio = each["likelihood_ratio"]
     whose = "" if other == each["participant_id"] else f"{other}: "
-    odds = "too few pairs" if ratio != ratio else f"{ratio:.3g}" if ratio >= 1 else f"1/{1 / ratio:.3g}"
+    odds = "too few pairs" if ratio != ratio else _round(ratio) if ratio >= 1 else f"1/{_round(1 / ratio)}"
     return (
         _title(each["scan"]),
         f"{whose}{_title(each['other_scan'])}",

@@ -68,6 +68,8 @@ def draw_ratios(titles: Sequence[str], ratios: np.ndarray, limit: float) -> str:
     chart.upright(1.0, GREY)
     shown = np.clip(ratios, 1 / FARTHEST, FARTHEST)
     chart.marks(shown, -np.arange(len(ratios), dtype=float), DARK, 30, "o")
+    for row, (title, ratio) in enumerate(zip(titles, ratios.tolist(), strict=True)):
+        chart.answer(-row, f"{title}: {ratio:.3g}")
     chart.frame_below("how much likelier of one person than of two", most=7)
     return sheet.svg()
 
