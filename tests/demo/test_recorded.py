@@ -55,7 +55,14 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
         "--analyses", "fingerprinting", "prediction", "--repeats", "1", "--permutations", "0", "--nprocs", "2",
     )  # fmt: skip
     assert ended.code == 0, ended.said
-    written = read_table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")["accuracy"]
+    found = read_table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
+    written = found["accuracy"]
+    cells = [
+        f"{100 * row['accuracy']:.0f} % ({100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f})"
+        for _, row in found.iterrows()
+    ]
+    readme = (STAGES.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
+    assert " | ".join(cells) in readme, "the interval that the README states"
     connectomes = {key: np.corrcoef(values, rowvar=False) for key, values in series.items()}
     assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
     assert written["fc"] == pytest.approx(0.838, abs=5e-4)
