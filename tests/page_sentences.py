@@ -344,9 +344,9 @@ def highest(page: Page, title: str, label: str, folds: str, mean: str, sd: str, 
     close(pooled, pooled_scores(page, score)[page.key(title)])
 
 
-def added(page: Page, known: str, label: str, alone: str, title: str, gain: str, p: str | None) -> None:
+def added(page: Page, known: str, label: str, alone: str, title: str, gain: str, p: str | None, *of: str) -> None:
     """What is known by least squares on the folds of the first repeat; the rest from the table."""
-    rows = page.rows("prediction_baselines").set_index("model")
+    rows = page.rows("prediction_baselines", *of).set_index("model")
     assert known == rows.loc["known", "known"]
     assert rows.loc["known", "score"] == {"AUC": "auc", "r": "r"}[label]
     close(alone, rows.loc["known", "value"])
@@ -357,11 +357,17 @@ def added(page: Page, known: str, label: str, alone: str, title: str, gain: str,
         same_p(p, row["p_adds"])
 
 
-def nothing_beyond(page: Page, target: str, known: str) -> None:
-    rows = page.rows("prediction_baselines", target)
-    assert set(rows["known"]) == {known}
-    assert rows["p_adds"].max() >= 0.05
+def beside_known(page: Page, target: str, label: str, *said: str) -> None:
+    known, alone, title, both, again, gain, p, nothing = said
+    assert title == again
     assert state_of(page, target) == "found"
+    rows = page.rows("prediction_baselines", target).set_index("representation")
+    row = rows.loc[page.key(title)]
+    close(both, row["value"])
+    chance = 0.5 if label == "AUC" else 0.0
+    close(gain, row["value"] - np.nanmax([rows.loc[rows["model"] == "known", "value"].iloc[0], chance]))
+    added(page, known, label, alone, title, gain, None if p == "not tested" else p, target)
+    assert (nothing is not None) == (row["p_adds"] >= 0.05)
 
 
 def highest_of_small_folds(
@@ -773,7 +779,11 @@ CATALOGUE: Catalogue = (
         rf"(?: \(permutation {P}\))?\.",
         added,
     ),
-    (r"(\S+): nothing beyond (.+?) was shown\.", nothing_beyond),
+    (
+        rf"(\S+), (r|AUC): (.+?) alone {NUMBER}, with {NAME} {NUMBER}; {NAME} adds {NUMBER} "
+        rf"\((not tested|{P[1:-1]})(, nothing beyond was shown)?\)\.",
+        beside_known,
+    ),
     (
         rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. The "
         rf"threshold was an observed (r|AUC) of {NUMBER} (?:over all predictions together|within sites), and a true "

@@ -140,7 +140,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     lacking = [finding.target for finding in targets if finding.state == NOT_FOUND]
     if found:
         said.append(f"{listed(found, 4)} can be predicted better than chance.")
-    said += _not_beyond(targets, tables)
+    said += _beside_known(targets, tables)
     if lacking:
         said.append(f"Nothing predicts {listed(lacking, 4)} detectably.")
     if undecided:
@@ -172,12 +172,19 @@ def _of_all_analyses(tables: GroupTables) -> Iterator[str]:
         yield f"Significant by itself alone, and no finding of this page: {listed(lost)}."
 
 
-def _not_beyond(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
-    """Targets that are predicted, but not shown to be so better than without a scan."""
+def _beside_known(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
+    """What the connectome adds to what is known without a scan, of each predicted target."""
     for finding in targets:
         rows = added_by(finding, tables) if finding.state == FOUND else None
-        if rows and rows[1]["p_adds"] >= SIGNIFICANT:
-            yield f"{finding.target}: nothing beyond {rows[0]['known']} was shown."
+        if rows is None:
+            continue
+        known, stacked = rows
+        name, p = tables.title(str(stacked["representation"])), float(stacked["p_adds"])
+        tested = "not tested" if missing(p) else say_p(p) + ("" if p < SIGNIFICANT else ", nothing beyond was shown")
+        yield (
+            f"{finding.target}, {finding.label}: {known['known']} alone {known['value']:.2f}, with {name} "
+            f"{stacked['value']:.2f}; {name} adds {stacked['gain']:+.2f} ({tested})."
+        )
 
 
 def _beside_site(finding: Finding) -> str:

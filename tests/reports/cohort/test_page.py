@@ -87,7 +87,9 @@ def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
     states = {finding.target: finding.state for finding in find_targets(outputs[1])}
     assert states == {"planted": FOUND, "null": NOT_FOUND, "group": NOT_FOUND}
     verdict = judge_cohort(outputs[1])
-    assert verdict.headline.startswith("planted can be predicted better than chance. Nothing predicts null and group ")
+    assert verdict.headline.startswith("planted can be predicted better than chance. planted, r: ")
+    assert "; FC^0.35 adds +" in verdict.headline
+    assert " Nothing predicts null and group " in verdict.headline
     assert verdict.level == "caution"
     assert any(text.startswith("Only 40 people") for text in verdict.cautions)
 
