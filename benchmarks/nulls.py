@@ -70,6 +70,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
     ("harmonisation", "ci_low"): "the interval of prediction_sites",
     ("identification", "ci_low"): "python -m benchmarks.identification",
+    ("spectrum_histogram", "low"): "edges of bins, no interval",
+    ("alignment", "ahead_low"): "python -m benchmarks.pretraining",
+    ("predicted/target-TARGET-REPRESENTATION", "low"): "python -m benchmarks.coverage",
+    ("predicted/target-TARGET-REPRESENTATION", "low_new_site"): "python -m benchmarks.unseen_sites",
 }
 """Columns that are not counted here, and where they are judged."""
 

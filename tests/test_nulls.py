@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
 import pytest
 
+import fcpower_bids
 from benchmarks.nulls import ELSEWHERE, KINDS, MEASURED, SAME, analyse, rejections
 from fcpower_bids.analyses import ANALYSES, declared_tables
+from fcpower_bids.schema import TableSpec
 
-OF_INTERVALS = {"ci_high": "ci_low"}
-"""An upper limit is judged with its lower one."""
+ROOT = Path(__file__).parent.parent
+NOT_IMPORTED = ("__main__", "brainmarks_plugin")
+"""The commands, and a plug-in that needs the package it is for."""
+
+
+def all_tables() -> dict[str, TableSpec]:
+    """Tables that the program may write, by name: those of analyses, and all that a module declares."""
+    modules = [
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids.")
+        if not found.name.endswith(NOT_IMPORTED)
+    ]
+    declared = [spec for module in modules for spec in vars(module).values() if isinstance(spec, TableSpec)]
+    return {spec.name: spec for spec in [*declared, *(spec for name in ANALYSES for spec in declared_tables(name))]}
 
 
 def judged_columns() -> list[tuple[str, str]]:
-    """Columns of kind p, false discovery rates and limits of intervals of all tables of the group level."""
-    tables = {spec.name: spec for name in ANALYSES for spec in declared_tables(name)}
+    """Columns of kind p, false discovery rates and limits of intervals of all tables."""
     return [
         (name, key)
-        for name, spec in tables.items()
+        for name, spec in all_tables().items()
         for key, column in spec.columns.items()
-        if column.kind == "p" or key in ("q", "ci_low", "ci_high")
+        if column.kind == "p" or key == "q" or {"low", "high"} & set(key.split("_"))
     ]
 
 
 def uncovered(columns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Those that no simulation covers."""
     known = {(name, key) for name, keys in MEASURED.items() for key in keys} | set(ELSEWHERE)
-    own = [(name, OF_INTERVALS.get(key, key)) for name, key in columns]
+    own = [(name, key.replace("high", "low")) for name, key in columns]
     found = [not {(name, key), (SAME.get(name, name), key)} & known for name, key in own]
     return [column for column, lacking in zip(columns, found, strict=True) if lacking]
 
@@ -34,7 +52,17 @@ def test_every_p_q_and_interval_is_covered_by_a_simulation():
     columns = judged_columns()
     assert len(columns) > 80
     assert uncovered(columns) == []
-    assert uncovered([*columns, ("edges", "p_new")]) == [("edges", "p_new")]
+    assert ("predicted/target-TARGET-REPRESENTATION", "high_new_site") in columns
+    for unknown in (("edges", "p_new"), ("prediction", "new_high")):
+        assert uncovered([*columns, unknown]) == [unknown]
+
+
+def test_columns_that_are_judged_elsewhere_name_a_program_or_a_test_that_is_there():
+    for where in ELSEWHERE.values():
+        for module in re.findall(r"benchmarks\.(\w+)", where):
+            assert (ROOT / "benchmarks" / f"{module}.py").is_file(), where
+        for path in re.findall(r"tests/\S+\.py", where):
+            assert (ROOT / path).is_file(), where
 
 
 @pytest.mark.parametrize("kind", ["plain", "site sizes"])

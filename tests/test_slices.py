@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -175,3 +176,13 @@ def test_derivatives_at_group_level_are_refused_where_no_slice_reads_them(monkey
     with pytest.raises(UsageError, match="nothing that reads --derivatives at group level"):
         import_sources(Settings(tmp_path, tmp_path / "out", "group", derivatives=("xcpd=there",)))
     import_sources(Settings(tmp_path, tmp_path / "out", "group"))
+
+
+def test_the_readme_of_a_slice_names_its_files_and_no_other():
+    for folder in (ROOT / "fcpower_bids" / "slices").glob("*/"):
+        if not (folder / "README.md").is_file():
+            continue
+        named = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text()))
+        there = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+        assert named <= there, folder.name
+        assert {name for name in there - named if not name.endswith("_command.py")} == set(), folder.name
