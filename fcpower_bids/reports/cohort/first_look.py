@@ -73,10 +73,9 @@ def _column(finding: Finding, column: str, names: Iterable[str]) -> np.ndarray:
 
 def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     first = findings[0]
-    titles = {
-        name: tables.title(name)
-        for name in sorted({str(name) for one in findings for name in one.summary["representation"]})
-    }
+    names = sorted({str(name) for one in findings for name in one.summary["representation"]})
+    mean = pd.DataFrame([_column(one, _tested(one), names) for one in findings], columns=names).mean()
+    titles = {name: tables.title(name) for name in mean.sort_values(ascending=False, kind="stable").index}
     known = [added_by(one, tables) for one in findings]
     without = np.array([np.nan if rows is None else float(rows[0]["value"]) for rows in known])
     values = np.array([_column(one, _tested(one), titles) for one in findings])

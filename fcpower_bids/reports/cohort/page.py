@@ -66,6 +66,7 @@ def write_group_report(settings: Places) -> Path:
     sections = make_sections(tables)
     methods, problem = _methods(tables)
     command = command_of(read_choices(tables))
+    verdict = judge_cohort(tables, sections)
     text = render_page(
         "group.html",
         command=command,
@@ -74,7 +75,8 @@ def write_group_report(settings: Places) -> Path:
         without_methods=problem,
         title=f"Group report: {settings.name}" if settings.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
-        verdict=judge_cohort(tables, sections),
+        verdict=verdict,
+        answering={anchor for _, _, anchor in verdict.findings},
         sections=sections,
         links=_links(tables),
     )

@@ -152,7 +152,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     rows = identification_rows(tables)
     rows = rows[~seen_rows(rows)]
     if len(rows):
-        said.append(_identified(rows.iloc[int(rows["accuracy"].to_numpy().argmax())], tables))
+        said.append(_identified(rows.iloc[0], tables))
     answers = {part.anchor: part.answers for part in page_parts()}
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:

@@ -28,6 +28,7 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
 from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
+from fcpower_bids.reports.person.verdict import LOW_DICE
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
@@ -365,7 +366,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         sources=context.links(path),
         wide=True,
         paper="left",
-        leads=bool(missing),
+        leads=bool(missing) or (slices is not None and bool(slices.dice < LOW_DICE)),
     )
 
 

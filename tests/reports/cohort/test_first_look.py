@@ -37,7 +37,10 @@ def test_every_score_is_said_and_marked(figures):
             said = f"{tables.title(row['representation'])} {show_number(row[column])}"
             assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
         circles = [one for one in parts(panel, "circle") if one.get("r") != "2.6"]
-        assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
+        best = rows.groupby("representation")[column].mean().idxmax()
+        assert len(circles) == (rows["representation"] == best).sum()
+        for said in panel.alt.partition(", by target. ")[2].split("; "):
+            assert said.partition(": ")[2].startswith(f"{tables.title(best)} "), "the best comes first"
 
 
 def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
@@ -47,8 +50,8 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
     assert len(shades) == len(rows) > 0
     # Marks are drawn on the same scale: two of them give it.
-    names = sorted(rows["representation"].unique())
-    first = rows[rows["representation"] == names[0]].set_index("target")
+    best = rows.groupby("representation")["r_pooled_mean"].mean().idxmax()
+    first = rows[rows["representation"] == best].set_index("target")
     circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.6"]
     slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
     right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
@@ -71,7 +74,8 @@ def test_every_row_answers_with_the_numbers_of_the_table(figures):
 
 def test_bars_of_identification_end_at_the_accuracy(figures):
     tables, panels = figures
-    rows, panel = tables.frame("identification"), panels["Identification"]
+    rows = tables.frame("identification").sort_values("accuracy", ascending=False, kind="stable")
+    panel = panels["Identification"]
     said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
     bars = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
     widths = np.array([float(one.get("width")) for one in bars])

@@ -36,12 +36,13 @@ FEWEST_DIFFERENT = 6
 
 
 def identification_rows(tables: GroupTables) -> pd.DataFrame:
-    """One row of ``identification`` per representation: over all sessions where there are more than two."""
+    """One row of ``identification`` per representation, the best first: over all sessions where there are several."""
     rows = tables.rows("identification")
     if rows.empty:
         return rows
     whole = rows[rows["first_session"].astype(str) == "all"]
-    return (whole if len(whole) else rows).drop_duplicates("representation")
+    each = (whole if len(whole) else rows).drop_duplicates("representation")
+    return each.sort_values("accuracy", ascending=False, kind="stable")
 
 
 def smallest_p_identified(tables: GroupTables) -> float:
@@ -53,7 +54,6 @@ def smallest_p_identified(tables: GroupTables) -> float:
 def describe_identification(tables: GroupTables) -> list[str]:
     """Say how often each representation finds the person, the best first, and whether two of them differ."""
     rows = identification_rows(tables)
-    rows = rows.sort_values("accuracy", ascending=False, kind="stable") if len(rows) else rows
     seen = seen_rows(rows)
     said = [
         f"{tables.title(str(row['representation']))} finds the person in {percent(row['accuracy'])} of "
