@@ -229,7 +229,7 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
     """Yield the rows as text, some at a time."""
     for at in range(0, len(table), ROWS):
         part = table.iloc[at : at + ROWS]
-        cells = [[_cell(value) for value in part.iloc[:, i].tolist()] for i in range(part.shape[1])]
+        cells = [_cells(part.iloc[:, i]) for i in range(part.shape[1])]
         yield "".join(f"{row}\n" for row in map("\t".join, zip(*cells, strict=True)))
 
 
@@ -278,6 +278,17 @@ def _open_text(path: Path, compressed: bool) -> Iterator[TextIO]:
 def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read what :func:`write_declared` wrote; columns are called by their keys."""
     return spec.as_read(read_table(path))
+
+
+def _cells(column: pd.Series) -> list[str]:
+    """:func:`_cell` of each value; a column of floats at once, and each text once, as tables of edges are long."""
+    if column.dtype == np.float64 and len(column):
+        return _decimals(column.tolist()).split("\t")
+    texts: dict[str, str] = {}
+    return [
+        texts.get(value) or texts.setdefault(value, _cell(value)) if type(value) is str else _cell(value)
+        for value in column.tolist()
+    ]
 
 
 def _cell(value: Any) -> str:

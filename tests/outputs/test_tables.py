@@ -52,6 +52,14 @@ def test_mixed_table_escapes_tabs_and_keeps_identifiers(tmp_path):
     assert back["participant_id"][0] == "sub-01"
 
 
+def test_a_column_has_the_cells_of_its_values_one_by_one():
+    mixed = [0.5, None, "=1", 7, True, "a\tb", np.nan, "", "=1", np.int64(3), np.float64(2)]
+    numbers = [0.1, np.nan, np.inf, -0.0, 3.0, 1e22, 1e-7, 2.0**53, 10.0, -4.0, 5e-324]
+    for column in (pd.Series(mixed, dtype=object), pd.Series(numbers), pd.Series(numbers, dtype=np.float32)):
+        assert tables._cells(column) == [tables._cell(value) for value in column.tolist()]
+    assert tables._cells(pd.Series([], dtype=float)) == []
+
+
 @pytest.mark.parametrize(
     "content",
     [
