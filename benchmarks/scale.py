@@ -79,7 +79,7 @@ def main() -> None:
     def ways() -> NestedResult:
         return nested_cv(open_kernel(kernel, PAPER.penalties), target, folds, each=share)
 
-    with memory_limit(4 * 1.5 * kernel.nbytes / MEGA):
+    with memory_limit(150 + 6 * kernel.nbytes / MEGA):
         if not isinstance(open_kernel(kernel, PAPER.penalties), KernelPenalties):
             raise SystemExit("That is memory enough for all penalties.")
         reference = measure("alone, one penalty at a time", ways)

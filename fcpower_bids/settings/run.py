@@ -15,7 +15,7 @@ class Resources(Choices):
 
     nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus", "--nthreads")
     omp_nthreads: int = option(1, "resources", "threads per process")
-    mem_mb: int = option(0, "resources", "memory for all processes in MB, 0 for what there is")
+    mem_mb: int = option(0, "resources", "memory for all processes in MB; 0: large arrays take up to 2 GB")
     executor: str = option(
         "",
         "resources",

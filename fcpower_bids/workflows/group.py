@@ -28,7 +28,7 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import memory_limit
+from fcpower_bids.resources import describe_memory, memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread
@@ -57,8 +57,9 @@ def run_group(settings: Settings) -> int:
         check_input_folder(settings.bids_dir)
         settings = _name_sets(settings)
         _refuse_other_question(settings)
-    for line in describe_unread(settings, analyses_to_run(settings)):
-        say(line, settings)
+    for line in (*describe_unread(settings, analyses_to_run(settings)), describe_memory(settings.mem_mb)):
+        if line:
+            say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
     folder, attempts = settings.results, Attempts(settings)

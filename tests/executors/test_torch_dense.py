@@ -65,7 +65,7 @@ def test_targets_of_the_inner_folds_and_one_penalty_at_a_time(features, targets,
     check_same(lambda: nested_cv(open_kernel(kernel, GRID), build, FOLDS, strict=True), device)
 
     def in_little_memory():
-        with memory_limit(4 * 1.5 * kernel.nbytes / MEGA):
+        with memory_limit(11 * kernel.nbytes / MEGA):
             solver = open_kernel(kernel, GRID)
         assert isinstance(solver, KernelPenalties)
         return nested_cv(solver, targets, FOLDS)

@@ -23,8 +23,9 @@ from fcpower_bids.resources import MEGA, available_bytes, given_bytes, scratch
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
 MAPPED = 2**28
 """Bytes of inverses that a worker may map; of more it reads the blocks of its folds, which takes longer."""
-KERNELS, OTHER = 4, 150 * 2**20
-"""Kernels in memory at once where one penalty follows the other (3.2 to 3.4 measured), and bytes of all else."""
+KERNELS, OTHER = 5, 150 * 2**20
+"""Kernels in memory at once where one penalty follows the other, with those of the other representation, and bytes of
+all else: a command on 5,000 people took 1,139 MB."""
 SHORT_OF_MEMORY = "A kernel of {n:,} people needs {needed:,.0f} MB of memory; give it (--mem-mb), or use fewer people."
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 
@@ -183,7 +184,8 @@ def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True
     Parameters, errors and numbers are those of `factorise_kernel`.
     """
     grid = check_penalties(penalties)
-    if (needed := KERNELS * kernel.nbytes) > given_bytes():
+    needed, given = KERNELS * kernel.nbytes, given_bytes()
+    if needed > max(given - OTHER, given / 2):  # what is given may be less than the program takes for a small cohort
         raise Unfit(SHORT_OF_MEMORY.format(n=len(kernel), needed=(needed + OTHER) / MEGA))
     if grid.size * kernel.nbytes <= available_bytes():
         return factorise_kernel(kernel, grid, intercept)
