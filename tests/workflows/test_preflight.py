@@ -10,6 +10,8 @@ import pytest
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.errors import UsageError
+from fcpower_bids.executors.pool import WorkerDied
+from fcpower_bids.workflows.preflight import plan
 from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
 from tests.derivatives.faults import Tree
 from tests.derivatives.trees import MNI, add_run, describe, put
@@ -17,8 +19,8 @@ from tests.derivatives.trees import MNI, add_run, describe, put
 
 def plan_of(tree, *options):
     settings = parse_settings([*tree.arguments, *options])
-    plan = plan_run(settings, tree.base / "atlases")
-    return plan, describe_plan(plan, settings)
+    made = plan_run(settings, tree.base / "atlases")
+    return made, describe_plan(made, settings)
 
 
 @pytest.fixture
@@ -58,6 +60,30 @@ def test_the_volumes_and_degrees_of_freedom_are_those_of_the_formula(tree):
     lost = round(50 * (1 - share)) - 1
     assert (first.kept, first.regressors) == (50, 24)
     assert first.degrees_of_freedom == 50 - lost - 24 - 1
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_many_recordings_are_judged_in_processes_and_the_verdicts_stay(tree, monkeypatch, dies):
+    """Also where a process is killed: what it leaves is judged here."""
+    for person in "34567":
+        tree.add(f"sub-0{person}_task-rest", MNI)
+    next(tree.root.glob("sub-04/**/*_timeseries.tsv")).write_text("trans_x\n1\n")
+    expected, _ = plan_of(tree, "--nprocs", "1")
+    monkeypatch.setattr(plan, "BLOCK", 2)
+    begun, run = [], plan.run_calls
+
+    def watched(function, calls, n_processes, modules):
+        begun.append(n_processes)
+        for number, found in enumerate(run(function, calls, n_processes, modules)):
+            if dies and number:
+                raise WorkerDied("The process was killed")
+            yield found
+
+    monkeypatch.setattr(plan, "run_calls", watched)
+    found, _ = plan_of(tree, "--nprocs", "2")
+    assert begun == [2]
+    assert (found.ready, found.refused) == (expected.ready, expected.refused)
+    assert (len(found.ready), len(found.refused)) == (6, 1)
 
 
 def test_hundreds_of_recordings_that_are_not_fetched_are_few_lines(tmp_path):

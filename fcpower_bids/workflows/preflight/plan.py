@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
@@ -44,8 +46,12 @@ from fcpower_bids.workers import unsearched
 from fcpower_bids.workflows.combine_runs import STAGE as COMBINE
 from fcpower_bids.workflows.combine_runs import nothing_to_combine
 from fcpower_bids.workflows.execution.batches import Job, is_done
+from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.status import exit_code
 
+BLOCK = 200
+"""Recordings that one process judges before another is worth its start: about two seconds."""
+CLEANING = "fcpower_bids.imaging.confounds.cleaning"
 DIGITS, WORD = 17, 8
 """Bytes of a number in a table, which holds all its digits, and in the work folder."""
 GIGA = 1e9
@@ -173,10 +179,9 @@ def plan_run(settings: Settings, atlases: Path) -> Plan:
     found = list(zip(discovery.recordings, discovery.volumes, strict=True))
     jobs, without_atlas = _with_atlases(found, settings, atlases)
     refused = [*_refused(discovery.problems), *without_atlas]
-    ready: list[Ready] = []
-    for job, volumes in jobs:
-        verdict = _judge(job, volumes, settings)
-        (ready if isinstance(verdict, Ready) else refused).append(verdict)  # type: ignore[arg-type]
+    verdicts = _judge_all(jobs, settings)
+    ready = [verdict for verdict in verdicts if isinstance(verdict, Ready)]
+    refused += [verdict for verdict in verdicts if isinstance(verdict, Status)]
     todo = [(one.job, one.volumes) for one in ready if not one.finished]
     check_room(todo, settings)
     notes = others_at_work((job for job, _ in todo), settings)
@@ -235,6 +240,25 @@ def _atlas(spec: str, recording: Recording, settings: Settings, cache: Path, loa
     if isinstance(loaded[key], FcPowerError):
         raise loaded[key]
     return cast(Atlas, loaded[key])
+
+
+def _judge_all(jobs: Sequence[tuple[Job, int]], settings: Settings) -> list[Ready | Status]:
+    """Say what will become of each recording; of many at once, where several processes were asked for."""
+    blocks = [jobs[first : first + BLOCK] for first in range(0, len(jobs), BLOCK)]
+    at_once = min(processes(settings), len(blocks))
+    if at_once < 2:
+        return judge_block(0, jobs, settings)[1]
+    calls = ((number, block, settings) for number, block in enumerate(blocks))
+    found: dict[int, list[Ready | Status]] = {}
+    with suppress(WorkerDied):  # what it leaves is judged here
+        found |= run_calls(f"{__name__}:{judge_block.__name__}", calls, at_once, (CLEANING,))
+    each = [found.get(number) or judge_block(number, block, settings)[1] for number, block in enumerate(blocks)]
+    return [verdict for verdicts in each for verdict in verdicts]
+
+
+def judge_block(number: int, jobs: Sequence[tuple[Job, int]], settings: Settings) -> tuple[int, list[Ready | Status]]:
+    """Say what will become of the recordings of one block; its number comes back with it."""
+    return number, [_judge(job, volumes, settings) for job, volumes in jobs]
 
 
 def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
