@@ -123,7 +123,7 @@ WITHOUT_TABLE = (
     r".*\.(tsv|json|toml)",
     r"sub-\S+",
     r"FC\S*( \(values × 10\S+\))?",
-    r"(Networks|Parcels) that matter( for \S+)?, FC\S*|Motion by parcel, FC\S*",
+    r"(Networks|Parcels|Connections) that matter( for \S+)?, FC\S*|Motion by parcel, FC\S*",
     r"Grey: every shared fold|Blue: mean and 95 % interval .*",
     r"The networks of the parcels are not known: .*",
     r"On paper the first \d+ of [\d,]+ rows; .*",

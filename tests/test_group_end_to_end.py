@@ -295,6 +295,21 @@ def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, p
     assert len(turned["values"]) == len(own)
 
 
+def test_the_brains_of_the_page_show_the_most_important_edges(analysed):
+    table = read_table(analysed / "group" / "importance_edges.tsv")
+    own = table[(table["representation"] == "fc_power") & (table["target"] == "planted_score")]
+    largest = own.loc[own["importance"].abs().sort_values(ascending=False).index[:100]]
+    turned = read_brains(analysed / "brains.html")["Connections that matter for planted_score, FC^0.35"]
+    drawn = {
+        frozenset(turned["parcels"][end] for end in ends): value
+        for ends, value in zip(turned["ends"], turned["values"], strict=True)
+    }
+    expected = {frozenset(row[:2]): row[2] for row in largest[["parcel_a", "parcel_b", "importance"]].to_numpy()}
+    assert drawn.keys() == expected.keys()
+    assert len(drawn) == 100
+    np.testing.assert_allclose([drawn[ends] for ends in expected], list(expected.values()), rtol=1e-4)
+
+
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):
     left, read = unchecked_sentences(analysed / "group.html", analysed / "group")
     assert not left

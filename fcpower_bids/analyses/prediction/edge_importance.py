@@ -86,9 +86,9 @@ IMPORTANCE_EDGES = TableSpec(
     "Haufe-transformed importance of every edge.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text("parcel_a", "First parcel of the edge"),
-        Column.text("parcel_b", "Second parcel of the edge"),
-        Column.number("importance", "Covariance of the edge with the prediction"),
+        Column.text("parcel_a", "First parcel of the edge", "Parcel"),
+        Column.text("parcel_b", "Second parcel of the edge", "Other parcel"),
+        Column.number("importance", "Covariance of the edge with the prediction", "Importance", digits=4),
     ),
     ("target", "representation", "parcel_a", "parcel_b"),
 )

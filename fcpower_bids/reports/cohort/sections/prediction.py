@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.engine.representations import FC
 from fcpower_bids.analyses.prediction.baselines import BASELINES
-from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_PARCELS
+from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_EDGES, IMPORTANCE_PARCELS
 from fcpower_bids.analyses.prediction.prediction import COMPARISONS, SUMMARY
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY
 from fcpower_bids.reports.cohort import figures as group_figures
-from fcpower_bids.reports.cohort.brains import parcels_panel
+from fcpower_bids.reports.cohort.brains import connections_panel, parcels_panel
 from fcpower_bids.reports.cohort.findings import (
     Finding,
     by_representation,
@@ -39,6 +40,8 @@ MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
 WITHOUT_COVARIATES = " Observed is the residual of the covariates, fitted to the training people of each fold."
 MOST_SCATTERS, MOST_PAIRS = 4, 10
+MOST_EDGES, LARGEST = 100, 2**26
+"""Edges that are drawn, and bytes of the table beyond which none are: reading it would take longer than the page."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -112,6 +115,7 @@ def _target_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     yield from _scatter_panel(finding, tables)
     yield from _importance_panels(finding, tables)
     yield from _parcels_panel(finding, tables)
+    yield from _edges_panel(finding, tables)
 
 
 def _folds_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
@@ -285,6 +289,30 @@ def _parcels_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         "with higher predictions. It says what the model reads, not what causes the phenotype. The table names the "
         "parcels with the largest.",
         tables.links("importance_parcels", "importance_edges"),
+    )
+    if panel:
+        yield panel
+
+
+def _edges_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    """The most important edges of the best representation that has them; none of noise."""
+    path, parts = tables.path("importance_edges"), by_representation(tables.rows("importance_parcels"), finding.target)
+    name = next((name for name in found_representations(finding) if name in parts), "")
+    if not name or not set("xyz") <= set(parts[name].columns) or not path.is_file() or path.stat().st_size > LARGEST:
+        return
+    known = parts[name].dropna(subset=list("xyz")).set_index("parcel")
+    places = {str(parcel): (row.x, row.y, row.z) for parcel, row in known.iterrows()}
+    edges = by_representation(tables.rows("importance_edges"), finding.target)[name].dropna(subset="importance")
+    order = edges["importance"].abs().sort_values(ascending=False, kind="stable").index[:MOST_EDGES]
+    panel = connections_panel(
+        edges.loc[order],
+        places,
+        IMPORTANCE_EDGES.shown("parcel_a", "parcel_b", "importance"),
+        f"Connections that matter for {finding.target}, {tables.title(name)}",
+        "Edges with the largest covariance with the prediction (Haufe transform), up to a hundred: red where stronger "
+        "edges go with higher predictions. No edge is tested by itself"
+        + ("." if name == FC else ", and each of this representation depends on all of FC: read the pattern."),
+        tables.links("importance_edges"),
     )
     if panel:
         yield panel
