@@ -67,11 +67,12 @@ demo-planted: install
 test: install-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q --durations=20
 
-# What --dry-run says against what a run does, on every faulty tree and request, and every way in with every way on: `make
-# test` takes a sample of both. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
+# What --dry-run says against what a run does, on every faulty tree and request; every way in with every way on; every line of
+# the catalogue of damage: `make test` takes a sample of each. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
 # need root say SKIPPED without.
 faults: install-test
-	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors
+	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors tests/test_damaged_series.py
+	$(BIN)/python -m benchmarks.damage
 	$(BIN)/python benchmarks/faults.py
 
 # What runs on clusters, on a SLURM of two nodes that is started here as root (Debian's slurm-wlm, munge, git-annex, p7zip-full;

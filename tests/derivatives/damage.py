@@ -1,0 +1,337 @@
+"""The catalogue of damage, ``damage.tsv``, and what it does to the files of a recording or of a cohort.
+
+A line is one input, one damage and its level, and the outcome that is expected of the command: the state of the
+recording and words on its page; ``unchanged`` for FC as it was; ``unknowable`` with the reason why the data cannot
+show it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.demo.volumes import load_head
+from tests.running import Finished
+from tests.test_bad_input import Files
+
+CATALOGUE = Path(__file__).with_suffix(".tsv")
+VOLUMES = 160
+SOUND = 3
+SAME = 0.02
+"""Difference of FC below which it is unchanged."""
+UNCHANGED, UNKNOWABLE, NAMED, SILENT = "unchanged", "unknowable", "named", "silent"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the catalogue."""
+
+    name: str
+    input: str
+    damage: str
+    level: str
+    outcome: str
+    part: str  # of the recording that gets a caution at group level
+    words: str
+
+    @property
+    def is_named(self) -> bool:
+        return self.outcome not in (UNCHANGED, UNKNOWABLE)
+
+
+def read_catalogue() -> list[Line]:
+    table = pd.read_csv(CATALOGUE, sep="\t", dtype=str, keep_default_na=False)
+    return [Line(**row) for row in table.to_dict("records")]
+
+
+def sample(lines: Sequence[Line], share: int, seed: int, always: Sequence[str] = ()) -> list[Line]:
+    """One line of so many, drawn by a seed, and those that are always tried."""
+    drawn = np.random.default_rng(seed).permutation(len(lines))[: -(-len(lines) // share)]
+    return [line for number, line in enumerate(lines) if number in drawn or line.name in always]
+
+
+def label(number: int) -> str:
+    return f"{SOUND + 1 + number:02d}"
+
+
+def original(number: int) -> str:
+    """The sound person whose recording is damaged."""
+    return f"{1 + number % SOUND:02d}"
+
+
+def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
+    """Make some sound recordings, and one for every line, which is a copy of one of them but for its damage."""
+    make_dataset(root, DemoDesign(subjects=SOUND, sessions=1, volumes=VOLUMES, troubles=False, seed=seed))
+    people = pd.read_csv(root / "participants.tsv", sep="\t", dtype=str, keep_default_na=False)
+    rows = [people]
+    for number, line in enumerate(lines):
+        source, target = f"sub-{original(number)}", f"sub-{label(number)}"
+        folder = root / "derivatives" / "fmriprep" / target
+        shutil.copytree(folder.with_name(source), folder)
+        for path in [path for path in folder.rglob("*") if path.is_file()]:
+            path.rename(path.with_name(path.name.replace(source, target)))
+        rows.append(people[people["participant_id"] == source].assign(participant_id=target))
+        touched(Files(root, label(number)), str(1e-6 * (number + 1)))
+        DAMAGE[line.damage](Files(root, label(number)), *line.level.split())
+    pd.concat(rows).to_csv(root / "participants.tsv", sep="\t", index=False)
+
+
+def observe(run: Finished, line: Line, number: int) -> tuple[str, float]:
+    """What became of a line, named, unchanged or silent, and how far its FC is from that of the sound recording."""
+    here = run.output / f"sub-{label(number)}.html"
+    ours, sound = (
+        run.files(f"sub-{one}_*_stat-pearsoncorrelation_relmat.tsv") for one in (label(number), original(number))
+    )
+    off = np.nan
+    if ours:
+        both = [pd.read_csv(path, sep="\t", index_col=0).to_numpy() for (path,) in (ours, sound)]
+        off = float(np.nanmax(np.abs(both[0] - both[1])))
+    page = here.read_text() if here.exists() else ""
+    told = not ours or "used with caution" in page
+    return (NAMED if told else UNCHANGED if off < SAME else SILENT), off
+
+
+# ---- what is done to the files; the words of the level are the arguments
+
+DAMAGE: dict[str, Callable[..., object]] = {}
+
+
+def damage(function: Callable[..., object]) -> Callable[..., object]:
+    DAMAGE[function.__name__] = function
+    return function
+
+
+def of_voxels(function: Callable[..., object]) -> Callable[..., object]:
+    """A damage of the voxels (X, Y, Z, T) of a series, in place."""
+
+    def apply(files: Files, *level: str) -> None:
+        image = nibabel.load(files.bold)
+        data = np.asarray(image.dataobj).copy()
+        function(data, *level)
+        nibabel.save(nibabel.Nifti1Image(data, image.affine, image.header), files.bold)
+
+    DAMAGE[function.__name__] = apply
+    return function
+
+
+def of_rows(function: Callable[..., pd.DataFrame]) -> Callable[..., object]:
+    """A damage of the confounds table, whose cells are text."""
+
+    def apply(files: Files, *level: str) -> None:
+        table = pd.read_csv(files.table, sep="\t", dtype=str, keep_default_na=False)
+        function(table, *level).to_csv(files.table, sep="\t", index=False)
+
+    DAMAGE[function.__name__] = apply
+    return apply
+
+
+def span(words: str) -> slice:
+    return slice(*(int(word) if word else None for word in words.split(":")))
+
+
+def parcel_mask(number: int = 7) -> np.ndarray:
+    head = load_head()
+    inside = np.zeros(head.brain.shape, dtype=int)
+    inside[head.brain] = head.parcel
+    return inside == number
+
+
+HALVES = {"left": (0, 0), "right": (0, 1), "back": (1, 0), "front": (1, 1), "lower": (2, 0), "upper": (2, 1)}
+
+
+def part(data: np.ndarray, name: str) -> tuple[slice, ...]:
+    """Half of the grid by its name; ``odd`` is every other slice."""
+    if name == "odd":
+        return (slice(None), slice(None), slice(1, None, 2))
+    axis, end = HALVES[name]
+    middle = data.shape[axis] // 2
+    index = [slice(None)] * 3
+    index[axis] = slice(middle, None) if end else slice(None, middle)
+    return tuple(index)
+
+
+@of_voxels
+def value(data, volumes, number):
+    data[..., span(volumes)] = float(number)
+
+
+@of_voxels
+def copy(data, source, target, noise="0", gain="1"):
+    taken, size = data[..., span(source)], data[..., span(target)].shape
+    drawn = np.random.default_rng(0).standard_normal(size) if float(noise) else 0
+    data[..., span(target)] = float(gain) * taken + float(noise) * data.std(axis=-1, keepdims=True) * drawn
+
+
+@of_voxels
+def scale(data, factor, volumes):
+    data[..., span(volumes)] *= float(factor)
+
+
+@of_voxels
+def voxel(data, volumes, number):
+    data[(*np.argwhere(parcel_mask())[0], span(volumes))] = float(number)
+
+
+@of_voxels
+def parcel(data, volumes, number):
+    data[parcel_mask(), span(volumes)] = float(number)
+
+
+@of_voxels
+def slices(data, which, volumes):
+    data[:, :, span(which), span(volumes)] = 0
+
+
+@of_voxels
+def order(data, how):
+    new = np.random.default_rng(0).permutation(data.shape[-1]) if how == "shuffled" else slice(None, None, -1)
+    data[...] = data[..., new].copy()
+
+
+@of_voxels
+def swap(data, volumes):
+    data[..., span(volumes)] = data[..., span(volumes)].byteswap()
+
+
+@of_voxels
+def bits(data, number):
+    step = data.max() / (2 ** int(number) - 1)
+    data[...] = np.round(data / step) * step
+
+
+@of_voxels
+def clip(data, percentile):
+    np.minimum(data, np.percentile(data[data > 0], float(percentile)), out=data)
+
+
+@of_voxels
+def late(data, name, volumes):
+    where = part(data, name)
+    data[where] = np.roll(data[where], int(volumes), axis=-1)
+
+
+@of_voxels
+def noise(data, name):
+    """Every voxel keeps its mean and its standard deviation."""
+    where = part(data, name)
+    some = data[where]
+    drawn = np.random.default_rng(0).standard_normal(some.shape)
+    data[where] = some.mean(axis=-1, keepdims=True) + some.std(axis=-1, keepdims=True) * drawn
+
+
+@damage
+def other(files, name):
+    """Half of the head of the next person."""
+    (source,) = files.folder.parents[2].glob(f"sub-{next_person(files)}/ses-a/func/*_desc-preproc_bold.nii.gz")
+    theirs = np.asarray(nibabel.load(source).dataobj)
+
+    def change(data):
+        data[part(data, name)] = theirs[part(data, name)]
+
+    files.edit_bold(change)
+
+
+@of_voxels
+def spikes(data, number, factor):
+    which = np.random.default_rng(1).choice(np.arange(10, data.shape[-1]), int(number), replace=False)
+    data[..., which] *= float(factor)
+
+
+@of_voxels
+def flip(data):
+    data[...] = data[::-1].copy()
+
+
+@damage
+def header(files, offset, content):
+    """Write bytes, in hexadecimal digits, into the header."""
+    inflated, new = bytearray(gzip.decompress(files.bold.read_bytes())), bytes.fromhex(content)
+    inflated[int(offset) : int(offset) + len(new)] = new
+    files.bold.write_bytes(gzip.compress(inflated))
+
+
+@damage
+def longer(files, number):
+    files.bold.write_bytes(gzip.compress(gzip.decompress(files.bold.read_bytes()) + bytes(int(number))))
+
+
+@damage
+def checksum(files, which):
+    path = getattr(files, which)
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 0xFF
+    path.write_bytes(content)
+
+
+@damage
+def moved(files, voxels):
+    image = nibabel.load(files.mask)
+    rolled = np.roll(np.asarray(image.dataobj), int(voxels), axis=1)
+    nibabel.save(nibabel.Nifti1Image(rolled, image.affine, image.header), files.mask)
+
+
+@damage
+def slower(files, factor):
+    """Header and sidecar say the same, and both are wrong."""
+    step = 2.5 * float(factor)
+    files.edit_bold(lambda data: None, repetition_time=step)
+    files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": step}))
+
+
+@damage
+def of_another(files):
+    (source,) = files.folder.parents[2].glob(f"sub-{next_person(files)}/ses-a/func/*_timeseries.tsv")
+    shutil.copy(source, files.table)
+
+
+def next_person(files: Files) -> str:
+    """A sound person other than the one whose recording is damaged."""
+    number = int(files.bold.name.partition("_")[0].removeprefix("sub-")) - SOUND - 1
+    return original(number + 1)
+
+
+@of_rows
+def touched(table, millimetres):
+    """Move the head by next to nothing in one volume; else the group level takes copies for one scan."""
+    row = table.index[len(table) // 2]
+    table.loc[row, "trans_x"] = f"{float(table['trans_x'][row]) + float(millimetres):.9f}"
+    return table
+
+
+@of_rows
+def later(table, volumes):
+    """Every row some volumes later."""
+    shifted = table.shift(int(volumes)).fillna(table)
+    return shifted.mask(shifted == "n/a").bfill()
+
+
+@of_rows
+def displacement(table, factor):
+    moved = pd.to_numeric(table["framewise_displacement"], errors="coerce") * float(factor)
+    return table.assign(framewise_displacement=moved.map(lambda one: f"{one:.9f}" if one == one else "n/a"))
+
+
+@of_rows
+def parameters(table, how):
+    """Those of another run, of the same size in another order, or of a head that does not move."""
+    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    if how == "still":
+        return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
+    return table.assign(**{name: table[name].to_numpy()[::-1] for name in names})
+
+
+@of_rows
+def exchanged(table, one, two):
+    """Two rows in each other's place."""
+    rows = np.arange(len(table))
+    rows[[int(one), int(two)]] = int(two), int(one)
+    return table.iloc[rows]
