@@ -115,7 +115,7 @@ class ModelCard:
     roi_labels: tuple[str, ...]  # names of the P input parcels in the order of the weights: inputs are matched by name
     atlas: str = "n/a"  # name of the parcellation
     alpha: float = ALPHA_STAR  # exponent of the teacher FC^alpha
-    band: tuple[float, float] | None = None  # pass-band of the training series in Hz
+    band: tuple[float, float] | None = None  # pass-band of the training series in Hz, where all have one
     # shortest and longest repetition time of the training recordings in seconds
     tr_range: tuple[float, float] | None = None
     window: int = 80  # timepoints of a training window; shorter recordings are refused
@@ -128,9 +128,15 @@ class ModelCard:
     verdict: str = "n/a"
     optimism: float | None = None  # by how much the choice flattered the score it was chosen by
     corpus_sha256: str = "n/a"  # digest of the corpus pack
+    corpus_revision: str = "n/a"  # commit of a corpus from the hub
     purpose: str = "n/a"
     licence: str = "n/a"
-    corpus_licences: str = "n/a"  # of the recordings of the training, with their numbers
+    # corpus_licences, corpus_cleaning, corpus_space, corpus_citation: of the recordings of the training: how many have
+    # which, and how their datasets are to be cited
+    corpus_licences: str = "n/a"
+    corpus_cleaning: str = "n/a"
+    corpus_space: str = "n/a"
+    corpus_citation: str = "n/a"
     # step, seed: where in which training run the weights were taken
     step: int | None = None
     seed: int | None = None
@@ -327,6 +333,11 @@ def locate(weights: str | Path, revision: str | None = None) -> Path:
         return folder.parent
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(weights)):
         raise CheckpointError(f"There is no checkpoint folder {weights}; give a folder or a hub id (owner/name).")
+    return fetch(str(weights), "model", ["config.json", "model.safetensors", "README.md"], revision)
+
+
+def fetch(name: str, kind: str, files: Sequence[str], revision: str | None = None) -> Path:
+    """Download a model or a dataset from the hub, or find it in the hub's cache. Raises CheckpointError."""
     from huggingface_hub import snapshot_download  # only a download needs it
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -335,27 +346,24 @@ def locate(weights: str | Path, revision: str | None = None) -> Path:
         RevisionNotFoundError,
     )
 
-    patterns = ["config.json", "model.safetensors", "README.md"]
     try:
-        return Path(snapshot_download(str(weights), revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=list(files)))
     except RevisionNotFoundError as error:
-        raise CheckpointError(
-            f"{weights} on the hub has no revision '{revision}'; correct it or leave it out."
-        ) from error
+        raise CheckpointError(f"{name} on the hub has no revision '{revision}'; correct it or leave it out.") from error
     except RepositoryNotFoundError as error:
         raise CheckpointError(
-            f"There is no model {weights} on the hub, or it is closed to you; correct the name, or log in with "
+            f"There is no {kind} {name} on the hub, or it is closed to you; correct the name, or log in with "
             "'hf auth login'."
         ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"The hub could not be reached for {weights} ({type(error).__name__}); download it on a connected machine "
+            f"The hub could not be reached for {name} ({type(error).__name__}); download it on a connected machine "
             "and give the folder."
         ) from error
 
 
 def resolved(folder: Path, revision: str | None) -> str | None:
-    """Return the commit of a downloaded model where its folder in the cache of the hub names it, else `revision`."""
+    """Return the commit of a download where its folder in the cache of the hub names it, else `revision`."""
     return folder.name if folder.parent.name == "snapshots" else revision
 
 

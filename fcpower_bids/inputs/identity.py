@@ -45,10 +45,26 @@ def _descriptions(folder: Path) -> Iterator[Mapping[str, Any]]:
             yield read_json(path)
 
 
-def _names(description: Mapping[str, Any]) -> Iterator[str]:
+def dataset_terms(bids_dir: Path) -> dict[str, str]:
+    """Licence and citation of a dataset, or of the one that a derivative was made of; n/a where none is stated."""
+    each = list(_descriptions(bids_dir.absolute()))
+    # A derivative says how to acknowledge the program that made it.
+    asked = [one.get("HowToAcknowledge") for one in each if one.get("DatasetType") != "derivative"]
+    known = {
+        "licence": [one.get("License") for one in each],
+        "citation": asked + [doi for one in each for doi in _dois(one)],
+    }
+    return {key: " ".join(str(next(filter(None, found), "n/a")).split()) for key, found in known.items()}
+
+
+def _dois(description: Mapping[str, Any]) -> list[str]:
     sources = description.get("SourceDatasets") or []
     dois = [one.get("DOI") for one in sources if isinstance(one, Mapping)] if isinstance(sources, list) else []
-    yield from (_short(str(doi)) for doi in (*dois, description.get("DatasetDOI")) if doi and _short(str(doi)))
+    return [str(doi) for doi in (*dois, description.get("DatasetDOI")) if doi and _short(str(doi))]
+
+
+def _names(description: Mapping[str, Any]) -> Iterator[str]:
+    yield from map(_short, _dois(description))
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-")
     if name and not _is_of_program(name, description):
         said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)

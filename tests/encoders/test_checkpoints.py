@@ -169,7 +169,7 @@ def test_hub_that_cannot_be_reached_and_a_model_that_is_not_there_differ(monkeyp
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):
     asked = {}
 
-    def download(repository, revision=None, allow_patterns=None):
+    def download(repository, repo_type, revision=None, allow_patterns=None):
         asked.update(repository=repository, revision=revision, patterns=allow_patterns)
         return str(checkpoint)
 

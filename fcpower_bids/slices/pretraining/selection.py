@@ -187,7 +187,8 @@ def _refuse_twins(
 
 def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
     """Return the card of a model of these people, without a verdict."""
-    times = corpus.table["TR"].iloc[division.rows]
+    table = corpus.table.iloc[division.rows]
+    times, bands = table["TR"], table["band"].unique()
     people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
     trained_on, apart = (
         people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (division.rows, division.held_out)
@@ -196,6 +197,7 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         roi_labels=corpus.parcel_names,
         atlas=corpus.atlas,
         alpha=corpus.alpha,
+        band=_edges(bands[0]) if len(bands) == 1 else None,
         tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
         window=config.window,
         read_window=max(READ_WINDOW, config.window),
@@ -204,7 +206,11 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         corpus_sha256=corpus.sha256,
         purpose=config.purpose,
         licence=config.licence,
-        corpus_licences=_licences(corpus.table["licence"].iloc[division.rows]),
+        corpus_revision=corpus.revision,
+        corpus_licences=_counted(table["licence"]),
+        corpus_cleaning=_counted(_cleaning(table)),
+        corpus_space=_counted(table["space"]),
+        corpus_citation=_citations(table),
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
@@ -213,6 +219,25 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
     )
 
 
-def _licences(each: pd.Series) -> str:
+def _edges(band: str) -> tuple[float, float] | None:
+    try:
+        low, high = map(float, band.split())
+    except ValueError:  # none is stated, or one edge is open
+        return None
+    return low, high
+
+
+def _counted(each: pd.Series) -> str:
     counts = each.fillna("n/a").value_counts()
     return ", ".join(f"{name} ({number} recording{'s' * (number != 1)})" for name, number in counts.items())
+
+
+def _cleaning(table: pd.DataFrame) -> pd.Series:
+    """Strategy and pass-band of each recording in words."""
+    band = ", " + table["band"].str.replace(" ", " to ") + " Hz"
+    return table["cleaning"] + band.where(table["band"] != "n/a", "")
+
+
+def _citations(table: pd.DataFrame) -> str:
+    each = table[["dataset", "citation"]].drop_duplicates()
+    return "; ".join(sorted(f"{dataset}: {text}" for dataset, text in each.to_numpy() if text != "n/a")) or "n/a"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
-from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.identity import dataset_identity, dataset_terms
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import is_table
@@ -160,7 +160,8 @@ def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
 def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
 
-    found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=_families(settings))
+    terms, families = dataset_terms(settings.bids_dir), _families(settings)
+    found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=families, **terms)
     chosen, sources = _labels(settings), list(found)
     there = {source[0]["subject"] for source in sources}
     if absent := sorted(chosen - there):

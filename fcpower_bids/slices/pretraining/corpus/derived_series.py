@@ -56,6 +56,7 @@ def find_series(
     contains: str = "",
     families: Mapping[str, str] | None = None,
     licence: str = "n/a",
+    citation: str = "n/a",
 ) -> Iterator[Source]:
     """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError."""
     families = families or {}
@@ -63,7 +64,7 @@ def find_series(
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
         if contains not in path.name:
             continue
-        time, volumes = _sidecar(path.with_suffix(".json"))
+        time, volumes, made = _sidecar(path.with_suffix(".json"))
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         yield (
             {
@@ -73,6 +74,9 @@ def find_series(
                 "session": entities.get("ses"),
                 "family": families.get(entities["sub"]),
                 "licence": licence,
+                "citation": citation,
+                "space": entities.get("space"),
+                **made,
                 "repetition_time": time,
                 "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
                 "place": place,
@@ -91,14 +95,22 @@ def _parcel_names(path: Path) -> list[str]:
         raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.") from error
 
 
-def _sidecar(path: Path) -> tuple[float, float | None]:
-    """Repetition time of a series, NaN where its source does not state one, and its volumes where the JSON has them."""
+def _sidecar(path: Path) -> tuple[float, float | None, dict[str, str]]:
+    """Repetition time (NaN where the source states none), volumes where the JSON has them, and how it was cleaned."""
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         time = float(facts.get("RepetitionTime", math.nan))
         if not (0 < time < math.inf or "RepetitionTime" not in facts):
             raise ValueError(f"RepetitionTime {time}")
         volumes = facts.get(SERIES_VOLUMES)
-        return time, volumes if isinstance(volumes, (int, float)) else None
+        return time, volumes if isinstance(volumes, (int, float)) else None, _cleaning(facts)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error
+
+
+def _cleaning(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Strategy, and lower and upper edge of the pass-band in Hz, as far as the JSON states them."""
+    filters = facts.get("SoftwareFilters")
+    band = filters.get("Butterworth") if isinstance(filters, Mapping) else None
+    edges = [band.get(key) or "n/a" for key in ("HighPassHz", "LowPassHz")] if isinstance(band, Mapping) else []
+    return {"cleaning": str(facts.get("NuisanceStrategy") or ""), "band": " ".join(map(str, edges))}

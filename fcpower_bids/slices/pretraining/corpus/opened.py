@@ -63,12 +63,14 @@ C = TypeVar("C", bound="Corpus")
 class Corpus(ABC):
     """Recordings that are open for training, wherever their windows lie."""
 
-    table: pd.DataFrame  # one row per recording: ``id, dataset, subject, session, family, licence, TR, T``
+    # one row per recording: ``id, dataset, subject, session, family, licence, TR, T`` and `pack.MADE`
+    table: pd.DataFrame
     parcel_names: tuple[str, ...]
     alpha: float  # exponent of the teacher
     sha256: str  # digest of the contents
     kernel: Tensor  # (N, N)
     atlas: str = "n/a"
+    revision: str = "n/a"  # commit, of a corpus from the hub
     # all that windows are cut out of, on the device of the kernel; None where they are streamed
     resident: Tensor | None = None
 

@@ -82,9 +82,11 @@ PLACES = ("shard", "position", "offset", "T", "rank")
 TABLE = "recordings.tsv"
 DIGESTS, OWN_DIGEST = "files", "pack_sha256"
 """Entries of ``pack.json``: digest of each other file of a complete pack, and that of its own other entries."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source", "place")
-UNTOLD = ("source", "place")
-"""Columns that say where a recording lies, not what it is: no digest depends on them."""
+MADE = ("citation", "space", "cleaning", "band")
+"""Columns for the card of a model: whose data it is, and how the series was made."""
+UNTOLD = ("source", "place", *MADE)
+"""Columns on which no digest depends: they say where a recording lies, or what its series shows."""
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +277,7 @@ def read_table(folder: Path) -> pd.DataFrame:
     )
     if not path.read_bytes().endswith(b"\n") or table.empty:
         raise ValueError("recordings.tsv ends too early")
-    table = table.assign(**({} if "place" in table else {"place": "n/a"}))  # packs of earlier versions
+    table = table.assign(**{name: "n/a" for name in UNTOLD if name not in table})  # packs of earlier versions
     if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
         raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
     return table.astype(dict.fromkeys(PLACES, int))

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError
+from fcpower_bids.encoders.checkpoints import fetch, resolved
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, write_arrays
-from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, Pack, load_corpus, stored_vector
+from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, MADE, Pack, load_corpus, stored_vector
 from fcpower_bids.slices.pretraining.corpus.teacher import kernel_corpus, teacher_kernel, teacher_vector, unit_vectors
 from fcpower_bids.store import replace_folder, write_text
 
@@ -111,6 +112,7 @@ def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> C
         sha256=arrays.digest(),
         kernel=kernel,
         atlas=str(arrays.facts.get("atlas", "n/a")),
+        revision=resolved(folder, None) or "n/a",
         path=folder / WINDOWS,
         shape=arrays.windows.shape,
         order=order,
@@ -137,19 +139,9 @@ def prepare_corpus(folder: Path, output: Path) -> None:
 def fetch_corpus(name: str) -> Path:
     """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder.
 
-    Raises DatasetError.
+    Raises CheckpointError.
     """
-    from huggingface_hub import snapshot_download  # only a download needs it
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    files = [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS]
-    try:
-        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=files))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        raise DatasetError(
-            f"The corpus {name} could not be fetched from the hub ({type(error).__name__}); download it on a connected "
-            "machine and give its folder with --corpus."
-        ) from error
+    return fetch(name, "dataset", [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS])
 
 
 @dataclass(frozen=True)
@@ -233,7 +225,8 @@ def _wrong_facts(facts: Any, n: int) -> str:
     alpha = facts.get("alpha", ALPHA_STAR)
     if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
         return f"{FACTS} has the alpha {alpha!r}"
-    kinds: dict[str, Any] = {"families": str, "signatures": str, "repetition_times": (int, float), "roi_labels": str}
+    kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
+    kinds |= dict.fromkeys(("families", "signatures", *MADE), str)
     for name, kind in kinds.items():
         values = facts.get(name) or []
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
@@ -262,6 +255,7 @@ def _table(folder: Path, arrays: _Arrays) -> pd.DataFrame:
             "licence": [str(licences.get(name, "n/a")) for name in dataset],
             "TR": arrays.facts.get("repetition_times") or [np.nan] * len(dataset),
             "T": counts * arrays.windows.shape[2],
+            **{name: arrays.facts.get(name) or ["n/a"] * len(dataset) for name in MADE},
         }
     )
 
@@ -286,7 +280,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
 
     its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times,
-    and the signatures of the whole recordings.
+    what is for the card of a model, and the signatures of the whole recordings.
 
     Raises DatasetError.
     """
@@ -304,7 +298,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
         _write_json(target / RECORDINGS, [_name(row) for _, row in table.iterrows()])
         _write_json(target / LICENCES, dict(zip(table["dataset"], table["licence"], strict=True)))
         facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
-        facts |= {"families": table["family"].tolist()}
+        facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in MADE}}
         facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
         facts |= {"signatures": corpus.signatures(rows)}
         _write_json(target / FACTS, facts)
