@@ -144,8 +144,7 @@ class ModelCard:
     # the checkpoint (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
-    # series_trained_on, series_held_out: digests of their series, which find them under another label. Empty where the
-    # corpus cannot say them.
+    # series_trained_on, series_held_out: digests of the parts of their series, which find them under another label
     series_trained_on: tuple[str, ...] = ()
     series_held_out: tuple[str, ...] = ()
 
@@ -412,7 +411,7 @@ def _readme(config: Architecture, card: ModelCard, facts: Mapping[str, Any]) -> 
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d}
     known |= {"layers": layers} if (layers := getattr(config, "layers", None)) else {}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
-    lists |= {"recordings trained on": len(card.series_trained_on), "recordings held out": len(card.series_held_out)}
+    lists |= {"parts of scans trained on": len(card.series_trained_on), "parts held out": len(card.series_held_out)}
     apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
     return model_readme(card.licence, known, config.model_type)

@@ -63,7 +63,7 @@ def _load(
             f"No weights were given for the encoder {name}: give a checkpoint folder or a hub id ({example})."
         )
     folder = locate(weights, revision)
-    config, card = read_config(folder, aux, RELEASED.get(str(weights)))
+    config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
     _check_kind(folder, config, name)
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)

@@ -1,18 +1,19 @@
 """Who was in the training of a model, without their names: salted digests of people, and of what was measured of them.
 
-A person is found by dataset and label; one who has another label now is found by the series.
+A person is found by the series, whatever dataset and label are now, or else by dataset and label.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
+from fcpower_bids.core.arrays import FloatArray
 
 if TYPE_CHECKING:
     from fcpower_bids.encoders.checkpoints import ModelCard
@@ -29,8 +30,12 @@ SEEN = {
 
 DIGITS = 16
 """Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
-VOLUMES = 16
-"""Of a recording, whose signs make its signature: spread evenly from the first to the last."""
+PAIRS, FEWEST = 64, 36
+"""Most pairs of parcels whose correlations in a part of a recording make its signature; with fewer than the second,
+parts of several people could share one."""
+STEP, NEAR, MOST_NEAR = 0.05, 5e-4, 8
+"""Correlations are rounded down to a multiple of the first. Those nearer than the second to a limit, at most so many of
+them, may lie on either side of it in a series that was saved in half precision or as text."""
 
 
 def person_digest(salt: str, dataset: str, subject: str) -> str:
@@ -44,38 +49,66 @@ def people_digests(salt: str, people: Iterable[tuple[str, str]]) -> tuple[str, .
     return tuple(sorted({person_digest(salt, dataset, subject) for dataset, subject in people}))
 
 
-def signature_volumes(length: int) -> list[int]:
-    """Which volumes of a recording make its signature."""
-    return [i * (length - 1) // (VOLUMES - 1) for i in range(VOLUMES)]
+def stretch_correlations(series: ArrayLike, length: int) -> FloatArray:
+    """Correlations of some pairs of parcels over every `length` volumes in a row.
 
-
-def signature(chosen: ArrayLike, length: int) -> str:
-    """Checksum of the number of volumes and of the signs of those that `signature_volumes` names.
-
-    Signs survive half precision, text and another scale. Another cleaning, parcellation or length gives another
-    signature.
-
-    Shapes and units: chosen (`VOLUMES`, P).
+    Shapes and units: series (..., T, P); returns (..., T - length + 1, at most `PAIRS`).
     """
-    values = np.asarray(chosen)
-    digest = hashlib.sha256(f"{length} {values.shape[1]}\n".encode())
-    digest.update(np.packbits(values > 0).tobytes())
+    x = np.asarray(series)
+    one, other = np.triu_indices(x.shape[-1], 1)
+    chosen = np.linspace(0, len(one) - 1, min(PAIRS, len(one))).astype(int)
+    a, b = (x[..., side[chosen]].astype(float) for side in (one, other))
+    a, b = (each - each.mean(axis=-2, keepdims=True) for each in (a, b))
+
+    def total(values: FloatArray) -> FloatArray:
+        sums = np.cumsum(values, axis=-2)
+        sums = np.concatenate([np.zeros_like(sums[..., :1, :]), sums], axis=-2)
+        return sums[..., length:, :] - sums[..., :-length, :]
+
+    spread = [np.maximum(total(each * each) - total(each) ** 2 / length, 0) for each in (a, b)]
+    norm = np.sqrt(spread[0] * spread[1])
+    return (total(a * b) - total(a) * total(b) / length) / np.where(norm > 0, norm, np.inf)
+
+
+def part_signatures(parts: ArrayLike) -> list[str]:
+    """Signature of each part (n, L, P) of recordings: checksum of its rounded correlations.
+
+    It is that of the same volumes in another scale, precision or order. Another cleaning or parcellation gives another.
+    None where there are too few parcels.
+    """
+    parts = np.asarray(parts)
+    found = stretch_correlations(parts, parts.shape[1])[:, 0]
+    return [_signature(np.floor(r / STEP), parts.shape) for r in found if len(r) >= FEWEST]
+
+
+def signatures_within(series: ArrayLike, length: int) -> set[str]:
+    """Signatures that a part of `length` volumes of this series (T, P) may have, wherever it begins."""
+    x = np.asarray(series)
+    if len(x) < length or x.shape[1] * (x.shape[1] - 1) < 2 * FEWEST:
+        return set()
+    found = set()
+    for r in stretch_correlations(x, length):
+        bins, limits = np.floor(r / STEP), np.rint(r / STEP)
+        near = np.flatnonzero(np.abs(r - STEP * limits) < NEAR)[:MOST_NEAR]
+        for below in product((0, 1), repeat=len(near)):
+            bins[near] = limits[near] - np.array(below, dtype=int)
+            found.add(_signature(bins, (1, length, x.shape[1])))
+    return found
+
+
+def _signature(bins: FloatArray, shape: tuple[int, ...]) -> str:
+    digest = hashlib.sha256(f"{shape[1]} {shape[2]}\n".encode())
+    digest.update(bins.astype(np.int8).tobytes())
     return digest.hexdigest()
 
 
-def series_signature(series: ArrayLike) -> str:
-    """`signature` of a whole z-scored series (T, P)."""
-    z = np.asarray(series)
-    return signature(z[signature_volumes(len(z))], len(z))
-
-
 def series_digest(salt: str, known: str) -> str:
-    """Digest of one recording: the first `DIGITS` of SHA-256 of salt and signature, one per line."""
+    """Digest of one part of a recording: the first `DIGITS` of SHA-256 of salt and signature, one per line."""
     return hashlib.sha256(f"{salt}\n{known}".encode()).hexdigest()[:DIGITS]
 
 
 def series_digests(salt: str, signatures: Iterable[str]) -> tuple[str, ...]:
-    """Digests of recordings, each once and in an order that says nothing of them."""
+    """Digests of parts of recordings, each once and in an order that says nothing of them."""
     return tuple(sorted({series_digest(salt, known) for known in signatures}))
 
 
@@ -95,30 +128,27 @@ def describe_training(
 def find_in_training(
     card: ModelCard, dataset: str, subject: str, series: ArrayLike, parcel_names: Sequence[str]
 ) -> tuple[str, str]:
-    """Say whether a recording, or its person, was in the training of a model. Shapes and units: series (T, P)."""
+    """Say whether a part of a recording, or else its person, was in the training of a model: the series comes first.
+
+    Shapes and units: series (T, P).
+    """
     if not card.trained_on:
         return UNKNOWN, ""
+    parts = _possible_digests(card, np.asarray(series), parcel_names)
     person = person_digest(card.corpus_sha256, dataset, subject)
-    recording = _recording_digest(card, np.asarray(series), parcel_names)
-    for state, people, recordings in (
-        (TRAINED, card.trained_on, card.series_trained_on),
-        (HELD_OUT, card.held_out, card.series_held_out),
-    ):
-        if person in people:
-            return state, "participant"
-        if recording in recordings:
+    for state, known in ((TRAINED, card.series_trained_on), (HELD_OUT, card.series_held_out)):
+        if not parts.isdisjoint(known):
             return state, "series"
+    for state, known in ((TRAINED, card.trained_on), (HELD_OUT, card.held_out)):
+        if person in known:
+            return state, "participant"
     return NO, ""
 
 
-def _recording_digest(card: ModelCard, series: np.ndarray, parcel_names: Sequence[str]) -> str:
-    """Digest of the parcels of the model; nothing where one is missing, as such recordings are never packed."""
+def _possible_digests(card: ModelCard, series: np.ndarray, parcel_names: Sequence[str]) -> set[str]:
+    """Digests of the parcels of the model; none where one is missing, as such recordings are never packed."""
     places = {name: column for column, name in enumerate(parcel_names)}
     columns = [places[name] for name in card.roi_labels if name in places]
     if len(columns) < len(card.roi_labels) or not np.isfinite(series[:, columns]).all():
-        return ""
-    try:
-        signature = series_signature(standardise(series[:, columns]))
-    except ParcelError:
-        return ""
-    return series_digest(card.corpus_sha256, signature)
+        return set()
+    return {series_digest(card.corpus_sha256, known) for known in signatures_within(series[:, columns], card.window)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -47,6 +48,12 @@ def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
     config = FBertConfig(12, **SIZES["fbert-1m"])
     save_checkpoint(tmp_path / "right", FBert(config), config, ModelCard(NAMES))
     assert load_encoder("fbert-1m", tmp_path / "right").provenance()["n_dimensions"] == 128
+    path = tmp_path / "right" / "config.json"  # downloaded, of a model whose card alone states the size
+    stated = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("heads", "ff", "proof")}
+    path.write_text(json.dumps(stated))
+    assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
+    with pytest.raises(CheckpointError, match="does not state heads, ff"):
+        load_encoder("fbert", tmp_path / "right")
 
 
 @pytest.mark.parametrize(("name", "heads"), [("fbert-1m", 4), ("fbert-8m", 8)])

@@ -148,7 +148,8 @@ class Division:
     held_out: NDArray[np.intp]
     roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
     places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
-    signatures: tuple[list[str], list[str]]  # of the recordings that train, and of those held out
+    # signatures of parts of the recordings that train, and of those held out, and the recording of each
+    signatures: tuple[tuple[list[str], NDArray[np.intp]], ...]
 
     @property
     def n_short(self) -> int:
@@ -164,21 +165,19 @@ def divide(corpus: Corpus, config: PretrainConfig) -> Division:
     roles = split_families(whole, config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
     held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
-    signatures = corpus.signatures(rows), corpus.signatures(held_out)
-    _refuse_twins(corpus.table["id"], (rows, held_out), signatures)
+    signatures = tuple(corpus.signatures(each, config.window) for each in (rows, held_out))
+    _refuse_twins(corpus.table["id"], *signatures)
     return Division(rows, held_out, roles[held_out], places, signatures)
 
 
 def _refuse_twins(
-    names: pd.Series, rows: tuple[NDArray[np.intp], NDArray[np.intp]], signatures: tuple[list[str], list[str]]
+    names: pd.Series, trains: tuple[list[str], NDArray[np.intp]], judges: tuple[list[str], NDArray[np.intp]]
 ) -> None:
-    """Refuse one scan under two names of which one trains and the other judges; of windows alone nothing is known."""
-    if not (signatures[0] and signatures[1]):
-        return
-    trains, judges = (dict(zip(known, each, strict=True)) for known, each in zip(signatures, rows, strict=True))
-    twins = sorted(trains.keys() & judges.keys())
+    """Refuse one scan, or a part of it, under two names of which one trains and the other judges."""
+    known = dict(zip(*trains, strict=True))
+    twins = sorted({(known[one], row) for one, row in zip(*judges, strict=True) if one in known})
     if twins:
-        one, other = (names.iloc[known[twins[0]]] for known in (trains, judges))
+        one, other = (names.iloc[row] for row in twins[0])
         raise DatasetError(
             f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
             "would be judged on what it learned from: pack into a new folder without one of the two."
@@ -214,8 +213,8 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
-        series_trained_on=series_digests(corpus.sha256, division.signatures[0]),
-        series_held_out=series_digests(corpus.sha256, division.signatures[1]),
+        series_trained_on=series_digests(corpus.sha256, division.signatures[0][0]),
+        series_held_out=series_digests(corpus.sha256, division.signatures[1][0]),
     )
 
 

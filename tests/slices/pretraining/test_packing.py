@@ -75,15 +75,21 @@ def test_growing_a_pack_gives_the_same_teacher_and_reads_only_what_is_new(tmp_pa
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "pack").glob("*.safetensors")} == before
 
 
-def test_a_changed_recording_replaces_the_old_one(pack, recordings):
+def test_a_changed_recording_replaces_the_old_one(pack, recordings, caplog):
     changed = [(facts, series.copy()) for facts, series in recordings]
     changed[4][1][:] = np.random.default_rng(9).standard_normal(changed[4][1].shape)
     table = pack_corpus(as_sources(changed), pack)
+    assert "Recordings replaced, because their series changed: 1." in caplog.text
     assert len(table) == len(recordings)
     assert table["id"].is_unique
     corpus = load_corpus(pack)
     order = [[facts["id"] for facts, _ in changed].index(name) for name in corpus.table["id"]]
     np.testing.assert_allclose(corpus.kernel, exact_kernel(changed)[np.ix_(order, order)], rtol=0, atol=2e-7)
+    caplog.clear()
+    changed[4][1][:, 2] = 1
+    assert changed[4][0]["id"] not in pack_corpus(as_sources(changed), pack)["id"].tolist(), "no former version stays"
+    assert len(load_corpus(pack)) == len(recordings) - 1
+    assert "replaced" not in caplog.text
 
 
 def test_same_input_same_bytes(tmp_path, recordings):

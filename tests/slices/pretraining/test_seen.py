@@ -11,7 +11,13 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.training_people import person_digest, series_digest, series_signature
+from fcpower_bids.encoders.training_people import (
+    find_in_training,
+    part_signatures,
+    person_digest,
+    series_digest,
+    signatures_within,
+)
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.selection import TRAIN, split_families
 from tests.slices.pretraining.conftest import made_recordings
@@ -73,14 +79,16 @@ def test_a_digest_depends_on_all_three_and_not_on_the_prefix():
     assert len(others) == 4
 
 
-def series_digest_of(table, salt: str, order: list[str]) -> str:
+def part_digests_of(table, salt: str, order: list[str], window: int = 20) -> set[str]:
     """Computed here from a written table, step by step as the documentation says."""
-    z = pd.read_csv(table, sep="\t")[order]
-    z = ((z - z.mean()) / z.std()).to_numpy()
-    signs = (z[[i * (len(z) - 1) // 15 for i in range(16)]] > 0).ravel()
-    bits = np.packbits(signs).tobytes()
-    signature = hashlib.sha256(f"{len(z)} {len(order)}\n".encode() + bits).hexdigest()
-    return hashlib.sha256(f"{salt}\n{signature}".encode()).hexdigest()[:16]
+    series, found = pd.read_csv(table, sep="\t")[order].to_numpy(), set()
+    edges = np.triu_indices(len(order), 1)
+    for first in range(0, len(series) - window + 1, window):
+        r = np.corrcoef(series[first : first + window].T)[edges]
+        bins = np.floor(r[np.linspace(0, len(r) - 1, min(64, len(r))).astype(int)] / 0.05).astype(np.int8)
+        signature = hashlib.sha256(f"{window} {len(order)}\n".encode() + bins.tobytes()).hexdigest()
+        found.add(hashlib.sha256(f"{salt}\n{signature}".encode()).hexdigest()[:16])
+    return found
 
 
 def test_renamed_people_are_found_by_their_series(tmp_path):
@@ -91,18 +99,50 @@ def test_renamed_people_are_found_by_their_series(tmp_path):
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="from_public") == 0
     for out in ("out", "from_public"):
         facts = json.loads((tmp_path / out / "encoder" / "model" / "config.json").read_text())
-        written = {series_digest_of(path, facts["corpus_sha256"], facts["roi_labels"]) for path in tables.values()}
-        assert len(written) == len(tables)
-        assert {*facts["series_trained_on"], *facts["series_held_out"]} == written
+        each = [part_digests_of(path, facts["corpus_sha256"], facts["roi_labels"]) for path in tables.values()]
+        written, packed = set().union(*each), {*facts["series_trained_on"], *facts["series_held_out"]}
+        assert len(written) == len(packed) == sum(len(pd.read_csv(path, sep="\t")) // 20 for path in tables.values())
+        assert len(written - packed) < 0.1 * len(written), "half precision moves few correlations across a limit"
         assert not {*facts["series_trained_on"]} & {*facts["series_held_out"]}
     card = (tmp_path / "out" / "encoder" / "model" / "README.md").read_text()
-    assert f"| recordings trained on | {len(facts['series_trained_on'])} |" in card
+    assert f"| parts of scans trained on | {len(facts['series_trained_on'])} |" in card
+    model = load_encoder("fbert", tmp_path / "out" / "encoder" / "model").card
+    for name, path in tables.items():
+        series, label = pd.read_csv(path, sep="\t"), re.search(r"sub-(\d+)", name)[1]
+        held_out = person_digest(model.corpus_sha256, "bids", label) in model.held_out
+        state = ("held out" if held_out else "trained", "series")
+        names = list(series.columns)[::-1]
+        for stretch in (series, series[3:42], series[:20], 1000 + 7 * series.round(3)):
+            assert find_in_training(model, "other", "new", stretch.to_numpy()[:, ::-1], names) == state
+        assert find_in_training(model, "bids", label, series.to_numpy()[::2][:20], names[::-1]) == (
+            state[0],
+            "participant",
+        )
+        assert find_in_training(model, "other", "new", series.to_numpy()[:19], names[::-1]) == ("no", ""), "too short"
 
 
-def test_a_signature_survives_half_precision_and_tells_recordings_apart():
-    z = np.random.default_rng(0).standard_normal((60, 30))
-    signature = series_signature(z)
-    assert signature == series_signature(z.astype(np.float16)) == series_signature(3 * z.astype(np.float32))
-    others = (z[::-1], z[:, ::-1], z[:-1], np.roll(z, 1, axis=0), -z)
-    assert len({signature, *map(series_signature, others)}) == 6
-    assert series_digest("a", signature) != series_digest("b", signature)
+def test_signatures_survive_precision_and_scale_and_tell_parts_apart():
+    """A thousand parts of eighty volumes: all are found again in half precision, and no two people share one."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((1000, 80, 1))  # a signal of all parcels, so that all correlations are alike
+    parts = 2 * shared + rng.standard_normal((1000, 80, 30))
+    known = part_signatures(parts)
+    assert len(set(known)) == len(known)
+    stored = part_signatures(parts.astype(np.float16))
+    assert 0 < sum(one != other for one, other in zip(known, stored, strict=True)) < 100
+    for part, signature in zip(parts[:200], stored, strict=False):
+        longer = np.concatenate([rng.standard_normal((5, 30)), 3 * part + 100, rng.standard_normal((7, 30))])
+        found = signatures_within(longer.astype(np.float32), 80)
+        assert signature in found
+        assert not found & set(known[200:])
+    assert part_signatures(parts[:5, :, :8]) == [], "of so few parcels people could share one"
+    assert signatures_within(parts[0, :, :8], 80) == signatures_within(parts[0, :79], 80) == set()
+    assert series_digest("a", known[0]) != series_digest("b", known[0])
+
+
+def test_a_part_of_a_scan_under_another_name_is_not_learned_from_and_judged_on(tmp_path, capsys):
+    recordings = made_recordings()
+    parts = [({**facts, "subject": f"part{facts['subject']}"}, 5 * series[:45]) for facts, series in recordings]
+    plant_outputs(tmp_path, recordings + parts)
+    assert run_pretrain(tmp_path) == 3
+    assert "are the same scan under two names" in " ".join(capsys.readouterr().err.split())

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
 
+from fcpower_bids.encoders.training_people import part_signatures
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.store import atomic
 
@@ -55,6 +56,8 @@ def teacher_file(folder: Path, shard: int) -> Path:
     return folder / f"teacher-{int(shard):05d}.safetensors"
 
 
+BLOCK = 256
+"""Windows in memory at a time."""
 Indices = NDArray[np.intp]
 C = TypeVar("C", bound="Corpus")
 
@@ -97,8 +100,17 @@ class Corpus(ABC):
         """Windows of this length in each recording that share no volume, shape (N,)."""
 
     @abstractmethod
-    def signatures(self, rows: Indices) -> list[str]:
-        """Signatures of whole recordings (`encoders.training_people`); none where only windows are left."""
+    def _nth(self, numbers: Indices, length: int) -> Indices:
+        """Place of the n-th window of a recording, where they are cut end to end."""
+
+    def signatures(self, rows: Indices, length: int) -> tuple[list[str], Indices]:
+        """Signatures of all parts of these recordings (`encoders.training_people`), and the recording of each."""
+        apart = self.windows_apart(length)[rows]
+        owners, numbers = np.repeat(rows, apart), np.concatenate([np.arange(0), *map(np.arange, apart)])
+        places, found = self._nth(numbers, length), []
+        for i in (slice(first, first + BLOCK) for first in range(0, len(owners), BLOCK)):
+            found += part_signatures(self.windows(owners[i], places[i], length).cpu().numpy())
+        return found, owners[: len(found)]
 
     def to(self: C, device: torch.device, resident_mb: int | None = None) -> C:
         """Hold the kernel on a device, and the windows too where they fit. Shapes and units: resident_mb (MB)."""

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.encoders.checkpoints import file_sha256
-from fcpower_bids.encoders.training_people import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
@@ -112,17 +111,8 @@ class Pack(Corpus):
         """Windows end to end."""
         return self.table["T"].to_numpy(dtype=np.intp) // length
 
-    def signatures(self, rows: Indices) -> list[str]:
-        """Of the stored series, whose signs are those of the written ones."""
-        found = self.table.iloc[rows]
-        out: dict[int, str] = {}
-        for shard, members in found.groupby("shard"):
-            with safe_open(series_file(self.folder, int(str(shard))), "np") as file:
-                series = file.get_slice("series")
-                for row, first, length in zip(members.index, members["offset"], members["T"], strict=True):
-                    chosen = [series[first + i : first + i + 1][0] for i in signature_volumes(length)]
-                    out[row] = signature(np.array(chosen), length)
-        return [out[row] for row in found.index]
+    def _nth(self, numbers: Indices, length: int) -> Indices:
+        return numbers * length
 
     def _load(self, device: torch.device) -> Tensor:
         whole = torch.empty(int(self.begins[-1]), len(self.parcel_names), dtype=torch.float16, device=device)
@@ -153,8 +143,8 @@ class Pack(Corpus):
 def load_corpus(folder: Path) -> Pack:
     """Open a corpus pack. Raises DatasetError."""
     _check_digests(folder)
-    facts, table, kernel, volumes = _read(folder)
-    _check_place_of_rows(folder, table, volumes)
+    facts, table, kernel, sizes = _read(folder)
+    _check_place_of_rows(folder, table, sizes)
     prove_pack(folder, table, facts["alpha"], kernel.numpy())
     names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
     return Pack(
@@ -165,7 +155,7 @@ def load_corpus(folder: Path) -> Pack:
         kernel=kernel,
         atlas=atlas,
         folder=folder,
-        begins=np.cumsum([0, *volumes]),
+        begins=np.cumsum([0, *(volumes for volumes, _ in sizes)]),
     )
 
 
@@ -188,8 +178,8 @@ def _incomplete(folder: Path, error: Exception) -> DatasetError:
     return DatasetError(f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again.")
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]]:
-    """Read facts, table, kernel and the volumes of every shard: a failure here is the fault of a file."""
+def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[tuple[int, int]]]:
+    """Read facts, table, kernel and the size of every shard: a failure here is the fault of a file."""
     try:
         facts = read_facts(folder)
         _check_format(folder, facts)
@@ -199,20 +189,19 @@ def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]
         with safe_open(folder / KERNEL, "pt") as file:
             belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
             kernel = file.get_tensor("kernel")
-        volumes = [_volumes(folder, number, len(facts["parcel_names"])) for number in range(facts["n_shards"])]
+        sizes = [_size(folder, number, len(facts["parcel_names"])) for number in range(facts["n_shards"])]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise _incomplete(folder, error) from error
     if not belongs or kernel.shape != (len(table), len(table)):
         raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
-    return facts, table, kernel, volumes
+    return facts, table, kernel, sizes
 
 
-def _check_place_of_rows(folder: Path, table: pd.DataFrame, volumes: list[int]) -> None:
+def _check_place_of_rows(folder: Path, table: pd.DataFrame, sizes: list[tuple[int, int]]) -> None:
     """Refuse a table whose rows are in no shard of the pack."""
-    ends = table["offset"] + table["T"]
-    inside = table["shard"].between(0, len(volumes) - 1) & (table["offset"] >= 0) & (table["T"] > 0)
-    inside &= table["position"].between(0, len(table) - 1)
-    whole = inside & (ends <= table["shard"].clip(0, len(volumes) - 1).map(dict(enumerate(volumes))))
+    volumes, vectors = np.array([*sizes, (0, 0)])[table["shard"].clip(-1, len(sizes)).mod(len(sizes) + 1)].T
+    whole = (table["offset"] >= 0) & (table["T"] > 0) & (table["offset"] + table["T"] <= volumes)
+    whole &= (table["position"] >= 0) & (table["position"] < vectors)
     if not whole.all():
         raise DatasetError(
             f"{folder}/recordings.tsv places {table['id'][~whole].iloc[0]} where no shard has it; remove {folder} and "
@@ -283,15 +272,15 @@ def read_table(folder: Path) -> pd.DataFrame:
     return table.astype(dict.fromkeys(PLACES, int))
 
 
-def _volumes(folder: Path, number: int, parcels: int) -> int:
-    """Volumes of a shard whose series and teachers are as wide as the pack has parcels."""
+def _size(folder: Path, number: int, parcels: int) -> tuple[int, int]:
+    """Volumes and teacher vectors of a shard that is as wide as the pack has parcels."""
     with safe_open(series_file(folder, number), "np") as file:
         shape: list[int] = file.get_slice("series").get_shape()
     with safe_open(teacher_file(folder, number), "np") as file:
-        edges: int = file.get_slice("vectors").get_shape()[1]
+        vectors, edges = file.get_slice("vectors").get_shape()
     if shape[1] != parcels or edges != edge_count(parcels):
         raise ValueError(f"shard {number} is not of {parcels} parcels")
-    return shape[0]
+    return shape[0], vectors
 
 
 def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:

@@ -92,7 +92,7 @@ class _Pack:
         self.rows: dict[str, dict[str, Any]] = {}
         self.waiting: dict[str, Part] = {}
         self.excluded: list[tuple[str, str]] = []
-        self.sha256, self.shard = "", 0
+        self.sha256, self.shard, self.replaced = "", 0, 0
         self.digests: dict[str, str] = {}
         if (folder / "pack.json").exists():
             self._resume()
@@ -196,19 +196,27 @@ class _Pack:
         """Take one recording, unless it is known."""
         name = prepared.metadata["id"]
         if prepared.problem:
-            self.excluded.append((name, prepared.problem))
-            logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
+            self._exclude(name, prepared.problem)
             return
         text = _text(prepared.metadata) | {"sha256": prepared.sha256}
         if prepared.series is None or prepared.vector is None:
             (self._row(name) or {}).update(text)
             return
+        self.replaced += self._row(name) is not None
         row = {**text, "TR": float(prepared.metadata["repetition_time"])}
         row |= {"T": len(prepared.series), "rank": prepared.rank}
         self.waiting[name] = self.parts.write(row, prepared.series, prepared.vector)
         volumes = sum(part.row["T"] for part in self.waiting.values())
         if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
             self.flush()
+
+    def _exclude(self, name: str, problem: str) -> None:
+        """Leave a recording out; a former version of it does not stay."""
+        self.excluded.append((name, problem))
+        logger.warning("%s is left out of the corpus: %s.", name, problem)
+        self.rows.pop(name, None)
+        if part := self.waiting.pop(name, None):
+            self.parts.remove([part])
 
     def flush(self) -> None:
         """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
@@ -248,6 +256,8 @@ class _Pack:
 
     def finish(self) -> pd.DataFrame:
         """Write kernel, table and pack.json with the digest that says that it is complete."""
+        if self.replaced:
+            logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
         table, facts = self._table(), self._facts()
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))

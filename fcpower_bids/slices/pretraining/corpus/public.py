@@ -44,16 +44,11 @@ class WindowCorpus(Corpus):
     shape: tuple[int, int, int]  # (W, P, L)
     order: Indices  # (W,): windows sorted by recording
     first: Indices  # (N,): where the windows of each recording begin in `order`
-    known: tuple[str, ...] = ()  # of length N or 0: signatures of the recordings
 
     @property
     def n_bytes(self) -> int:
         """Size of all windows."""
         return 4 * math.prod(self.shape)
-
-    def signatures(self, rows: Indices) -> list[str]:
-        """Take them from ``corpus.json``: the windows of a recording may not be all of it."""
-        return [self.known[row] for row in rows] if self.known else []
 
     def _shifts(self, length: int) -> int:
         return max(self.shape[2] - length + 1, 0)
@@ -66,6 +61,10 @@ class WindowCorpus(Corpus):
     def windows_apart(self, length: int) -> Indices:
         """Stored windows, which share no volume, and what fits into each."""
         return np.diff(np.append(self.first, len(self.order))) * (self.shape[2] // length)
+
+    def _nth(self, numbers: Indices, length: int) -> Indices:
+        which, part = np.divmod(numbers, self.shape[2] // length)
+        return which * self._shifts(length) + part * length
 
     def _load(self, device: torch.device) -> Tensor:
         whole = torch.empty(self.shape, dtype=torch.float32, device=device)
@@ -117,7 +116,6 @@ def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> C
         shape=arrays.windows.shape,
         order=order,
         first=np.searchsorted(owners[order], np.arange(len(arrays.recordings))),
-        known=tuple(arrays.facts.get("signatures") or ()),
     )
 
 
@@ -226,7 +224,7 @@ def _wrong_facts(facts: Any, n: int) -> str:
     if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
         return f"{FACTS} has the alpha {alpha!r}"
     kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
-    kinds |= dict.fromkeys(("families", "signatures", *MADE), str)
+    kinds |= dict.fromkeys(("families", *MADE), str)
     for name, kind in kinds.items():
         values = facts.get(name) or []
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
@@ -279,8 +277,8 @@ def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tupl
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
 
-    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times,
-    what is for the card of a model, and the signatures of the whole recordings.
+    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times
+    and what is for the card of a model.
 
     Raises DatasetError.
     """
@@ -300,7 +298,6 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
         facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
         facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in MADE}}
         facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
-        facts |= {"signatures": corpus.signatures(rows)}
         _write_json(target / FACTS, facts)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
