@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import counted_among_all, covered_parcels, covered_series, spread
+from fcpower_bids.core.connectome.connectivity import (
+    ParcelError,
+    counted_among_all,
+    covered_parcels,
+    covered_series,
+    spread,
+)
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
 
@@ -21,8 +27,9 @@ Self = TypeVar("Self", bound="Transform")
 class Transform:
     """A map from the connectome or the series of a recording to a symmetric matrix of the same parcels.
 
-    A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `label`, `apply`,
-    and where it has something to say `describe`. Parcels without data never reach `apply` and are NaN in the result.
+    A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `apply`, `label`
+    where a parameter belongs to it, and where it has something to say `describe`. Parcels without data never reach
+    `apply` and are NaN in the result.
     """
 
     # one of "connectivity", "series": whether a recording is handed over as its FC (P, P) or as its series (T, P)
@@ -34,18 +41,22 @@ class Transform:
     # whether the diagonal of the result holds information that its edges do not, so features should include it
     diagonal: ClassVar[bool] = False
     summary: ClassVar[str]  # one sentence for ``--help`` and for the methods text
+    called: ClassVar[str] = ""  # `label` of a transform that has no main parameter
     title: ClassVar[str] = ""  # name on the pages, with facts of `describe` in braces; the label where it is empty
     statistic: ClassVar[str] = "pearsoncorrelation"  # value of the BIDS entity ``stat``
 
     @property
     def label(self) -> str:
         """The transform and its main parameter in letters and digits, as BIDS entities need it."""
-        raise TypeError(f"{type(self).__name__} has no label.")
+        if not self.called:
+            raise TypeError(f"{type(self).__name__} has no label.")
+        return self.called
 
     @property
     def entities(self) -> tuple[tuple[str, str], ...]:
         """The BIDS entities that distinguish its output from others of the recording."""
-        return (("stat", self.statistic), ("desc", self.label))
+        own = () if self.label == self.statistic else (("desc", self.label),)  # another statistic is no version of FC
+        return (("stat", self.statistic), *own)
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """Transform one recording of which every parcel is covered: (P, P) or (T, P) to (P, P)."""
@@ -132,3 +143,35 @@ class FullRankTransform(Transform):
             "EigenvalueFloor": self.eigenvalue_floor,
             "ShrinkageIntensity": self.shrink_to_identity,
         }
+
+
+@dataclass(kw_only=True, eq=False)
+class FittedTransform(Transform):
+    """A transform that is fitted to recordings of the same parcels; one that any of them lacks is left out for all.
+
+    `covered_` (P,): parcels that every fitted recording covers, after `fit`.
+    """
+
+    stateless: ClassVar[bool] = False
+    fits: ClassVar[str]  # what is fitted, in words
+
+    def _cover(self, X: Sequence[ArrayLike]) -> None:
+        """Find the parcels that all cover. Raises ValueError."""
+        if not len(X):
+            raise ValueError(f"There is no recording to fit {self.fits} to.")
+        if len({np.shape(recording) for recording in X}) > 1:
+            raise ValueError("The recordings of a group must have the same parcels.")
+        self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
+
+    def select(self, recording: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the parcels that were fitted, which the recording must cover."""
+        if not hasattr(self, "covered_"):
+            raise ValueError(f"Call fit with the recordings of the group first: {self.fits} is not there.")
+        missing = self.covered_ & ~covered_parcels(recording)
+        if missing.any():
+            raise ParcelError(f"A parcel of {self.fits} is not covered here", np.flatnonzero(missing))
+        return self._block(recording), self.covered_
+
+    def _block(self, recording: ArrayLike) -> FloatArray:
+        recording = np.asarray(recording)
+        return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]

@@ -20,12 +20,8 @@ class FisherZ(Transform):
     """
 
     title: ClassVar[str] = "Fisher z of FC"
+    called: ClassVar[str] = "fisherz"
     summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
-
-    @property
-    def label(self) -> str:
-        """``fisherz``."""
-        return "fisherz"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to Fisher z (P, P)."""
@@ -41,14 +37,10 @@ class Degree(Transform):
     """
 
     title: ClassVar[str] = "FC over its degrees"
+    called: ClassVar[str] = "degree"
     summary: ClassVar[str] = (
         "Degree normalisation: each Pearson correlation over the root of the product of its parcels' absolute degrees."
     )
-
-    @property
-    def label(self) -> str:
-        """``degree``."""
-        return "degree"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to normalised edges (P, P) with a diagonal of 0."""

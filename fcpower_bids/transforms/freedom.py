@@ -22,20 +22,11 @@ class EdgeFreedom(Transform):
     needs: ClassVar[Literal["connectivity", "series"]] = "series"
     statistic: ClassVar[str] = "freedom"
     title: ClassVar[str] = "Degrees of freedom of edges"
+    called: ClassVar[str] = "freedom"
     summary: ClassVar[str] = (
         "Effective degrees of freedom of each correlation from the autocorrelations of its two series (Bayley and "
         "Hammersley), lags tapered to zero at twice the root of the volumes."
     )
-
-    @property
-    def label(self) -> str:
-        """``freedom``."""
-        return self.statistic
-
-    @property
-    def entities(self) -> tuple[tuple[str, str], ...]:
-        """Only ``stat-freedom``: it is no correlation."""
-        return (("stat", self.statistic),)
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to degrees of freedom (P, P), the diagonal that of a parcel with its like."""

@@ -19,12 +19,8 @@ class LogEuclidean(FullRankTransform):
     """log FC = V diag(ln lambda) V' (Arsigny et al. 2006): the limit of (FC^alpha - I) / alpha at alpha -> 0."""
 
     title: ClassVar[str] = "Logarithm of FC"
+    called: ClassVar[str] = "logeuclidean"
     summary: ClassVar[str] = "The matrix logarithm of each recording's own Pearson FC (log-Euclidean map)."
-
-    @property
-    def label(self) -> str:
-        """``logeuclidean``."""
-        return "logeuclidean"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to log FC (P, P)."""
@@ -45,14 +41,10 @@ class OffLog(LogEuclidean):
     """
 
     title: ClassVar[str] = "Off-log of FC"
+    called: ClassVar[str] = "offlog"
     summary: ClassVar[str] = (
         "The matrix logarithm of each recording's own Pearson FC without its diagonal (off-log metric)."
     )
-
-    @property
-    def label(self) -> str:
-        """``offlog``."""
-        return "offlog"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its off-log (P, P)."""
@@ -70,14 +62,10 @@ class LogScaled(FullRankTransform):
     """
 
     title: ClassVar[str] = "Log-scaled FC"
+    called: ClassVar[str] = "logscaled"
     summary: ClassVar[str] = (
         "The matrix logarithm of each recording's own Pearson FC, scaled to unit row sums (log-scaled metric)."
     )
-
-    @property
-    def label(self) -> str:
-        """``logscaled``."""
-        return "logscaled"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its log-scaled map (P, P)."""
@@ -115,12 +103,8 @@ class Cholesky(FullRankTransform):
     equivariant: ClassVar[bool] = False
     diagonal: ClassVar[bool] = True
     title: ClassVar[str] = "Cholesky factor of FC"
+    called: ClassVar[str] = "cholesky"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, mirrored to a symmetric matrix."
-
-    @property
-    def label(self) -> str:
-        """``cholesky``."""
-        return "cholesky"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its mirrored factor (P, P)."""
@@ -134,12 +118,8 @@ class LogCholesky(Cholesky):
     """The Cholesky factor with the logarithm of its diagonal (Lin 2019): its edges are those of `Cholesky`."""
 
     title: ClassVar[str] = "Log-Cholesky factor of FC"
+    called: ClassVar[str] = "logcholesky"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, its diagonal on a log scale."
-
-    @property
-    def label(self) -> str:
-        """``logcholesky``."""
-        return "logcholesky"
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its mirrored factor (P, P) with a logarithmic diagonal."""

@@ -44,17 +44,8 @@ class Precision(Transform):
     needs: ClassVar[Literal["connectivity", "series"]] = "series"
     statistic: ClassVar[str] = "precision"
     title: ClassVar[str] = "Precision"
+    called: ClassVar[str] = "precision"
     summary: ClassVar[str] = "Precision: the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
-
-    @property
-    def label(self) -> str:
-        """``precision``."""
-        return "precision"
-
-    @property
-    def entities(self) -> tuple[tuple[str, str], ...]:
-        """Only ``stat-precision``: it is another statistic, not a version of Pearson FC."""
-        return (("stat", self.statistic),)
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to precision (P, P)."""
@@ -74,30 +65,16 @@ def partial_of_precision(precision: FloatArray) -> FloatArray:
 
 
 @dataclass(kw_only=True, eq=False)
-class PartialCorrelation(Transform):
+class PartialCorrelation(Precision):
     """-p_ij / sqrt(p_ii p_jj) of the inverse P of the Ledoit-Wolf shrunk covariance (the paper, Appendix E)."""
 
-    needs: ClassVar[Literal["connectivity", "series"]] = "series"
     statistic: ClassVar[str] = "partialcorrelation"
     title: ClassVar[str] = "Partial correlation"
+    called: ClassVar[str] = "partialcorrelation"
     summary: ClassVar[str] = (
         "Partial correlation from the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
     )
 
-    @property
-    def label(self) -> str:
-        """``partialcorrelation``."""
-        return "partialcorrelation"
-
-    @property
-    def entities(self) -> tuple[tuple[str, str], ...]:
-        """Only ``stat-partialcorrelation``: it is another statistic, not a version of Pearson FC."""
-        return (("stat", self.statistic),)
-
     def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
         return partial_of_precision(shrunk_precision(recording))
-
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The shrinkage that the series asked for."""
-        return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}

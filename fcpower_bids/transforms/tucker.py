@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels
-from fcpower_bids.transforms.contract import Transform
+from fcpower_bids.transforms.contract import FittedTransform
 
 MAXIMUM_ITERATIONS = 30
 RANK = 1e-12
@@ -23,7 +22,7 @@ TOLERANCE = 1e-8
 
 
 @dataclass(kw_only=True, eq=False)
-class Tucker(Transform):
+class Tucker(FittedTransform):
     """FC rebuilt from a Tucker decomposition of the tensor people x parcels x parcels.
 
     The best factors in the least-squares sense are found by higher-order orthogonal iteration from the higher-order SVD
@@ -31,11 +30,11 @@ class Tucker(Transform):
     as the directions that it allows between cores U' FC U, so that a recording that was not fitted is denoised alike.
 
     The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours. `factors_` (C, r): U of the
-    covered parcels, after `fit`. `directions_` (r * r, q): orthonormal directions of cores, after `fit`. `covered_`
-    (P,): parcels that every fitted recording covers, after `fit`.
+    covered parcels, after `fit`. `directions_` (r * r, q): orthonormal directions of cores, after `fit`.
     """
 
-    stateless: ClassVar[bool] = False
+    fits: ClassVar[str] = "the set of Tucker factors"
+    called: ClassVar[str] = "tucker"
     summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25
     people_share: float = 0.5
@@ -44,18 +43,9 @@ class Tucker(Transform):
         if not (0 < self.parcel_share <= 1 and 0 < self.people_share <= 1):
             raise ValueError("The shares of Tucker factors must be above 0 and at most 1.")
 
-    @property
-    def label(self) -> str:
-        """``tucker``."""
-        return "tucker"
-
     def fit(self, X: Sequence[ArrayLike], y: object = None) -> Tucker:
         """Find the factors of n recordings, each (P, P)."""
-        if not len(X):
-            raise ValueError("There is no recording to fit the Tucker factors to.")
-        if len({np.shape(recording) for recording in X}) > 1:
-            raise ValueError("The recordings of a group must have the same parcels.")
-        self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
+        self._cover(X)
         n_covered = int(self.covered_.sum())
         tensor = np.empty((len(X), n_covered, n_covered))  # filled in place: a large cohort does not fit twice
         for place, recording in enumerate(X):
@@ -64,15 +54,6 @@ class Tucker(Transform):
         n_factors = max(1, round(self.parcel_share * tensor.shape[1]))
         self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
         return self
-
-    def select(self, recording: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the parcels of the factors, which the recording must cover."""
-        if not hasattr(self, "factors_"):
-            raise ValueError("Tucker needs its factors: call fit with the recordings of the group first.")
-        missing = self.covered_ & ~covered_parcels(recording)
-        if missing.any():
-            raise ParcelError("A parcel of the Tucker factors is not covered here", np.flatnonzero(missing))
-        return self._block(recording), self.covered_
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (C, C) to its denoised version (C, C)."""
@@ -85,10 +66,6 @@ class Tucker(Transform):
     def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The ranks."""
         return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
-
-    def _block(self, recording: ArrayLike) -> FloatArray:
-        recording = np.asarray(recording, dtype=np.float64)
-        return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
 
 
 def decompose_tensor(tensor: FloatArray, n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:
