@@ -81,14 +81,16 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     values = np.array([_column(one, _tested(one), titles) for one in findings])
     needed = np.array([_column(one, "score_needed", titles) for one in findings])
     reach = reaching(values, without, needed, first.chance)
-    sheet, chart = row_sheet([one.target for one in findings], list(titles.values()), reach)
+    styles = _styles(titles)
+    entries = {titles[name]: styles[name] for name in titles}
+    sheet, chart = row_sheet([one.target for one in findings], entries, reach)
     rows, places = -np.arange(len(findings), dtype=float), np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for lane, place in enumerate(places):
         for row, end in zip(rows, needed[:, lane], strict=True):
             chart.shade(row + place, end, half=0.8 * SPREAD / len(titles))
     chart.upright(first.chance, GREY, 0.9, "4 2")
-    for lane, place in enumerate(places):
-        colour, marker = style(lane)
+    for (lane, place), name in zip(enumerate(places), titles, strict=True):
+        colour, marker = styles[name]
         for row, one in enumerate(findings):
             by_chance = f", by chance up to {needed[row, lane]:.3f}" if np.isfinite(needed[row, lane]) else ""
             entry = f"{one.target}, {list(titles.values())[lane]}"
@@ -108,6 +110,11 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     )
 
 
+def _styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each representation, whatever the order in which they are drawn."""
+    return {name: style(number) for number, name in enumerate(sorted(names))}
+
+
 def _listed(titles: Iterable[str], values: np.ndarray) -> str:
     return ", ".join(f"{title} {show_number(value)}" for title, value in zip(titles, values, strict=True))
 
@@ -117,7 +124,8 @@ def _identification(tables: GroupTables) -> Iterator[Panel]:
     rows = rows[~seen_rows(rows)] if len(rows) else rows
     if rows.empty:
         return
-    titles = [tables.title(str(name)) for name in rows["representation"]]
+    names = [str(name) for name in rows["representation"]]
+    titles = [tables.title(name) for name in names]
     number = {name: rows[name].to_numpy(dtype=float) for name in COLUMNS}
     said = ", ".join(f"{title} {percent(share)}" for title, share in zip(titles, number["accuracy"], strict=True))
     sites = np.isfinite(number["accuracy_within"]).any()
@@ -131,6 +139,7 @@ def _identification(tables: GroupTables) -> Iterator[Panel]:
             (number["ci_low"], number["ci_high"]),
             (number["chance"], number["chance_within"]),
             number["accuracy_within"],
+            [colour for colour, _ in map(_styles(names).__getitem__, names)],
         ),
         f"Share of scans recognised: {said}.",
         sources=tables.links("identification"),

@@ -212,16 +212,16 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     return around(np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values]))
 
 
-def row_sheet(rows: Sequence[str], entries: Sequence[str], x: Scale) -> tuple[Drawing, Chart]:
-    """Return a sheet with a named row per title, and the entries named below."""
-    keys = height_of_key(entries, ROW_WIDTH * POINTS) if entries else 0.0
+def row_sheet(rows: Sequence[str], entries: Mapping[str, tuple[str, str]], x: Scale) -> tuple[Drawing, Chart]:
+    """Return a sheet with a named row per title, and below it the names of entries with colour and marker."""
+    keys = height_of_key(list(entries), ROW_WIDTH * POINTS) if entries else 0.0
     sheet = Drawing(ROW_WIDTH, ROW_HEIGHT * len(rows) + (BELOW_ROWS + keys + 8) / POINTS)
     names = [short(row, 30) for row in rows]
     (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW_ROWS + keys), (0, 0))
     chart = Chart(sheet, box, x, row_scale(len(rows)))
     chart.name_rows(names)
     if entries:
-        key_below(sheet, {name: style(number) for number, name in enumerate(entries)})
+        key_below(sheet, entries)
     return sheet, chart
 
 
@@ -238,7 +238,7 @@ def draw_row_bars(
 
     Shapes and units: values, ends of the interval, levels (dashed), within (a diamond) (n,).
     """
-    sheet, chart = row_sheet(titles, [], Scale(min(0.0, float(np.nanmin(values))), 1.02))
+    sheet, chart = row_sheet(titles, {}, Scale(min(0.0, float(np.nanmin(values))), 1.02))
     for row in range(len(titles)):
         chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
         if interval is not None:

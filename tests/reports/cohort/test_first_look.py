@@ -11,6 +11,7 @@ import pytest
 
 from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.first_look import first_figures
+from fcpower_bids.reports.kit.charts import style
 from fcpower_bids.reports.kit.page import show_number
 from tests.reports.cohort.test_page import outputs  # noqa: F401
 
@@ -38,7 +39,7 @@ def test_every_score_is_said_and_marked(figures):
             assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
         circles = [one for one in parts(panel, "circle") if one.get("r") != "2.6"]
         best = rows.groupby("representation")[column].mean().idxmax()
-        assert len(circles) == (rows["representation"] == best).sum()
+        assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
         for said in panel.alt.partition(", by target. ")[2].split("; "):
             assert said.partition(": ")[2].startswith(f"{tables.title(best)} "), "the best comes first"
 
@@ -50,8 +51,7 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
     assert len(shades) == len(rows) > 0
     # Marks are drawn on the same scale: two of them give it.
-    best = rows.groupby("representation")["r_pooled_mean"].mean().idxmax()
-    first = rows[rows["representation"] == best].set_index("target")
+    first = rows[rows["representation"] == sorted(rows["representation"])[0]].set_index("target")
     circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.6"]
     slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
     right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
@@ -82,6 +82,8 @@ def test_bars_of_identification_end_at_the_accuracy(figures):
     for title, accuracy in zip(map(tables.title, rows["representation"]), rows["accuracy"], strict=True):
         assert int(said[title]) == round(100 * accuracy)
     np.testing.assert_allclose(widths / widths.max(), rows["accuracy"] / rows["accuracy"].max(), atol=0.002)
+    names = sorted(rows["representation"])
+    assert [bar.get("fill") for bar in bars] == [style(names.index(name))[0] for name in rows["representation"]]
 
 
 def test_without_permutations_and_sessions_no_shade_and_no_bar(figures, monkeypatch):

@@ -62,7 +62,7 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
 
 def draw_ratios(titles: Sequence[str], ratios: np.ndarray, limit: float) -> str:
     """Draw likelihood ratios (n,) as rows on a scale of decades, with the limits of the two verdicts, as SVG text."""
-    sheet, chart = row_sheet(titles, [], Scale(1 / FARTHEST, FARTHEST, decades=True))
+    sheet, chart = row_sheet(titles, {}, Scale(1 / FARTHEST, FARTHEST, decades=True))
     for value, colour in ((1 / limit, BEFORE), (limit, AFTER)):
         chart.upright(value, colour, 1.2, "4 2")
     chart.upright(1.0, GREY)
