@@ -42,7 +42,7 @@ np.save(out, parcellate(bold, mask, [atlas])[0].series)
 """
 BLIND = OURS.replace(
     "bold, mask,",
-    "from fcpower_bids.imaging.series.streaming import VolumeFigures\nVolumeFigures.add = lambda *_: None\nbold, mask,",
+    "from fcpower_bids.imaging.series.brain_sample import BrainSample\nBrainSample.add = lambda *_: None\nbold, mask,",
     1,
 )
 IMPORTS = OURS.partition("bold, mask,")[0]

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
+from fcpower_bids.core.signal.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
@@ -30,7 +30,7 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
-DAMAGE = ("volumes", "parcels", "gain", "table")
+DAMAGE = ("volumes", "parcels", "gain", "table", "halves", "values")
 """Parts of a recording that can have a caution: see docs/plausibility.md."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
@@ -110,6 +110,8 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
         _number(row.get("stray_parcels")) > 0,
         _number(row.get("gain_step")) >= STEP_TOLD,
         any(r < FOREIGN for r in fits) or level >= SCALED or level <= 1 / SCALED,
+        _number(row.get("odd_parts")) > 0,
+        _number(row.get("value_step")) > 1 or _number(row.get("at_maximum")) > MOST_AT_TOP,
     )
     return tuple(part for part, is_damaged in zip(DAMAGE, found, strict=True) if is_damaged)
 

@@ -22,8 +22,8 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.series.brain_sample import VolumeFigures
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import VolumeFigures
 from fcpower_bids.interfaces.bundles import (
     SLICES,
     is_sound,

@@ -43,6 +43,9 @@ COLUMNS = join_columns(
     Column.number("table_dvars", "Correlation of DVARS with that of the table"),
     Column.number("table_lag", "Volumes by which the table must be shifted to fit", unit="volumes"),
     Column.number("table_level", "Level of the series over that of the global signal of the table"),
+    Column.number("odd_parts", "Parts of the brain that do not fit the table, though the rest does"),
+    Column.number("value_step", "Smallest difference between two values of the brain over its DVARS"),
+    Column.number("at_maximum", "Share of the values of the brain that are the largest one", unit="share"),
     Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
     Column.number(
         "mask_dice", "Dice coefficient of the brain mask and the brain of the MNI152 template; n/a in other spaces"

@@ -7,6 +7,7 @@ recordings do, and `docs/plausibility.md` states how often they are wrong.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,12 @@ STEP_TOLD = 0.05
 FOREIGN = 0.3
 """Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
 
+OFF_TABLE, SPIKES = 0.05, 0.1
+"""Share by which the level of a volume may differ from that of the table, and the most volumes that are spikes."""
+MOST_AT_TOP = 0.005
+"""Share of the values of the brain that may be the largest one."""
+SURE, AGREES = 0.9, 0.6
+"""Correlation with the table from which on no shift is looked for: of the whole brain, and of a part, which agrees."""
 PERIOD = 128.0
 """Seconds: fMRIPrep's cosines are slower."""
 SCALED = 3.0
@@ -76,6 +83,19 @@ class Agreement(NamedTuple):
     dvars: float
     lag: int  # volumes by which the table must be shifted to fit; 0 when it fits as it is, or nowhere
     level: float  # median of the series over that of the global signal of the table
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the table is of another recording, or shifted: all that can be compared disagrees."""
+        return bool(self.lag or np.maximum(self.global_signal, self.dvars) < FOREIGN)
+
+
+class OddParts(NamedTuple):
+    """Parts of the brain along one axis that do not fit the table where another part does."""
+
+    axis: int
+    parts: tuple[int, ...]  # their places along the axis
+    lag: int  # volumes by which the table must be shifted to fit them; 0 when it fits nowhere
 
 
 def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVolumes:
@@ -154,28 +174,21 @@ def find_like(series: ArrayLike) -> Volumes:
         rows = np.flatnonzero(near)
         if len(rows) >= LIKE_VOLUMES:
             near[rows] = np.linalg.norm(series[rows + lag] - series[rows], axis=1) <= limit
-            like[lag:] |= _in_long_runs(near)
+            like[lag:] |= np.convolve(_begin_runs(near, LIKE_VOLUMES), np.ones(LIKE_VOLUMES)) > 0
     return like
 
 
-def _in_long_runs(flags: Volumes) -> Volumes:
-    """Those flags that have `LIKE_VOLUMES` or more in a row."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
-    kept = np.zeros(len(flags), dtype=bool)
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        kept[start:end] = end - start >= LIKE_VOLUMES
-    return kept
+def _begin_runs(flags: NDArray[np.bool_], length: int) -> NDArray[np.bool_]:
+    """Say where so many flags in a row begin, (T - length + 1, ...); empty where there are fewer."""
+    counts = np.cumsum(np.concatenate([np.zeros_like(flags[:1]), flags]), axis=0, dtype=np.int64)
+    return np.asarray(counts[length:] - counts[:-length] == length)
 
 
 def find_frozen(series: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Say whether a parcel keeps one value, to the last bit, for ten volumes or a tenth of them, but not for ever."""
-    longest = np.zeros(series.shape[1], dtype=int)
-    current = np.zeros(series.shape[1], dtype=int)
-    for same in series[1:] == series[:-1]:
-        current = np.where(same, current + 1, 0)
-        np.maximum(longest, current, out=longest)
-    fewest = max(LONG_CONSTANT[0], LONG_CONSTANT[1] * len(series))
-    return (longest + 1 >= fewest) & (longest + 1 < len(series))
+    same = series[1:] == series[:-1]
+    fewest = math.ceil(max(LONG_CONSTANT[0], LONG_CONSTANT[1] * len(series)))
+    return np.asarray(_begin_runs(same, fewest - 1).any(axis=0) & ~same.all(axis=0))
 
 
 def _find_far(
@@ -192,9 +205,8 @@ def _find_far(
         bright = ~((level > OFF_LEVEL) & (level < 1 / OFF_LEVEL)) & settled
         unit = float(np.median(middle))
     else:
-        deviation = np.abs(series - middle)
-        spread = NORMAL_SD * np.median(deviation, axis=0)
-        outside = (deviation > STRAY_SDS * spread) & (spread > 0) & settled[:, None]
+        spread = _spread(series, middle)
+        outside = (np.abs(series - middle) > STRAY_SDS * spread) & (spread > 0) & settled[:, None]
         bright, unit = np.zeros(len(series), dtype=bool), 0.0
     often = outside.mean(axis=0) > FEW
     far = outside[:, ~often].any(axis=1)
@@ -208,8 +220,12 @@ def _find_far(
 def has_level(series: ArrayLike) -> bool:
     """Say whether series (T, P) are as a scanner gives them, not centred: their level is far above their changes."""
     series = np.asarray(series, dtype=np.float64)
-    spread = NORMAL_SD * np.median(np.abs(np.diff(series, axis=0)), axis=0)
-    return bool(np.median(np.median(series, axis=0)) > LEVELLED * np.median(spread))
+    return bool(np.median(np.median(series, axis=0)) > LEVELLED * np.median(_spread(np.diff(series, axis=0), 0.0)))
+
+
+def _spread(values: NDArray[np.float64], middle: NDArray[np.float64] | float, axis: int = 0) -> NDArray[np.float64]:
+    """Standard deviation, were they normal; few values far off change nothing."""
+    return np.asarray(NORMAL_SD * np.median(np.abs(values - middle), axis=axis))
 
 
 def whole_level(series: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -251,22 +267,69 @@ def _are_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
 
 
 def compare_with_table(
-    global_signal: ArrayLike, dvars: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike
+    global_signal: ArrayLike,
+    dvars: ArrayLike,
+    table: tuple[ArrayLike, ArrayLike],
+    usable: ArrayLike,
+    sure: float = SURE,
 ) -> Agreement:
     """Compare what was measured on a series with what its table says, also with the table shifted.
 
     Changes from volume to volume are compared, clipped at five standard deviations: two recordings have the same drift
     and the same bright beginning, but not the same changes. `global_signal`, `dvars` (T,): mean of the brain, and root
     mean square change of its voxels; NaN where unknown. `table` (T,): the same two as the table has them; NaN where it
-    has none. `usable` (T,): volumes that are looked at.
+    has none. `usable` (T,): volumes that are looked at. `sure`: mean of both correlations from which on no shift is
+    looked for.
     """
     good = np.asarray(usable, dtype=bool)
     pairs = [(_changes(global_signal), _changes(table[0])), (np.asarray(dvars, float), np.asarray(table[1], float))]
     good = good & np.append(False, good[:-1])  # a change needs both volumes
-    found = [[_correlate(ours, theirs, good, lag) for lag in range(-LAGS, LAGS + 1)] for ours, theirs in pairs]
-    known = np.array([row for row in found if not np.isnan(row[LAGS])])
-    lag = _better_lag(known.mean(axis=0)) if len(known) else 0
-    return Agreement(found[0][LAGS], found[1][LAGS], lag, _level(global_signal, table[0], good))
+    here = [_correlate(ours, theirs, good, 0) for ours, theirs in pairs]
+    known = [pair for pair, r in zip(pairs, here, strict=True) if not np.isnan(r)]
+    lag = 0
+    if known and np.nanmean(here) < sure:
+        lag = _better_lag(
+            np.mean([[_correlate(*one, good, k) for k in range(-LAGS, LAGS + 1)] for one in known], axis=0)
+        )
+    return Agreement(here[0], here[1], lag, _level(global_signal, table[0], good))
+
+
+def find_odd_parts(parts: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike) -> OddParts | None:
+    """Find the parts of the brain that are of another time, or no signal, though the rest is of the table.
+
+    Every part of an axis is compared with the table; of axes with one that agrees and one that is foreign, that counts
+    in which they differ most. `parts` (2, T, A, Q): global signal and DVARS of Q parts along A axes; NaN where there is
+    no such part. `table` and `usable` as in `compare_with_table`.
+    """
+    parts = np.asarray(parts, dtype=np.float64)
+    worst, found = 0.0, None
+    for axis in range(parts.shape[2]):
+        pairs = np.moveaxis(parts[:, :, axis], 2, 0)
+        fits = [compare_with_table(level, dvars, table, usable, AGREES) for level, dvars in pairs]
+        best = np.array([np.fmax(fit.global_signal, fit.dvars) for fit in fits])
+        foreign = np.isfinite(best) & np.array([fit.is_foreign for fit in fits])
+        sound = best[~foreign & np.isfinite(best)].max(initial=0.0)
+        if sound >= AGREES and foreign.any() and sound - best[foreign].min() > worst:
+            worst = float(sound - best[foreign].min())
+            places = tuple(np.flatnonzero(foreign).tolist())
+            found = OddParts(axis, places, fits[places[int(np.argmin(best[foreign]))]].lag)
+    return found
+
+
+def find_spikes(global_signal: ArrayLike, of_table: ArrayLike) -> Volumes:
+    """Say which volumes are brighter or darker than their table says; none where these are many.
+
+    `global_signal`, `of_table` (T,): level of the brain as measured, and as the table has it; NaN where unknown.
+    """
+    both = np.stack([np.asarray(one, dtype=np.float64) for one in (global_signal, of_table)])
+    known = np.asarray(np.isfinite(both).all(axis=0))
+    off = np.zeros(both.shape[1], dtype=np.bool_)
+    if known.sum() < FEWEST_COMPARED or not all(has_level(one[:, None]) for one in both[:, known]):
+        return off
+    ratio = both[0, known] / both[1, known]
+    off[known] = np.abs(ratio / np.median(ratio) - 1) > OFF_TABLE
+    off[:SETTLING] = False
+    return off if off.mean() <= SPIKES else np.zeros_like(off)
 
 
 def times_of_cosines(cosines: ArrayLike) -> tuple[float, float]:
@@ -309,8 +372,8 @@ def _correlate(ours: NDArray[np.float64], theirs: NDArray[np.float64], good: Vol
     if both.shape[1] < FEWEST_COMPARED or (np.ptp(both, axis=1) == 0).any():
         return float("nan")
     middle = np.median(both, axis=1, keepdims=True)
-    spread = NORMAL_SD * np.median(np.abs(both - middle), axis=1, keepdims=True)
+    spread = _spread(both, middle, axis=1)
     if (spread == 0).any():
         return float("nan")
-    one, other = np.clip((both - middle) / spread, -CLIP_SDS, CLIP_SDS)
+    one, other = np.clip((both - middle) / spread[:, None], -CLIP_SDS, CLIP_SDS)
     return float(np.asarray(np.corrcoef(one, other))[0, 1])

@@ -13,7 +13,7 @@ from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.plausibility import judge_series
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
 from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.imaging.series.streaming import VolumeFigures
+from fcpower_bids.imaging.series.brain_sample import VolumeFigures
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 

@@ -9,16 +9,20 @@ import numpy as np
 
 from fcpower_bids.core.signal.plausibility import (
     FOREIGN,
+    MOST_AT_TOP,
     SCALED,
     STEP_TOLD,
     Agreement,
+    OddParts,
     StrayVolumes,
     compare_with_table,
+    find_odd_parts,
+    find_spikes,
     find_stray,
     gain_step,
 )
 from fcpower_bids.imaging.confounds.regressors import Confounds
-from fcpower_bids.imaging.series.streaming import VolumeFigures
+from fcpower_bids.imaging.series.brain_sample import VolumeFigures
 
 MOST_VOLUMES = 0.1
 """Share of the volumes that may be left out because they cannot be signal; more exclude the recording."""
@@ -29,6 +33,8 @@ STEP_EXCLUDED = 0.1
 REMEDY = "Copy the series again, or run fMRIPrep again."
 REMEDY_TABLE = "Put the table of this recording into the folder of the series, or run fMRIPrep again."
 SHOWN = 8
+PARTS = (("left", "right"), ("back", "front"), ("lower", "upper"))
+"""First and last part of the brain along each axis; the parts of the fourth are slices in turns."""
 
 
 class Plausibility(NamedTuple):
@@ -47,21 +53,28 @@ def judge_series(
     """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
     stacked = np.hstack(means)
     found = find_stray(stacked, None if measured is None else measured.farthest)
-    found = found._replace(stray=found.stray & kept)  # motion that was censored is no damage
-    usable = ~found.volumes & (np.arange(len(kept)) >= confounds.n_dummy)
-    size, volume = gain_step(np.where(found.parcels, np.nan, stacked), kept & usable)
-    fit = Agreement(np.nan, np.nan, 0, np.nan)
+    fit, odd, values = Agreement(np.nan, np.nan, 0, np.nan), None, np.full(2, np.nan)
+    settled = np.arange(len(kept)) >= confounds.n_dummy
+    table = (confounds.global_signal, confounds.dvars)
     if measured is not None:
-        table = (confounds.global_signal, confounds.dvars)
+        spikes = find_spikes(np.where(settled, measured.global_signal, np.nan), table[0])
+        found = found._replace(stray=found.stray | (spikes & ~found.volumes))
+    found = found._replace(stray=found.stray & kept)  # motion that was censored is no damage
+    usable = ~found.volumes & settled
+    size, volume = gain_step(np.where(found.parcels, np.nan, stacked), kept & usable)
+    if measured is not None:
         fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
+        odd = find_odd_parts(measured.parts, table, usable)
+        values = measured.values / (np.nanmedian(measured.dvars[usable]) if usable.any() else np.nan, 1)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
-    sentences = [*_about_volumes(found), *_about_parcels(found), *_about_step(size, volume), *_about_table(fit)]
+    sentences = [*_about_volumes(found), *_about_parcels(found), *_about_step(size, volume), *_about_values(values)]
+    sentences += _about_table(fit) if odd is None else [_about_part(odd)]
     grave = [
         found.volumes.mean() > MOST_VOLUMES,
         found.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
         size >= STEP_EXCLUDED,
-        in_use and is_foreign(fit),
+        in_use and fit.is_foreign,
     ]
     return Plausibility(
         found.volumes,
@@ -77,14 +90,11 @@ def judge_series(
             "table_dvars": _number(fit.dvars),
             "table_lag": fit.lag,
             "table_level": _number(fit.level),
+            "odd_parts": 0 if odd is None else len(odd.parts),
+            "value_step": _number(values[0]),
+            "at_maximum": _number(values[1]),
         },
     )
-
-
-def is_foreign(fit: Agreement) -> bool:
-    """Say whether a table is of another recording, or shifted: all that can be compared disagrees."""
-    known = [value for value in (fit.global_signal, fit.dvars) if np.isfinite(value)]
-    return bool(fit.lag) or (len(known) == 2 and max(known) < FOREIGN)
 
 
 def _about_volumes(found: StrayVolumes) -> list[str]:
@@ -114,6 +124,28 @@ def _about_step(size: float, volume: int) -> list[str]:
     return [f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good. {REMEDY}"]
 
 
+def _about_values(values: np.ndarray) -> list[str]:
+    step, at_top = values
+    coarse = (
+        "The series has so few different values that most changes of a voxel are smaller than the step between two "
+        f"({step:.2g} times the usual change): bits were lost. {REMEDY}"
+    )
+    clipped = f"{100 * at_top:.2g} % of the values have one and the same value, the largest: it was clipped. {REMEDY}"
+    return [coarse] * bool(step > 1) + [clipped] * bool(at_top > MOST_AT_TOP)
+
+
+def _about_part(odd: OddParts) -> str:
+    if odd.axis == len(PARTS):
+        which = "every other slice"
+    else:
+        place = 1 if max(odd.parts) > 1 else 0
+        which = f"the {PARTS[odd.axis][place]} half of the brain or a part of it"
+    if odd.lag:
+        time = f"{abs(odd.lag)} volumes {'earlier' if odd.lag > 0 else 'later'} than the rest"
+        return f"By its confounds table, {which} is {time}. {REMEDY}"
+    return f"The confounds table fits the rest of the brain, but {which} is of another time, or no signal. {REMEDY}"
+
+
 def _about_table(fit: Agreement) -> list[str]:
     if fit.lag:
         rows = f"{abs(fit.lag)} volumes {'later' if fit.lag > 0 else 'earlier'}"
@@ -127,7 +159,7 @@ def _about_table(fit: Agreement) -> list[str]:
     values = [("global signal", fit.global_signal), ("DVARS", fit.dvars)]
     low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < FOREIGN]
     if low:
-        whose = "it seems to be of another recording" if is_foreign(fit) else "it may be of another recording"
+        whose = "it seems to be of another recording" if fit.is_foreign else "it may be of another recording"
         found.append(
             f"The confounds table disagrees with the series about its {' and its '.join(low)}: {whose}. {REMEDY_TABLE}"
         )

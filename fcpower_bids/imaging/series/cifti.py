@@ -23,7 +23,8 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.integrity import DAMAGED
-from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
+from fcpower_bids.imaging.series.brain_sample import VolumeFigures
+from fcpower_bids.imaging.series.streaming import HeaderSummary, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22
@@ -78,7 +79,7 @@ class _Sample:
         count = max(self.count, 1)
         dvars = np.sqrt(self.squares / count)
         dvars[0] = np.nan
-        return VolumeFigures(self.total / count, dvars, self.farthest)
+        return VolumeFigures.without_parts(self.total / count, dvars, self.farthest)
 
 
 def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:

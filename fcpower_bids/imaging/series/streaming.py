@@ -43,28 +43,6 @@ class HeaderSummary(NamedTuple):
         return self.shape[:3], np.asarray(self.affine)
 
 
-class VolumeFigures(NamedTuple):
-    """Measurements of every volume while it streams by, to be compared with the table of the recording."""
-
-    global_signal: np.ndarray  # (T,): mean over the brain; NaN where it has no finite value
-    # (T,): root mean square change of the voxels of the brain from the volume before; NaN for the first
-    dvars: np.ndarray
-    farthest: np.ndarray  # (T,): largest change of any voxel of a parcel against the first volume
-
-    def add(self, number: int, deviation: np.ndarray, sampled: np.ndarray, before: np.ndarray) -> None:
-        """Write down one volume: changes of voxels against the first, and values of a sample now and before."""
-        self.global_signal[number] = sampled.mean() if len(sampled) else np.nan
-        self.farthest[number] = max(deviation.max(), -deviation.min()) if len(deviation) else 0.0
-        if number and len(sampled):
-            change = sampled - before
-            self.dvars[number] = np.sqrt(change @ change / len(change))
-
-    def scaled(self, slope: float, intercept: float) -> VolumeFigures:
-        """Return them in the units of the signal."""
-        size = abs(slope)
-        return VolumeFigures(self.global_signal * slope + intercept, self.dvars * size, self.farthest * size)
-
-
 def load_header(path: Path) -> Any:
     """Return the nibabel image of a file, its data unread. Raises RecordingError."""
     try:

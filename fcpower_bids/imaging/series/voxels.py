@@ -20,13 +20,11 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
+from fcpower_bids.imaging.series.brain_sample import SAMPLE, BrainSample, VolumeFigures
 from fcpower_bids.imaging.series.preview_slices import SlicePlan, SliceSums
-from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, load_header, read_volumes
+from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
 from fcpower_bids.imaging.template import SPACES, template_dice, template_tissue
 from fcpower_bids.records import Atlas, Slices
-
-SAMPLE = 8000
-"""Voxels of the brain that stand for all in mean and DVARS: these are compared with a table, to a per cent."""
 
 
 class _Tally(NamedTuple):
@@ -137,29 +135,27 @@ def _stream_means(
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
-    figures, slices = VolumeFigures(*np.full((3, stream.n_volumes), np.nan)), SliceSums(stream.plan)
+    sample, slices = BrainSample(stream.sample, *stream.header.grid, stream.n_volumes), SliceSums(stream.plan)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
     with np.errstate(invalid="ignore", over="ignore"):
         for number, volume in enumerate(stream):
             values = volume.take(voxels)
-            sampled = volume.take(stream.sample).astype(np.float64)
             if not number:
-                first, before = values.astype(np.float64), sampled
+                first = values.astype(np.float64)
             np.subtract(values, first, out=deviation)
             row = deviations[number]
             row[:] = add_up(deviation)
-            figures.add(number, deviation, sampled, before)
+            sample.add(number, volume, deviation)
             slices.add(number, volume)
-            before = sampled
             if number:
                 unchanged = unchanged[deviation[unchanged] == 0]
             if not np.isfinite(row).all():
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken, figures, slices)
+    return _Tally(deviations, first, constant, broken, sample.figures(), slices)
 
 
 def _place_atlas(header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:

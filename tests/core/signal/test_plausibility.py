@@ -9,6 +9,8 @@ from fcpower_bids.core.signal.plausibility import (
     compare_with_table,
     find_copies,
     find_like,
+    find_odd_parts,
+    find_spikes,
     find_stray,
     gain_step,
     times_of_cosines,
@@ -73,11 +75,45 @@ def test_a_table_of_the_same_recording_agrees_and_of_another_does_not():
         assert compare_with_table(*ours, late, all_volumes).lag == shift
 
 
+@pytest.mark.parametrize("late", [0, 1, 5, -3, 70])
+def test_a_part_that_is_of_another_time_is_found_and_no_other(late):
+    for seed in range(8):
+        noisy = draw(seed)[:, :, None] + np.random.default_rng(seed).normal(0, 10, (T, P, 8))
+        voxels = noisy.reshape(T, 2, 4, -1)  # an axis of halves, twice, and one of quarters
+
+        def measure(values):
+            return np.stack([values.mean(-1), np.sqrt(np.square(np.diff(values, axis=0, prepend=np.nan)).mean(-1))])
+
+        table = tuple(measure(voxels.reshape(T, -1)))
+        voxels[:, 1, 2:] = np.roll(voxels[:, 1, 2:], late, axis=0)
+        found = find_odd_parts(measure(voxels), table, np.arange(T) >= 2)
+        assert (found is None) == (late == 0)
+        if found is not None:
+            assert (found.axis, found.parts) == (1, (2, 3))
+            assert found.lag == (-late if late < 70 else 0)
+
+
+def test_spikes_are_those_of_the_series_where_they_are_few():
+    table, usable = draw(5, spikes=12).mean(axis=1), np.arange(T) >= 5
+    assert not find_spikes(1.7 * table, table).any(), "motion is in both"
+    spiked = table.copy()
+    spiked[[20, 50, 90]] *= 1.08, 0.9, 1.15
+    assert np.flatnonzero(find_spikes(spiked, table)).tolist() == [20, 50, 90]
+    spiked[usable & (np.arange(T) % 4 == 0)] *= 1.15
+    assert not find_spikes(spiked, table).any(), "a table of another recording, or a gain"
+    assert not find_spikes(spiked, np.full(T, np.nan)).any()
+
+
 def test_what_the_table_lacks_is_not_compared():
     nothing = np.full(T, np.nan)
     fit = compare_with_table(draw(0).mean(axis=1), nothing, (nothing, nothing), np.ones(T, dtype=bool))
     assert np.isnan([fit.global_signal, fit.dvars, fit.level]).all()
     assert fit.lag == 0
+    assert not fit.is_foreign
+    assert not fit._replace(global_signal=0.1).is_foreign, "one alone can be low by chance"
+    assert not fit._replace(dvars=0.1).is_foreign
+    parts = np.stack([draw(0)[:, :4, None], np.full((T, 4, 1), np.nan)]).transpose(0, 1, 3, 2)
+    assert find_odd_parts(parts, (nothing, nothing), np.ones(T, dtype=bool)) is None
 
 
 def test_copies_are_found_wherever_they_are_and_the_first_is_kept():
