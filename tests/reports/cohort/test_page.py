@@ -441,14 +441,16 @@ def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
     assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
 
 
-def test_a_link_unfolds_the_part_that_it_leads_to(browser, page):
+def test_the_parts_that_answer_are_open_and_a_link_unfolds_another(browser, page, outputs):
     browser.open(page)
     folded = "[...document.querySelectorAll('details.part')].filter((part) => part.open).map((part) => part.id)"
-    assert browser.evaluate(folded) == []
+    answers = {anchor for _, _, anchor in judge_cohort(outputs[1]).findings}
+    assert set(browser.evaluate(folded)) == answers
+    assert "prediction" in answers
     browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     browser.evaluate("document.querySelector('nav a[href=\"#quality\"]').click()")
     browser.evaluate("new Promise((done) => setTimeout(done, 50))")
-    assert browser.evaluate(folded) == ["quality"]
+    assert set(browser.evaluate(folded)) == answers | {"quality"}
     assert abs(browser.evaluate("document.getElementById('quality').getBoundingClientRect().top")) < 900
 
 
