@@ -1,21 +1,32 @@
-"""How often the check accuses sound cohorts, and how often the tests reject a true null.
+"""How often the check accuses sound cohorts, the tests reject a true null, and a random encoder is called proven.
 
-``python -m benchmarks.judgement [--cohorts 200] [--draws 1000]`` prints the figures of ``docs/check.md``.
+``python -m benchmarks.judgement [--cohorts 200] [--draws 1000]`` prints the figures of ``docs/check.md``, and
+``python -m benchmarks.judgement --models 400`` those of ``docs/encoder.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from scipy.stats import binomtest
 
+from benchmarks.made_people import WINDOW, People
 from fcpower_bids.core.inference.differences import corrected_resampled_t, exact_mcnemar
 from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.slices.check.check import check_cohort
+from fcpower_bids.slices.pretraining.configuration import PretrainConfig
+from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
+from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.slices.pretraining.judgement import Judge
+from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, encode
 from tests.analyses.cohorts import choose
 from tests.derivatives.planted import draw_series
 from tests.slices.check.cohorts import in_memory
@@ -78,13 +89,48 @@ def paired_tests(people: int, draws: int) -> dict[str, float]:
     return {name: count / draws for name, count in rejected.items()}
 
 
+def proven_by_chance(models: int, families: int, each: int = 4, parcels: int = 20) -> dict[str, int]:
+    """Count random encoders that the verdict of a training would call proven.
+
+    Of every corpus `each` random models are judged as if they had been trained: against ten others, and against one
+    more that they would have begun as. Nothing else than the seeds of the weights differs between them.
+    """
+    found = Counter({"better than ten seeds": 0, "and than the initial weights": 0, "models": models})
+    people = People(parcels)
+    config = PretrainConfig(architecture={"d": 16, "layers": 1, "heads": 2, "ff": 16}, window=WINDOW)
+    for first in range(0, models, each):
+        with TemporaryDirectory() as folder:
+            sources = (people.source(10**7 + first * 1000 + i) for i in range(families))
+            pack_corpus(sources, Path(folder))
+            corpus = load_corpus(Path(folder))
+            held_out = HeldOut(corpus, np.arange(families), np.full(families, CONFIRM), WINDOW, first)
+            judge = Judge(held_out, np.arange(families), config, chosen=False)
+            shape, seeds = config.model_config(parcels), 10**6 + first * 100
+            maps = [encode(FBert(shape, seeds + k)) for k in range(10 + 2 * each)]
+            kernels = [judge._kernel(one) for one in maps]
+            teacher = corpus.kernel_of(held_out.rows).double().numpy()
+        for own, initial in zip(kernels[10::2], kernels[11::2], strict=True):
+            seeds_low = judge._ahead(own, kernels[:10], teacher)[1]
+            initial_low = judge._ahead(own, [initial], teacher)[1]
+            found["better than ten seeds"] += seeds_low > 0
+            found["and than the initial weights"] += min(seeds_low, initial_low) > 0
+    return dict(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cohorts", type=int, default=200, help="sound cohorts of 24 people and two sessions")
     parser.add_argument("--draws", type=int, default=1000, help="draws of each null")
     parser.add_argument("--first", type=int, default=10_000, help="first seed; those below 1,000 chose the limits")
     parser.add_argument("--pairs", type=int, default=400, help="draws of two representations that are equally good")
+    parser.add_argument("--models", type=int, default=0, help="random encoders that are judged; nothing else is done")
     choices = parser.parse_args()
+    if choices.models:
+        for families in (10, 40, 200):
+            counts = proven_by_chance(choices.models, families)
+            limits = binomtest(counts["and than the initial weights"], choices.models).proportion_ci(method="exact")
+            print(families, "families:", counts, "proven:", [round(each, 4) for each in limits], flush=True)
+        return
     if choices.cohorts:
         found = false_alarms(choices.first, choices.first + choices.cohorts)
         print(f"{found.pop('cohorts')} of {choices.cohorts} sound cohorts are accused: {dict(found)}")

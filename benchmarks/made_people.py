@@ -71,13 +71,11 @@ class People:
         own = self.root * np.exp(GAINS * rng.standard_normal(len(self.root)))
         return z_score(slow_noise(rng, len(own)) @ (self.basis @ mixing * own).T)
 
-    def sources(self, number: int) -> list[Any]:
-        """Recordings for a pack."""
+    def source(self, number: int) -> Any:
+        """The recording of a person, for a pack."""
         facts = {"dataset": "made", "repetition_time": 2.0, "parcel_names": self.names}
-        return [
-            ({**facts, "id": f"made/sub-{i:05d}", "subject": f"{i:05d}"}, partial(self.series, i))
-            for i in range(number)
-        ]
+        name = f"{number:05d}"
+        return {**facts, "id": f"made/sub-{name}", "subject": name}, partial(self.series, number)
 
 
 def score(features: Map, unseen: np.ndarray) -> dict[str, float]:
@@ -112,7 +110,7 @@ def without_training(people: People, unseen: np.ndarray, model: FBertConfig) -> 
 def train(people: People, number: int, unseen: np.ndarray, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Pack, train by the command, and score what it wrote."""
     started = time.monotonic()
-    pack_corpus(people.sources(number), folder / "pack", n_processes=options.nprocs)
+    pack_corpus(map(people.source, range(number)), folder / "pack", n_processes=options.nprocs)
     packed = time.monotonic()
     (folder / "bids").mkdir()
     command = [sys.executable, "-m", "fcpower_bids", folder / "bids", folder / "out", "pretrain"]

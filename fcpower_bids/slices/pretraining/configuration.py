@@ -118,6 +118,9 @@ DOES_NOT_CHANGE_THE_RUN = (
 The number of steps may only grow, which `fcpower_bids.slices.pretraining.run_state` sees to.
 """
 
+LATER = {"probe": ""}
+"""Fields that runs of earlier versions lack, and the value that they then had."""
+
 LEAST = dict.fromkeys(
     ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "microbatch"), 1
 ) | {"resident_mb": 0}
@@ -129,7 +132,7 @@ CHOICES = (
     ("method", "the method", METHODS),
     ("loss", "the loss", tuple(LOSSES)),
     ("sampling_unit", "what is drawn", ("windows", "recordings")),
-    ("held_out_by", "what is held out", ("family", "dataset")),
+    ("held_out_by", "what is held out", ("family", "dataset", "site")),
     ("require", "what the model must exceed", ("random", "fc", "fc_power", "pca", "closed-form")),
 )
 """Fields that take one of a few words, how a sentence calls them, and the words."""
@@ -171,11 +174,12 @@ class PretrainConfig:
     microbatch: int | None = None
     # share of the families kept out of training: half of them select the checkpoint, the other half confirm it
     held_out: float = 0.1
-    # unit held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets
+    # unit held out whole: ``"family"``, ``"dataset"`` or ``"site"``; the share is then one of the datasets or sites
     held_out_by: str = "family"
     # what the model must exceed to be proven: ``"random"`` weights, ``"fc"``, ``"fc_power"``, ``"pca"`` or
     # ``"closed-form"``
     require: str = "random"
+    probe: str = ""  # what chooses the checkpoint besides the held-out families: an external cohort, in words
     # checkpoint_every, log_every: steps
     checkpoint_every: int = 2000
     # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
@@ -211,6 +215,7 @@ class PretrainConfig:
     def fingerprint(self) -> str:
         """Digest of the choices that a resumed run must share."""
         values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
+        values = {k: v for k, v in values.items() if k not in LATER or v != LATER[k]}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def in_words(self) -> str:

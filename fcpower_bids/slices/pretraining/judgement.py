@@ -217,13 +217,13 @@ class Judge:
 
     def _row(self, one: Map, kernel: FloatArray, teacher: FloatArray) -> dict[str, float]:
         judged = np.ix_(self._judged, self._judged)
-        datasets = self.held_out.corpus.table["dataset"].to_numpy()[self.held_out.rows]
+        sites = self.held_out.corpus.sites[self.held_out.rows]
         identification, dimensions = self._identify(one)
         return {
             "dimensions": dimensions,
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
-            "cka_within": within_alignment(kernel, teacher, datasets),
+            "cka_within": within_alignment(kernel, teacher, sites),
             "cka_judged": kernel_alignment(kernel[judged], teacher[judged], debiased=True),
             "identification": identification,
         }

@@ -37,8 +37,8 @@ class Pretraining(Choices):
     held_out_by: str = option(
         "family",
         "pretrain",
-        "unit that is held out whole: families, or all people of a dataset",
-        choices=("family", "dataset"),
+        "unit that is held out whole: families, or all people of a dataset or of a site (--site-column)",
+        choices=("family", "dataset", "site"),
     )
     method: str = option(
         "steps",
@@ -46,6 +46,17 @@ class Pretraining(Choices):
         "steps: train F-BERT; closed-form: kernel ridge from FC^alpha of windows to the teacher, in seconds; residual: "
         "train F-BERT on top of the closed form",
         choices=("steps", "closed-form", "residual"),
+    )
+    seeds: tuple[int, ...] = option(
+        (),
+        "pretrain",
+        "a run with each of these seeds, in OUTPUT_DIR/encoder/seed-NUMBER, and their spread on the page",
+    )
+    probe: Path | None = option(
+        None,
+        "pretrain",
+        "outputs of another cohort: as in the paper, a frozen linear probe of its --targets chooses the checkpoint; "
+        "without them identification between its sessions",
     )
     require: str = option(
         "random",
@@ -83,8 +94,12 @@ class Pretraining(Choices):
     accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))
 
 
-def check_architecture(settings: Pretraining) -> Iterator[str]:
-    """Yield a sentence for each size of a student that cannot be read."""
+def check_training(settings: Pretraining) -> Iterator[str]:
+    """Yield a sentence for each choice that cannot be."""
+    if settings.probe is not None and settings.method == "closed-form":
+        yield "--probe chooses among checkpoints, and the closed form has none: leave it out."
+    if min(settings.seeds, default=0) < 0:
+        yield "--seeds must be 0 or more."
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
@@ -95,7 +110,7 @@ PACK = Level(
     "fcpower_bids.slices.pretraining.workflow:run_pack",
     also=(
         *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "exclude_from_corpus", "window"),
-        *("family_column", "nprocs", "quiet", "dataset_name"),
+        *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
     ),
     first=(
         *("participant_label", "atlas", "corpus", "public_corpus", "exclude_from_corpus", "window", "family_column"),
@@ -108,7 +123,7 @@ PRETRAIN = Level(
     sections=("pretrain",),
     also=(
         *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
-        *("dry_run", "dataset_name"),
+        *("dry_run", "dataset_name", "site_column", "targets", "composite", "phenotypes"),
     ),
     without=("public_corpus",),
     first=(

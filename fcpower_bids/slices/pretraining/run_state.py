@@ -60,8 +60,22 @@ LOG = TableSpec(
         Column.number("seconds_left", "Time that the remaining steps take at this speed", "Seconds left", 0, unit="s"),
         Column.number("cka", "Alignment of held-out embeddings with the teacher, biased", "CKA"),
         Column.number("cka_debiased", "The same without the bias", "CKA, debiased"),
-        Column.number("select", "Debiased alignment, or probe, of the half that chooses the checkpoint", "Chooses"),
-        Column.number("confirm", "The same of the half that confirms it", "Confirms"),
+        Column.number(
+            "select", "Debiased alignment of the half that chooses the checkpoint, or probe of one", "Chooses"
+        ),
+        Column.number("confirm", "The same of the other half", "Confirms"),
+        Column.number(
+            "probe",
+            "Out-of-fold r of a linear probe of the cohort of `--probe`, mean over targets: chooses the checkpoint",
+            "Probe",
+            optional=True,
+        ),
+        Column.number(
+            "probe_identification",
+            "Share of scans of that cohort that find their person in another session; chooses where there is no target",
+            "Probe, identification",
+            optional=True,
+        ),
     ),
     ("step",),
 )
@@ -95,9 +109,9 @@ ALIGNMENT = TableSpec(
         Column.number("cka_debiased", "The same without the bias", "CKA, debiased"),
         Column.number(
             "cka_within",
-            "The same without the bias and only over pairs of one dataset, centred within it; n/a where there is one "
-            "dataset",
-            "Within datasets",
+            "The same without the bias and only over pairs of one dataset and site, centred within it; n/a where there "
+            "is one",
+            "Within sites",
         ),
         Column.number("cka_judged", "Debiased, over the recordings that the verdict rests on", "Judged"),
         Column.number("ahead", "The model's cka_judged minus this one", "Model ahead"),
@@ -116,6 +130,26 @@ ALIGNMENT = TableSpec(
     ("map",),
 )
 
+
+SPREAD = ("cka_debiased", "cka_judged", "ahead", "identification")
+"""Columns of `ALIGNMENT` that runs with several seeds are compared by."""
+SEEDS = TableSpec(
+    "seeds",
+    "The runs of `--seeds` together; each draws its own held-out people, initial weights and batches.",
+    join_columns(
+        ALIGNMENT.columns["map"],
+        Column.number("runs", "Runs that have it", "Runs", 0),
+        *(
+            each
+            for name in SPREAD
+            for each in (
+                Column.number(f"{name}_mean", f"Mean of `{name}` over the runs", f"{ALIGNMENT.columns[name].heading}"),
+                Column.number(f"{name}_sd", "Its standard deviation, of one run", "SD"),
+            )
+        ),
+    ),
+    ("map",),
+)
 
 SAVE, STOP = 1, 2
 WISHES = {signal.SIGUSR1: SAVE, signal.SIGTERM: STOP, signal.SIGINT: STOP}
@@ -286,18 +320,19 @@ class RunFolder:
         try:
             log = pd.read_csv(path, sep="\t", na_values="n/a")
             numbers = log.astype(float)
-            complete = path.read_bytes().endswith(b"\n") and list(log) == list(COLUMNS)
+            complete = path.read_bytes().endswith(b"\n") and list(log) == [each for each in COLUMNS if each in log]
+            complete &= set(LOG.needed) <= set(log)
         except ValueError as error:
             raise _damaged(path, error) from error
         if not complete:
             raise _damaged(path, "it ends too early")
-        return log[numbers["step"] <= until]
+        return log[numbers["step"] <= until].reindex(columns=list(COLUMNS))
 
     def write_log(self, rows: list[Mapping[str, Any]]) -> None:
         """Write the log in one step."""
-        text = pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(
-            sep="\t", index=False, na_rep="n/a", lineterminator="\n"
-        )
+        table = pd.DataFrame(rows, columns=list(COLUMNS))
+        table = table[[name for name in COLUMNS if name in LOG.needed or table[name].notna().any()]]
+        text = table.to_csv(sep="\t", index=False, na_rep="n/a", lineterminator="\n")
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "log.tsv", text)
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from fcpower_bids.core.arrays import FloatArray
@@ -25,9 +28,6 @@ from fcpower_bids.slices.pretraining.configuration import PretrainConfig, cka, c
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
 from fcpower_bids.slices.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.slices.pretraining.engine import EVALUATION, SPLIT, draw_batch
-
-Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
-"""Score of embeddings (n, d) of recordings (the rows of the table); higher is better."""
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
@@ -58,7 +58,6 @@ class HeldOut:
     roles: NDArray[np.intp]  # (m,): `SELECT` or `CONFIRM`
     window: int
     seed: int
-    probe: Probe | None = None  # downstream score; None for the debiased alignment with the teacher
 
     @property
     def sufficient(self) -> bool:
@@ -66,17 +65,13 @@ class HeldOut:
         return min(int((self.roles == half).sum()) for half in (SELECT, CONFIRM)) >= MINIMUM
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Score a model: alignments over all held-out recordings, and the score on each half."""
+        """Score a model: alignments over all held-out recordings, and over each half."""
         E = torch.from_numpy(self.average(encode(model)))
         K = self.corpus.kernel_of(self.rows).cpu().double()
         out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
         for name, half in (("select", SELECT), ("confirm", CONFIRM)):
             members = torch.from_numpy(np.flatnonzero(self.roles == half))
-            if self.probe is None:
-                out[name] = float(cka_debiased(E[members], K[members][:, members]))
-            else:
-                table = self.corpus.table.iloc[self.rows[members.numpy()]]
-                out[name] = self.probe(E[members].float().numpy(), table)
+            out[name] = float(cka_debiased(E[members], K[members][:, members]))
         return out
 
     def average(self, one: Map, batch: int = 256) -> FloatArray:
@@ -116,23 +111,28 @@ class Choice:
     """The chosen checkpoint."""
 
     position: int  # which of the checkpoints
-    # selected, confirmed: its score on the half that chose it, and on the other half
+    # selected, confirmed: its score by the people that chose it, and by others, or less the optimism
     selected: float
     confirmed: float
     optimism: float  # mean, over both roles of the halves, of (score on the choosing half - score on the other half)
 
 
-def choose_checkpoint(scores: ArrayLike) -> Choice:
-    """Choose the checkpoint with the best score on the first half.
+def choose_checkpoint(scores: ArrayLike, together: ArrayLike | None = None) -> Choice:
+    """Choose the checkpoint with the best score on the first half, or with the best of both halves together.
 
-    Shapes and units: scores (n_checkpoints, 2). Raises ValueError.
+    The second is the rule of the paper: nothing is left to confirm the score, and the optimism is taken off it.
+
+    Shapes and units: scores (n_checkpoints, 2), together (n_checkpoints,). Raises ValueError.
     """
     scores = np.asarray(scores, dtype=np.float64)
-    if not len(scores) or not np.isfinite(scores).all():
+    whole = scores[:, 0] if together is None else np.asarray(together, dtype=np.float64)
+    if not len(scores) or not np.isfinite([*scores.T, whole]).all():
         raise Unfit("A checkpoint can only be chosen by finite scores; look at the loss in the log.")
     first, second = scores.argmax(axis=0)
-    optimism = (scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
-    return Choice(int(first), float(scores[first, 0]), float(scores[first, 1]), float(optimism))
+    optimism = float(scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
+    best = int(whole.argmax())
+    confirmed = float(scores[best, 1]) if together is None else float(whole[best]) - optimism
+    return Choice(best, float(whole[best]), confirmed, optimism)
 
 
 READ_WINDOW = 200
@@ -158,16 +158,28 @@ class Division:
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families or datasets; recordings without a window take no part. Raises DatasetError."""
+    """Hold out whole families, datasets or sites; recordings without a window take no part. Raises DatasetError."""
     refuse_leakage(corpus.table, config.exclude_from_corpus)
     places = corpus.places(config.window)
-    whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
-    roles = split_families(whole, config.held_out, config.seed)
+    roles = split_families(_units(corpus, config.held_out_by), config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
     held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
     signatures = tuple(corpus.signatures(each, config.window) for each in (rows, held_out))
     _refuse_twins(corpus.table["id"], *signatures)
     return Division(rows, held_out, roles[held_out], places, signatures)
+
+
+def _units(corpus: Corpus, kind: str) -> NDArray[Any]:
+    """Label of what is held out whole with each recording; sites that share a family are one unit."""
+    if kind != "site":
+        return corpus.families if kind == "family" else corpus.table["dataset"].to_numpy(dtype=str)
+    if (corpus.table["site"] == "n/a").all():
+        raise DatasetError("The corpus has no sites to hold out: pack it with --site-column.")
+    family, site = (np.unique(labels, return_inverse=True)[1] for labels in (corpus.families, corpus.sites))
+    n = family.max() + 1
+    links = coo_array((np.ones(len(site)), (family, n + site)), shape=(n + site.max() + 1,) * 2)
+    together: NDArray[np.int32] = connected_components(links, directed=False)[1][family]
+    return together
 
 
 def _refuse_twins(

@@ -26,9 +26,10 @@ from fcpower_bids.slices.pretraining.corpus.opened import Corpus
 from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
 from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate
 from fcpower_bids.slices.pretraining.judgement import Judge, Verdict
+from fcpower_bids.slices.pretraining.probing import ExternalCohort
 from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes, open_tensorboard, step_flops
 from fcpower_bids.slices.pretraining.run_state import SAVE, STOP, Interrupted, RunFolder, heard
-from fcpower_bids.slices.pretraining.selection import VIEWS, HeldOut, Probe, choose_checkpoint, divide, write_card
+from fcpower_bids.slices.pretraining.selection import VIEWS, Choice, HeldOut, choose_checkpoint, divide, write_card
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def pretrain(
     config: PretrainConfig | None = None,
     *,
     stop_step: int | None = None,
-    probe: Probe | None = None,
+    probe: ExternalCohort | None = None,
 ) -> Pretrained:
     """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`.
 
@@ -80,7 +81,7 @@ def train(
     output: Path,
     config: PretrainConfig,
     stop_step: int | None = None,
-    probe: Probe | None = None,
+    probe: ExternalCohort | None = None,
 ) -> Pretrained:
     """Do the share of one process in `pretrain`; every process of the run calls it."""
     processes.first_only(lambda: refuse_closed_form(output))
@@ -94,7 +95,7 @@ class _Run:
     """One process of a run."""
 
     def __init__(
-        self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: Probe | None
+        self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: ExternalCohort | None
     ) -> None:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
@@ -109,13 +110,15 @@ class _Run:
         rank = (fabric.global_rank, fabric.world_size)
         places = division.places[self.rows]
         self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank, start)
-        self.held_out = HeldOut(self.corpus, division.held_out, division.roles, config.window, config.seed, probe)
+        self.held_out = HeldOut(self.corpus, division.held_out, division.roles, config.window, config.seed)
         training = replace(config, batch_size=self.batch_size).in_words()
-        self.card = write_card(corpus, division, config, f"loss {config.loss}", training)
+        card = write_card(corpus, division, config, f"loss {config.loss}", training)
+        self.probe, self.card = probe, card
+        processes.first_only(self._admit_probe)
         student = torch.compile(self.model) if config.compile else self.model
         wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
-        fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
+        fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
@@ -123,6 +126,12 @@ class _Run:
         self.board = open_tensorboard(output) if wanted else None
         self.share = diagonal_share(self.batches.kernel(0))
         self._announce(division.n_short)
+
+    def _admit_probe(self) -> None:
+        """Take the cohort of the probe, which the first process has, where no one of it is in the corpus."""
+        if self.probe is not None:
+            self.probe = self.probe.long_enough(self.config.window)
+            self.card = self.probe.known_to(self.card)
 
     def _batch_size(self) -> int:
         world = self.fabric.world_size
@@ -207,6 +216,8 @@ class _Run:
     def _evaluate(self, row: dict[str, Any]) -> None:
         if self.fabric.is_global_zero and self.held_out.sufficient:
             row |= self.held_out.evaluate(self.model)
+        if self.probe is not None:
+            row |= self.probe.score(self.model, self.card)
         self._write(row)
 
     def _write(self, row: Mapping[str, Any]) -> None:
@@ -218,17 +229,10 @@ class _Run:
 
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
-        log = self.folder.read_log(self.step)  # written by the first process, read by all
-        saved = log[log["step"].isin(self.folder.steps())]
-        choice = choose_checkpoint(saved[["select", "confirm"]]) if self.held_out.sufficient else None
-        step = self.step if choice is None else int(saved["step"].iloc[choice.position])
-        how = "last step; too few people were held out to choose"
-        if choice is not None:
-            score = "debiased CKA with the teacher" if self.held_out.probe is None else "downstream probe"
-            how = f"best of {len(saved)} checkpoints by {score} on held-out families (family-disjoint from training)"
+        step, how, choice = self._choose()
         optimism = None if choice is None else choice.optimism
         self.processes.first_only(lambda: self._write_model(replace(self.card, step=step, selection=how)))
-        verdict = self.processes.first_only(lambda: self._compare(step, choice is not None))
+        verdict = self.processes.first_only(lambda: self._compare(step, choice is not None and not self.config.probe))
         card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict.sentence)
         result = Pretrained(
             folder=self.folder.path / "model",
@@ -246,6 +250,19 @@ class _Run:
         about = asdict(replace(result, folder=Path("model")))
         self.processes.first_only(lambda: self._write_model(card, about))
         return result
+
+    def _choose(self) -> tuple[int, str, Choice | None]:
+        """Return the step of the model, how it was chosen, and by which scores."""
+        log = self.folder.read_log(self.step)  # written by the first process, read by all
+        saved = log[log["step"].isin(self.folder.steps())]
+        if not (self.config.probe or self.held_out.sufficient):
+            return self.step, "last step; too few people were held out to choose", None
+        by = saved["probe"].fillna(saved["probe_identification"]) if self.config.probe else None
+        choice = choose_checkpoint(saved[["select", "confirm"]], by)
+        score = "debiased CKA with the teacher on held-out families (family-disjoint from training)"
+        score = f"the frozen probe of {self.config.probe}, as in the paper" if self.config.probe else score
+        step = int(saved["step"].iloc[choice.position])
+        return step, f"best of {len(saved)} checkpoints by {score}", choice
 
     def _compare(self, step: int, chosen: bool) -> Verdict:
         """Compare the model with methods without training, and write the table."""

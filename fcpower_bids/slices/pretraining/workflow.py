@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fcpower_bids.analyses.engine.targets import choose_targets
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
-from fcpower_bids.inputs.identity import dataset_identity, dataset_terms
+from fcpower_bids.inputs.identity import dataset_identity, dataset_terms, people_tables
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import is_table
@@ -160,8 +164,14 @@ def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
 def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
 
-    terms, families = dataset_terms(settings.bids_dir), _families(settings)
-    found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=families, **terms)
+    found = find_series(
+        settings.output_dir,
+        _dataset(settings),
+        contains=f"_{atlas}_",
+        families=_labels_of(settings, settings.family_column),
+        sites=_labels_of(settings, settings.site_column),
+        **dataset_terms(settings.bids_dir),
+    )
     chosen, sources = _labels(settings), list(found)
     there = {source[0]["subject"] for source in sources}
     if absent := sorted(chosen - there):
@@ -169,17 +179,17 @@ def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
     return [source for source in sources if not chosen or source[0]["subject"] in chosen]
 
 
-def _families(settings: TrainingSettings) -> dict[str, str]:
-    """Return the family of each participant where the dataset says so, else nothing."""
+def _labels_of(settings: TrainingSettings, column: str | None) -> dict[str, str]:
+    """Return the family or site of each participant where the dataset says so, else nothing."""
     path = settings.bids_dir / "participants.tsv"
-    if settings.family_column is None or not is_table(path):
+    if column is None or not is_table(path):
         return {}
     table = read_table(path)
-    if settings.family_column not in table or "participant_id" not in table:
-        raise DatasetError(f"{path} has no column '{settings.family_column}' or no 'participant_id'.")
-    known = table.dropna(subset=[settings.family_column])
-    labels = known["participant_id"].str.removeprefix("sub-")
-    return dict(zip(labels, known[settings.family_column].astype(str), strict=True))
+    if column not in table or "participant_id" not in table:
+        raise DatasetError(f"{path} has no column '{column}' or no 'participant_id'.")
+    known = table.dropna(subset=[column])
+    people = known["participant_id"].str.removeprefix("sub-")
+    return dict(zip(people, known[column].astype(str), strict=True))
 
 
 SHARED = (
@@ -228,11 +238,23 @@ def _pretrain(settings: TrainingSettings, processes: Any) -> int:
         return 0
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
-    result = _maker(closed)(processes, corpus, settings.output_dir / "encoder", config)
-    processes.first_only(partial(_tell, settings, result))
-    if not result.proven and not settings.accept_unproven:
-        raise Unproven(f"{result.verdict} {REMEDY}")
+    make, cohorts = _maker(closed), list[Any]()
+    if settings.probe is not None:  # the first process alone has the series
+        title = processes.first_only(partial(_read_probe, settings, cohorts))
+        make, config = partial(make, probe=cohorts[0] if cohorts else None), replace(config, probe=title)
+    results = [make(processes, corpus, folder, replace(config, seed=seed)) for folder, seed in _runs(settings)]
+    processes.first_only(partial(_tell, settings, results))
+    unproven = [result.verdict for result in results if not result.proven]
+    if unproven and not settings.accept_unproven:
+        of_all = f"{len(unproven)} of {len(results)} models are not proven. " if settings.seeds else ""
+        raise Unproven(f"{of_all}{unproven[0]} {REMEDY}")
     return 0
+
+
+def _runs(settings: TrainingSettings) -> list[tuple[Path, int]]:
+    """Folder and seed of each run."""
+    folder = settings.output_dir / "encoder"
+    return [(folder / f"seed-{seed}", seed) for seed in settings.seeds] or [(folder, settings.random_seed)]
 
 
 def _maker(closed: bool) -> Any:
@@ -241,24 +263,70 @@ def _maker(closed: bool) -> Any:
     return solve if closed else train
 
 
-def _tell(settings: TrainingSettings, result: Any) -> None:
+def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
+    """Read the cohort of ``--probe`` into a list, and return what it is called."""
+    from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
+    from fcpower_bids.slices.pretraining.probing import ExternalCohort
+
+    out = settings.probe or Path()
+    check_input_folder(out)
+    tables = people_tables(out)
+    bids = tables[0].parent if tables else None
+    shared = ("atlas", "family_column", "phenotypes", "work_dir")
+    choices = {name: value for name in shared if (value := getattr(settings, name)) is not None}
+    cohort = load_cohort(out, bids, per="scan", **choices)
+    names = sorted(set(cohort.names))
+    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
+    asked = settings.targets or settings.composite
+    targets = tuple(choose_targets(table, settings)) if asked else ()
+    try:
+        series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
+    except IndexError:
+        raise DatasetError(
+            f"{out} lacks series of some scans, and a probe embeds series; give other outputs."
+        ) from None
+    groups = dict(zip(cohort.names, cohort.groups, strict=True))
+    found.append(
+        ExternalCohort(
+            (dataset_identity(bids) if bids else "") or out.resolve().name,
+            cohort.parcels,
+            series,
+            np.array(cohort.names),
+            np.array(cohort.sessions),
+            np.array([groups[name] for name in names]),
+            targets,
+        )
+    )
+    what = ", ".join(each.name for each in targets) or "identification"
+    return f"{found[0].name} ({len(names)} people: {what})"
+
+
+def _tell(settings: TrainingSettings, results: Sequence[Any]) -> None:
+    for result in results:
+        _tell_run(settings, result)
+    from fcpower_bids.slices.pretraining.page import write_seeds_page, write_training_page  # only the end needs them
+
+    folders = [result.folder.parent for result in results]
+    page = write_seeds_page(settings, folders) if settings.seeds else write_training_page(settings)
+    say(f"Page: {page}", settings)
+    for result in results:
+        if result.proven:
+            say(result.verdict, settings)
+            name = "closed-form" if settings.method == "closed-form" else "fbert"
+            say(f"Use it: --encoder {name} --encoder-weights {result.folder}", settings)
+        elif settings.accept_unproven:
+            say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
+
+
+def _tell_run(settings: TrainingSettings, result: Any) -> None:
     step = f" (step {result.step} of {result.last_step})" if result.last_step else ""
     say(f"Encoder: {result.folder}{step}", settings)
-    if result.confirmed is not None:
-        say(
-            f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint; "
-            f"optimism of the choice {result.optimism:+.3f}",
-            settings,
-        )
-    from fcpower_bids.slices.pretraining.page import write_training_page  # only the end of a run needs it
-
-    say(f"Page: {write_training_page(settings)}", settings)
-    if result.proven:
-        say(result.verdict, settings)
-        name = "closed-form" if settings.method == "closed-form" else "fbert"
-        say(f"Use it: --encoder {name} --encoder-weights {result.folder}", settings)
-    elif settings.accept_unproven:
-        say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
+    if result.confirmed is None:
+        return
+    said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+    if settings.probe is not None:
+        said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
+    say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
 
 
 def pretrain_config(settings: TrainingSettings) -> Any:

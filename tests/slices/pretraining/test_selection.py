@@ -8,7 +8,15 @@ import torch
 
 from fcpower_bids.slices.pretraining.configuration import cka_debiased
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
-from fcpower_bids.slices.pretraining.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, split_families
+from fcpower_bids.slices.pretraining.selection import (
+    CONFIRM,
+    SELECT,
+    TRAIN,
+    HeldOut,
+    choose_checkpoint,
+    encode,
+    split_families,
+)
 
 
 def test_no_family_is_on_two_sides():
@@ -27,6 +35,9 @@ def test_choice_closed_form():
     choice = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]])
     assert (choice.position, choice.selected, choice.confirmed) == (1, 0.5, 0.2)
     assert choice.optimism == pytest.approx(((0.5 - 0.2) + (0.6 - 0.4)) / 2)
+    paper = choose_checkpoint([[0.1, 0.3], [0.5, 0.2], [0.4, 0.6]], [0.2, 0.4, 0.7])
+    assert (paper.position, paper.selected) == (2, 0.7)
+    assert paper.confirmed == pytest.approx(0.7 - choice.optimism)
 
 
 def test_optimism_of_pure_noise_is_positive_and_of_agreement_zero():
@@ -62,9 +73,10 @@ def test_evaluation_uses_the_held_out_rows_and_fixed_windows(pack):
     assert first == again
     assert first["cka_debiased"] > 0.2
     assert first["cka"] > first["cka_debiased"]
-    seen = HeldOut(corpus, rows, held_out.roles, 40, 3, probe=lambda E, table: float(len(E) + table.index[0]))
-    scores = seen.evaluate(Mean())
-    assert (scores["select"], scores["confirm"]) == (10 + 4, 10 + 5)
+    for half, name in ((SELECT, "select"), (CONFIRM, "confirm")):
+        E = torch.from_numpy(held_out.average(encode(Mean())))[held_out.roles == half]
+        expected = cka_debiased(E, corpus.kernel_of(rows[held_out.roles == half]).double())
+        assert first[name] == pytest.approx(float(expected), abs=1e-9)
 
 
 def test_embeddings_belong_to_their_rows(pack):
@@ -75,7 +87,5 @@ def test_embeddings_belong_to_their_rows(pack):
     assert not held_out.sufficient
     E = Mean()(corpus.windows(rows, np.zeros(len(rows), int), 50)).detach().double()
     expected = cka_debiased(E, corpus.kernel_of(rows).double())
-    with pytest.raises(ZeroDivisionError):
-        HeldOut(corpus, rows, held_out.roles, 50, 0, probe=lambda E, table: 1 / len(table)).evaluate(Mean())
-    scores = HeldOut(corpus, rows, held_out.roles, 50, 0, probe=lambda E, table: 0.0).evaluate(Mean())
-    assert scores["cka_debiased"] == pytest.approx(float(expected), abs=1e-5)
+    found = cka_debiased(torch.from_numpy(held_out.average(encode(Mean()))), corpus.kernel_of(rows).double())
+    assert float(found) == pytest.approx(float(expected), abs=1e-5)

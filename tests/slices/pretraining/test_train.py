@@ -180,19 +180,6 @@ def test_too_few_held_out_people_take_the_last_step(tmp_path, pack):
     assert "too few people" in load_encoder("fbert", outcome.folder).provenance()["selection"]
 
 
-def test_a_downstream_probe_selects(tmp_path, pack):
-    seen = []
-
-    def probe(embeddings, table):
-        seen.append(set(table["subject"]))
-        return -float(len(seen))  # worse at every call: the first checkpoint after step 0 wins
-
-    outcome = pretrain(pack, tmp_path / "run", config(), probe=probe)
-    assert outcome.step == 4
-    assert not seen[0] & seen[1]
-    assert "downstream probe" in load_encoder("fbert", outcome.folder).provenance()["selection"]
-
-
 def test_an_exploding_run_stops_with_advice(tmp_path, pack):
     with pytest.raises(UsageError, match="lower the learning rate"):
         pretrain(pack, tmp_path / "run", config(learning_rate=1e30, steps=30, clip=1e30))

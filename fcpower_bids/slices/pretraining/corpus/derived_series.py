@@ -55,11 +55,12 @@ def find_series(
     *,
     contains: str = "",
     families: Mapping[str, str] | None = None,
+    sites: Mapping[str, str] | None = None,
     licence: str = "n/a",
     citation: str = "n/a",
 ) -> Iterator[Source]:
     """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError."""
-    families = families or {}
+    families, sites = families or {}, sites or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
         if contains not in path.name:
@@ -73,6 +74,7 @@ def find_series(
                 "subject": entities["sub"],
                 "session": entities.get("ses"),
                 "family": families.get(entities["sub"]),
+                "site": sites.get(entities["sub"]),
                 "licence": licence,
                 "citation": citation,
                 "space": entities.get("space"),

@@ -66,7 +66,7 @@ C = TypeVar("C", bound="Corpus")
 class Corpus(ABC):
     """Recordings that are open for training, wherever their windows lie."""
 
-    # one row per recording: ``id, dataset, subject, session, family, licence, TR, T`` and `pack.MADE`
+    # one row per recording: ``id, dataset, subject, session, family, site, licence, TR, T`` and `pack.MADE`
     table: pd.DataFrame
     parcel_names: tuple[str, ...]
     alpha: float  # exponent of the teacher
@@ -85,6 +85,12 @@ class Corpus(ABC):
         """Label of the family of each recording, unique across datasets; people without one are their own."""
         family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
         return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
+
+    @property
+    def sites(self) -> NDArray[np.str_]:
+        """Label of the site of each recording, unique across datasets: the dataset where no site is known."""
+        site = self.table["site"].where(self.table["site"] == "n/a", "/" + self.table["site"])
+        return (self.table["dataset"] + site.where(site != "n/a", "")).to_numpy(dtype=str)
 
     @property
     @abstractmethod

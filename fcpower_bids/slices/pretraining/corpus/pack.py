@@ -81,11 +81,13 @@ PLACES = ("shard", "position", "offset", "T", "rank")
 TABLE = "recordings.tsv"
 DIGESTS, OWN_DIGEST = "files", "pack_sha256"
 """Entries of ``pack.json``: digest of each other file of a complete pack, and that of its own other entries."""
+SITE = "site"
+"""Column that digests depend on where any site is known: packs without sites have the digests of earlier versions."""
 MADE = ("citation", "space", "cleaning", "band")
 """Columns for the card of a model: whose data it is, and how the series was made."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD)
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, SITE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +268,7 @@ def read_table(folder: Path) -> pd.DataFrame:
     )
     if not path.read_bytes().endswith(b"\n") or table.empty:
         raise ValueError("recordings.tsv ends too early")
-    table = table.assign(**{name: "n/a" for name in UNTOLD if name not in table})  # packs of earlier versions
+    table = table.assign(**{name: "n/a" for name in (*UNTOLD, SITE) if name not in table})  # packs of earlier versions
     if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
         raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
     return table.astype(dict.fromkeys(PLACES, int))

@@ -28,6 +28,7 @@ from fcpower_bids.slices.pretraining.corpus.pack import (
     FORMAT,
     KERNEL,
     OWN_DIGEST,
+    SITE,
     TABLE,
     TEXT_COLUMNS,
     UNTOLD,
@@ -261,7 +262,8 @@ class _Pack:
         table, facts = self._table(), self._facts()
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
-        said = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
+        silent = UNTOLD if (table[SITE] != "n/a").any() else (*UNTOLD, SITE)
+        said = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()
         if not facts["sha256"] == self.sha256 == kernel_corpus(self.folder / KERNEL):
             self.digests.pop(KERNEL, None)

@@ -23,7 +23,7 @@ from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.encoders.checkpoints import fetch, resolved
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, write_arrays
-from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, MADE, Pack, load_corpus, stored_vector
+from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, MADE, SITE, Pack, load_corpus, stored_vector
 from fcpower_bids.slices.pretraining.corpus.teacher import kernel_corpus, teacher_kernel, teacher_vector, unit_vectors
 from fcpower_bids.store import replace_folder, write_text
 
@@ -224,7 +224,7 @@ def _wrong_facts(facts: Any, n: int) -> str:
     if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
         return f"{FACTS} has the alpha {alpha!r}"
     kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
-    kinds |= dict.fromkeys(("families", *MADE), str)
+    kinds |= dict.fromkeys(("families", SITE, *MADE), str)
     for name, kind in kinds.items():
         values = facts.get(name) or []
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
@@ -253,7 +253,7 @@ def _table(folder: Path, arrays: _Arrays) -> pd.DataFrame:
             "licence": [str(licences.get(name, "n/a")) for name in dataset],
             "TR": arrays.facts.get("repetition_times") or [np.nan] * len(dataset),
             "T": counts * arrays.windows.shape[2],
-            **{name: arrays.facts.get(name) or ["n/a"] * len(dataset) for name in MADE},
+            **{name: arrays.facts.get(name) or ["n/a"] * len(dataset) for name in (SITE, *MADE)},
         }
     )
 
@@ -296,7 +296,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
         _write_json(target / RECORDINGS, [_name(row) for _, row in table.iterrows()])
         _write_json(target / LICENCES, dict(zip(table["dataset"], table["licence"], strict=True)))
         facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
-        facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in MADE}}
+        facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in (SITE, *MADE)}}
         facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
         _write_json(target / FACTS, facts)
 
