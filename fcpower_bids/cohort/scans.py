@@ -90,7 +90,7 @@ SCANS = TableSpec(
         Column.text("combination", "How several runs became one scan: none, average or concat"),
         Column.text(
             "damage",
-            "Parts of its recordings with a caution: volumes, parcels, gain, table; n/a for none",
+            "Parts of its recordings with a caution: volumes, parcels, gain, table, halves, values; n/a for none",
             optional=True,
         ),
     ),
