@@ -20,10 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.claims import HEARTBEAT
+from fcpower_bids.resources import MEGA, SHARE, USUAL
 from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Kernel counters of processes killed for want of memory in this container or job: cgroups of version 2, and 1."""
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Files in which Linux states the memory of a container, in bytes."""
+JOB = "SLURM_MEM_PER_NODE"
+"""Variable in which SLURM states the memory of a job, in MB."""
 
 
 class WorkerDied(BrokenProcessPool):
@@ -148,3 +153,23 @@ def _begin(folder: str) -> None:
 def _call(function: str, arguments: tuple[Any, ...]) -> Any:
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)(*arguments)
+
+
+def allowed_mb() -> float:
+    """Memory that a container or a job of SLURM allows, in MB; infinite where neither states a number."""
+    stated = [int(os.environ[JOB])] if os.environ.get(JOB, "").isdigit() else []
+    for path in LIMITS:
+        try:
+            stated.append(int(path.read_text()) // MEGA)
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return min((each for each in stated if each), default=float("inf"))
+
+
+def describe_memory(mem_mb: float) -> str:
+    """Say where a container or job allows less than a run will take; empty where it does not."""
+    taken, allowed = mem_mb or SHARE * USUAL / MEGA, allowed_mb()
+    if allowed >= taken:
+        return ""
+    how = f"--mem-mb {mem_mb:g}" if mem_mb else f"the {taken:,.0f} MB that a run takes without --mem-mb"
+    return f"This container or job allows {allowed:,.0f} MB of memory, less than {how}. Give --mem-mb {allowed:.0f}."

@@ -23,12 +23,13 @@ from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
+from fcpower_bids.executors.pool import describe_memory
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import describe_memory, memory_limit
+from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread

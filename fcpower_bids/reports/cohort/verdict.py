@@ -173,7 +173,7 @@ def _of_all_analyses(tables: GroupTables) -> Iterator[str]:
 
 
 def _beside_known(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
-    """What the connectome adds to what is known without a scan, of each predicted target."""
+    """Yield the gain of the connectome over what is known without a scan, of each predicted target."""
     for finding in targets:
         rows = added_by(finding, tables) if finding.state == FOUND else None
         if rows is None:

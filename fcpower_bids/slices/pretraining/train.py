@@ -99,10 +99,10 @@ class _Run:
     ) -> None:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
-        division = divide(corpus, config)
+        self.corpus = corpus.to(fabric.device, config.resident_mb)
+        division = divide(self.corpus, config)
         self.rows = division.rows
         self.batch_size = self._batch_size()
-        self.corpus = corpus.to(fabric.device, config.resident_mb)
         start = None
         self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
         if config.method == "residual":

@@ -106,7 +106,7 @@ def test_page_card_and_files_are_those_of_a_model(fitted):
     assert card["model_type"] == "closed-form"
     assert card["verdict"] == facts["Verdict"]
     assert (card["licence"], card["purpose"]) == ("CC BY 4.0", "teaching")
-    assert card["corpus_licences"] == f"n/a ({len(card['series_trained_on'])} recordings)"
+    assert card["corpus_licences"] == f"n/a ({len(card['trained_on'])} recordings)"
     text = (encoder / "model" / "README.md").read_text()
     assert "license: cc-by-4.0" in text
     assert "| purpose | teaching |" in text

@@ -88,7 +88,8 @@ def test_a_step_copies_its_indices_once(tmp_path, monkeypatch):
     assert run_pretrain(tmp_path, *held_out, "--steps", "5") == 0
     five = len(copies)
     assert run_pretrain(tmp_path, *held_out, "--steps", "9") == 0
-    assert len(copies) - five == 4 + 1  # and once for the share of the diagonal, at the start of a run
+    # and twice at the start of a run: for the signatures of parts, and for the share of the diagonal
+    assert len(copies) - five == 4 + 2
 
 
 def test_a_negative_budget_is_refused(tmp_path, capsys):
