@@ -135,7 +135,7 @@ def test_the_output_may_not_be_the_input(tmp_path):
         ("group", "--high_pass 0.02", "level participant"),
         ("participant", "--max-mean-fd 0.2", "level group"),
         ("participant", "--exclude-file x", "level group"),
-        ("participant", "--targets age", "level group"),
+        ("participant", "--targets age", "levels group and pretrain" if "pretrain" in LEVELS else "level group"),
         ("participant", "--folds 3", "level group"),
         *([("pack", "--dry-run", "levels participant and group and pretrain")] if "pack" in LEVELS else ()),
         *([("group", "--window 9", "levels pack and pretrain")] if "pack" in LEVELS else ()),
