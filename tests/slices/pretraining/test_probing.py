@@ -22,6 +22,7 @@ from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
 PEOPLE, WINDOW = 44, 20
 PENALTIES = 10.0 ** np.arange(-3, 4)
+PROBED = ["probe", "probe_identification", "select", "confirm"]
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,22 @@ def test_its_scores_are_those_of_scikit_learn(folder, run):
     similar = np.corrcoef(one, other)[:PEOPLE, PEOPLE:]
     found = np.mean([(similar.argmax(axis) == np.arange(PEOPLE)).mean() for axis in (0, 1)])
     assert row["probe_identification"] == pytest.approx(found)
+
+
+def test_two_processes_probe_as_one_and_seeds_do_too(folder, run, meeting_place):
+    """The first process alone has the series of the cohort; the checkpoint that it chooses is that of both."""
+    words = ("--corpus", run / "corpus", "--probe", folder / "other", "--targets", "score", "--steps", "6")
+    assert run_pretrain(folder, *words, "--devices", "2", "--seeds", "0", "3", out="two") == 0
+    alone, together = (
+        pd.read_csv(path / "log.tsv", sep="\t", na_values="n/a").set_index("step")[["loss", *PROBED]]
+        for path in (run / "encoder", folder / "two" / "encoder" / "seed-0")
+    )
+    pd.testing.assert_frame_equal(alone, together, atol=1e-3)
+    steps = [json.loads((path / "model" / "config.json").read_text())["step"] for path in (
+        run / "encoder", folder / "two" / "encoder" / "seed-0"
+    )]  # fmt: skip
+    assert steps[0] == steps[1]
+    assert (folder / "two" / "encoder" / "seed-3" / "model").is_dir()
 
 
 def test_its_people_are_among_those_who_chose(folder, run):
