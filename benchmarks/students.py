@@ -29,7 +29,12 @@ from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 
 Map = Callable[[np.ndarray], np.ndarray]
 LENGTHS = (40, 80, 160)
-METHODS = ("closed-form", "steps", "residual")
+METHODS = {
+    "closed-form": ("--method", "closed-form"),
+    "steps": (),
+    "pairs": ("--loss", "cka_pairs"),
+    "residual": ("--method", "residual"),
+}
 SEEN_SITES, NEW_SITES = range(6), range(100, 106)
 UNSEEN, VOLUMES, PARCELS = 300, 320, 100
 PERSON, SITE, GAINS = 0.2, 0.1, 0.1
@@ -122,9 +127,9 @@ def students(sources: list[Any], options: argparse.Namespace, words: list[str]) 
         folder = Path(name)
         pack_corpus(sources, folder / "pack")
         (folder / "bids").mkdir()
-        for method in METHODS:
+        for method, asked in METHODS.items():
             out = folder / method
-            command = [sys.executable, "-m", "fcpower_bids", folder / "bids", out, "pretrain", "--method", method]
+            command = [sys.executable, "-m", "fcpower_bids", folder / "bids", out, "pretrain", *asked]
             command += ["--corpus", folder / "pack", "--accept-unproven", "--quiet", "--steps", options.steps]
             command += ["--batch-size", options.batch, "--architecture", *options.architecture, *words]
             subprocess.run([*map(str, command)], check=True, capture_output=True)
@@ -151,7 +156,7 @@ def maps(trained: Iterator[tuple[str, Map]]) -> Iterator[tuple[str, Map]]:
     yield "FC^0.35", power
     for name, one in trained:
         yield name, one
-        if name != "steps":
+        if name not in ("steps", "pairs"):
             yield f"FC^0.35 + {name}", lambda x, one=one: np.concatenate((power(x), unit(one(x))), axis=1)
 
 

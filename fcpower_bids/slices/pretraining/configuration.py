@@ -87,6 +87,20 @@ def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: flo
     return F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
 
+def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
+    """Mean cross-entropy of finding the other window of one person among all, over its value by chance: 1.
+
+    Windows i and i + B/2 are of one person (InfoNCE, van den Oord et al. 2018; not in the paper).
+
+    Shapes and units: E (B, d).
+    """
+    n = len(E)
+    e = F.normalize(E, dim=1)
+    own = torch.arange(n, device=E.device)
+    logits = (e @ e.T / temperature).masked_fill(torch.eye(n, dtype=torch.bool, device=E.device), -torch.inf)
+    return F.cross_entropy(logits, own.roll(n // 2)) / math.log(n - 1)
+
+
 def diagonal_share(K: Tensor) -> float:
     """Share of the diagonal in the squared norm of the centred teacher kernel.
 
@@ -105,8 +119,11 @@ LOSSES: dict[str, Loss] = {
     "cka": lambda E, K: 1 - cka(E, K),
     "kl": kl,
     "cka_debiased": lambda E, K: 1 - cka_debiased(E, K),
+    "cka_pairs": lambda E, K: 1 - cka_debiased(E, K) + pair_entropy(_at_least_float32(E, K)[0]),
 }
 """Losses by name; the default of the paper is ``cka``."""
+PAIRED = ("cka_pairs",)
+"""Losses whose batches hold two windows of each person: the second half of a batch are those of the first."""
 
 
 DOES_NOT_CHANGE_THE_RUN = (
@@ -146,9 +163,9 @@ class PretrainConfig:
     method: str = "steps"  # ``"steps"``, ``"residual"`` (steps that add to the closed form) or ``"closed-form"``
     # fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
     architecture: Mapping[str, Any] = field(default_factory=dict)
-    loss: str = "cka"  # ``"cka"``, ``"kl"`` or ``"cka_debiased"``
+    loss: str = "cka"  # ``"cka"``, ``"kl"``, ``"cka_debiased"`` or ``"cka_pairs"``
     steps: int = 300_000  # steps of the cosine schedule, and of the run
-    batch_size: int = 1024  # recordings per step over all devices; reduced to the corpus if that is smaller
+    batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
     sampling_unit: str = "windows"  # unit drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``
     roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
@@ -239,7 +256,7 @@ class PretrainConfig:
 def paper_optimisation(encoder: str, loss: str) -> dict[str, Any]:
     """Return batch, learning rate and warm-up of the paper for one size and objective (Appendix J).
 
-    `cka_debiased`, which is not the paper's, takes those of `cka`.
+    `cka_debiased` and `cka_pairs`, which are not the paper's, take those of `cka`.
     """
     if loss != "kl":
         return {"batch_size": 1024, "learning_rate": 8.5e-4, "warmup": 100}

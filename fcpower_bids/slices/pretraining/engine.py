@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from fcpower_bids.slices.pretraining.configuration import Loss, PretrainConfig
+from fcpower_bids.slices.pretraining.configuration import PAIRED, Loss, PretrainConfig
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, to_device
 
 BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
@@ -138,6 +139,19 @@ def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
     return torch.fft.irfft(spectrum * rotation[:, :, None], n=x.shape[1], dim=1)
 
 
+def _far_from(
+    first: NDArray[np.intp], places: NDArray[np.intp], others: NDArray[np.intp], same: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """Return a window of another recording, as far along as the first; in the same recording half of it away."""
+    return np.where(same, (first + places // 2) % places, first * others // places)
+
+
+def people_of(corpus: Corpus, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Number of the person of each recording. Shapes and units: rows (n,); returns (n,)."""
+    people: NDArray[np.intp] = corpus.table.iloc[rows].groupby(["dataset", "subject"]).ngroup().to_numpy()
+    return people
+
+
 @dataclass(frozen=True)
 class Batches:
     """Batches by step; each is a function of its step, so nothing has to be saved to resume."""
@@ -145,7 +159,7 @@ class Batches:
     corpus: Corpus  # on the device
     rows: NDArray[np.intp]  # (n,): recordings of the training
     places: NDArray[np.intp]  # (n,): windows that each of them has
-    size: int  # recordings of a batch, over all processes
+    size: int  # windows of a batch, over all processes
     config: PretrainConfig
     # rank, world: which of how many processes this is
     rank: int = 0
@@ -156,8 +170,24 @@ class Batches:
     def draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of the table (B,), and which window of each."""
         key = (self.config.seed, BATCH, step)
+        if self.config.loss in PAIRED:
+            return self._draw_pairs(key)
         members, chosen = draw_batch(self.places, self.size, key, self.config.sampling_unit)
         return self.rows[members], chosen
+
+    def _draw_pairs(self, key: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """A window of each of B/2 people, and then another one of each: of another recording where there is one."""
+        order, chosen = draw_batch(self.places, len(self.places), key, self.config.sampling_unit)
+        people = self._people[order]
+        first, back = (np.unique(each, return_index=True)[1] for each in (people, people[::-1]))
+        drawn = np.argsort(first)[: self.size // 2]
+        members, others, chosen = order[first[drawn]], order[::-1][back[drawn]], chosen[first[drawn]]
+        second = _far_from(chosen, self.places[members], self.places[others], members == others)
+        return self.rows[np.concatenate((members, others))], np.concatenate((chosen, second))
+
+    @cached_property
+    def _people(self) -> NDArray[np.intp]:
+        return people_of(self.corpus, self.rows)
 
     def kernel(self, step: int) -> Tensor:
         """Teacher kernel (B, B)."""

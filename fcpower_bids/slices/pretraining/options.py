@@ -24,12 +24,17 @@ class Pretraining(Choices):
     sampling_unit: str = option("windows", "pretrain", "drawn with equal chance", choices=("windows", "recordings"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
     batch_size: int | None = option(
-        None, "pretrain", "recordings per step, over all devices [1024; 128 with kl, as the paper]"
+        None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]"
     )
     learning_rate: float | None = option(
         None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for fbert-8m]"
     )
-    loss: str = option("cka", "pretrain", "objective", choices=("cka", "cka_debiased", "kl"))
+    loss: str = option(
+        "cka",
+        "pretrain",
+        "objective; cka_pairs also asks that two windows of one person find each other",
+        choices=("cka", "cka_debiased", "cka_pairs", "kl"),
+    )
     warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]")
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
     microbatch: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")

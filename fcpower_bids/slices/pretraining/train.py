@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -21,10 +22,10 @@ from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_stric
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.closed_form import fit_closed_form, make_residual, refuse_closed_form
-from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
+from fcpower_bids.slices.pretraining.configuration import LOSSES, PAIRED, PretrainConfig, diagonal_share
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
 from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
-from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate
+from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate, people_of
 from fcpower_bids.slices.pretraining.judgement import Judge, Verdict
 from fcpower_bids.slices.pretraining.probing import ExternalCohort
 from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes, open_tensorboard, step_flops
@@ -134,8 +135,10 @@ class _Run:
             self.card = self.probe.known_to(self.card)
 
     def _batch_size(self) -> int:
-        world = self.fabric.world_size
-        size = min(self.config.batch_size, len(self.rows)) // world * world
+        world, paired = self.fabric.world_size, self.config.loss in PAIRED
+        most = 2 * len(set(people_of(self.corpus, self.rows))) if paired else len(self.rows)
+        unit = math.lcm(world, 2) if paired else world
+        size = min(self.config.batch_size, most) // unit * unit
         if size < max(4, world):
             raise DatasetError(
                 f"Only {len(self.rows)} recordings of at least {self.config.window} volumes are left for training; "
@@ -149,7 +152,7 @@ class _Run:
         if n_short:
             logger.warning("%d recordings are shorter than %d volumes and not used.", n_short, self.config.window)
         if self.batch_size < self.config.batch_size:
-            logger.warning("The batch is reduced to %d recordings, all that the corpus allows.", self.batch_size)
+            logger.warning("The batch is reduced to %d windows, all that the corpus allows.", self.batch_size)
         logger.info(
             "%d recordings train, %d are held out; from step %d. The diagonal is %.0f %% of the squared norm of the "
             "centred teacher kernel of a batch of %d: the larger it is, the more a larger batch would help.",

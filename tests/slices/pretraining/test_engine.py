@@ -8,7 +8,8 @@ import torch
 
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig
-from fcpower_bids.slices.pretraining.engine import BATCH, Gradient, draw_batch, measure_gemm_rate
+from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
+from fcpower_bids.slices.pretraining.engine import BATCH, Batches, Gradient, draw_batch, measure_gemm_rate
 from fcpower_bids.slices.pretraining.processes import make_fabric
 
 SMALL = FBertConfig(6, d=8, layers=2, heads=2, ff=8, dropout=0.0)
@@ -82,6 +83,27 @@ def test_a_batch_holds_distinct_recordings_and_windows_inside_them():
     again = draw_batch(places, 20, (0, BATCH, 7), "recordings")
     np.testing.assert_array_equal(again[0], firsts[7])
     assert (draw_batch(places, 20, (1, BATCH, 7), "recordings")[0] != firsts[7]).any()
+
+
+def test_a_batch_of_pairs_has_two_windows_of_each_person(pack):
+    """Of two recordings where a person has them; else half of the recording apart. Nobody is there twice."""
+    corpus = load_corpus(pack)
+    rows = np.flatnonzero(corpus.table["id"] != "toy/sub-03_ses-1")
+    config = PretrainConfig(loss="cka_pairs", window=20)
+    batches = Batches(corpus, rows, corpus.places(20)[rows], 20, config)
+    for step in range(20):
+        members, chosen = batches.draw(step)
+        people = corpus.table["subject"].astype(int).to_numpy()[members]
+        assert len(set(people[:10])) == 10
+        assert (people[:10] == people[10:]).all()
+        same = members[:10] == members[10:]
+        assert (same == (people[:10] == 3)).all()
+        n = corpus.places(20)[members[:10]]
+        np.testing.assert_array_equal(chosen[10:][same], ((chosen[:10] + n // 2) % n)[same])
+        assert (chosen < corpus.places(20)[members]).all()
+    (x,), K = batches.read(0)
+    assert x.shape[0] == 20
+    assert K.shape == (20, 20)
 
 
 def test_every_window_has_the_same_chance_or_every_recording():
