@@ -44,7 +44,20 @@ function savePicture(name, image, caption) {
   lines.forEach((line, number) => pen.fillText(line, edge, tall + height * (number + 1)));
   saveAs(`${name}.png`, canvas.toDataURL("image/png"));
 }
+// A drawing in an image gets no pointer, so its titled rectangles are found by place.
+const ROW = /<rect x="([^"]+)" y="([^"]+)" width="([^"]+)" height="([^"]+)"[^>]*><title>([^<]*)<\/title>/g;
+function answerToPointer(image, text) {
+  const [, wide, tall] = (text.match(/viewBox="0 0 ([\d.]+) ([\d.]+)"/) || []).map(Number);
+  const rows = [...text.matchAll(ROW)].map((found) => [...found.slice(1, 5).map(Number), found[5]]);
+  const holds = (left, top) => ([x, y, width, height]) => left >= x && left <= x + width && top >= y && top <= y + height;
+  if (rows.length) image.addEventListener("pointermove", (event) => {
+    const at = holds((event.offsetX * wide) / image.clientWidth, (event.offsetY * tall) / image.clientHeight);
+    const said = rows.find(at)?.[4] ?? "";
+    image.title = said.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+  });
+}
 document.querySelectorAll(".panel > img").forEach((image) => {
+  if (image.src.startsWith("data:image/svg+xml,")) answerToPointer(image, decodeURIComponent(image.src));
   const panel = image.parentElement;
   const part = (which) => (panel.querySelector(which)?.textContent || "").trim();
   const title = part("h3, h4, summary"), caption = [`${title}.`, part(".how"), image.alt, part(".source")].filter(Boolean).join(" ");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,12 @@ def write_training_page(settings: Places) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     folder, root = settings.output_dir / "encoder", settings.output_dir
     facts, log = read_json(folder / "alignment.json"), _log(folder)
-    compared = read_long(folder / "alignment.tsv", ALIGNMENT)
+    compared, said = read_long(folder / "alignment.tsv", ALIGNMENT), str(facts["Verdict"])
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
-        str(facts["Verdict"]),
+        re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
         tuple(_facts(log, facts)),
-        (),
+        (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
         (),
         tuple(_cautions(compared)),
         figures=_first_figures(compared, tuple(_links(root, FILES[1:2]))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import pandas as pd
 import pytest
@@ -108,6 +109,23 @@ def opened(browser, tmp_path_factory):
     (page,), _ = write_prediction_pages(folder, "target-age-fc-power", pd.DataFrame([ROW]), COMPARED, FACTS, {})
     browser.open(page)
     return browser
+
+
+PLACE = (
+    "(() => { const b = document.querySelector('.strip img').getBoundingClientRect(); return [b.x, b.y, b.width]; })()"
+)
+
+
+def test_the_strip_answers_to_the_pointer(opened):
+    left, top, width = opened.evaluate(PLACE)
+    scale = width / 316.8  # of the drawing: 4.4 inches
+    said = []
+    for height in (55, 45):
+        opened.point(left + width / 2, top + scale * height)
+        said.append(opened.evaluate("document.querySelector('.strip img').title"))
+    assert said[0] == f"{ROW['low']:.3g} to {ROW['high']:.3g}; best guess {ROW['prediction']:.3g}; known value 85"
+    assert re.fullmatch(r"training people from [\d.]+ to [\d.]+: \d+", said[1])
+    opened.point(0, 0)
 
 
 def test_it_prints_on_one_sheet(opened):

@@ -15,7 +15,7 @@ from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.slices.pretraining.page import write_training_page
 from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
 
-VERDICT = "The model is <b>not</b> proven."
+VERDICT = "The model is <b>not</b> proven (by 5 families)."
 MAPS = ("model", "random-init", "fc", "fc_power", "pca", "chance")
 ALIGNED = (0.355, 0.41, 0.631, 0.981, 0.086, -0.032)
 IDENTIFIED = (0.1, 0.167, 0.5, 1.0, 0.05, 0.2)
@@ -46,6 +46,8 @@ def page(tmp_path_factory):
 def test_the_page_tells_the_numbers_of_its_tables_and_its_command(page):
     words, source, root = page
     assert words.count(VERDICT) == 1
+    (headline,) = re.findall(r'<section id="verdict".*?<h2>.*?</span> <bdi>(.*?)</bdi>', source, re.DOTALL)
+    assert html.unescape(headline) == "The model is <b>not</b> proven."
     assert "<b>not</b>" not in source
     assert '<section id="verdict" class="verdict stop"' in source
     assert "20; the model is of step 20" in words

@@ -18,7 +18,7 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.charts import row_sheet
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.page import render_page, show_number, write_page
-from fcpower_bids.reports.kit.svg import Drawing, Scale
+from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
 from fcpower_bids.slices.clinic.applying import ends_of, possible_classes
 from fcpower_bids.slices.clinic.skill import say_added, say_evidence, say_in_full, say_skill
 
@@ -42,8 +42,10 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
         return left + width * float(scale.share(value))
 
     heights = people / np.diff(edges)
-    for start, end, height in zip(edges[:-1], edges[1:], heights / heights.max(), strict=True):
-        sheet.add("rect", x=at(start), y=ground - 34 * height, width=at(end) - at(start), height=34 * height, fill=GREY)
+    bars = zip(edges[:-1], edges[1:], heights / heights.max(), people, strict=True)
+    for start, end, height, n in bars:
+        bar = Box(at(start), ground - 34 * height, at(end) - at(start), 34 * height)
+        sheet.rectangle(bar, GREY, f"<title>training people from {start:g} to {end:g}: {int(n)}</title>")
     average = float(np.average((edges[1:] + edges[:-1]) / 2, weights=people))
     sheet.line([at(average)] * 2, [8, ground], DARK, 1, "3 2")
     near_end = at(average) > 0.6 * sheet.width
@@ -52,6 +54,9 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
     sheet.add("circle", cx=at(guess), cy=ground + 9, r=5.5, fill="#fff", stroke=BLUE, stroke_width=2.5)
     if known == known:
         sheet.line([at(known)] * 2, [ground + 2, ground + 16], "#a3361b", 2.5)
+    said = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}" + (f"; known value {known:.3g}" if known == known else "")
+    row = Box(left, ground + 1, width, 17)
+    sheet.rectangle(row, "none", f"<title>{said}</title>", pointer_events="all")
     sheet.line([left, left + width], [ground + 20] * 2, DARK, 0.8)
     for tick in scale.ticks(7):
         sheet.line([at(tick)] * 2, [ground + 20, ground + 23], DARK, 0.8)
