@@ -88,6 +88,19 @@ def test_weights_that_cannot_be_read_end_the_run_before_an_analysis(listed, caps
     assert not (listed / "out" / "group").exists()
 
 
+def test_repaired_weights_repair_the_status(listed, capsys):
+    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
+    weights = save_weights(listed / "model", 1)
+    sound = (weights / "model.safetensors").read_bytes()
+    (weights / "model.safetensors").write_bytes(sound[:-4] + b"\0\0\0\1")
+    assert group(listed, weights) == 2
+    assert f"The model in {weights} is not sound" in capsys.readouterr().err
+    (weights / "model.safetensors").write_bytes(sound)
+    assert group(listed, weights) == 0
+    assert len(vectors(listed)) == 6
+    assert main(["status", str(listed / "out")]) == 0
+
+
 def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
     def slip(*_):
         raise IndexError("ours")

@@ -83,11 +83,12 @@ def train(
     config: PretrainConfig,
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
+    shared: Path | None = None,
 ) -> Pretrained:
-    """Do the share of one process in `pretrain`; every process of the run calls it."""
+    """Do the share of one process in `pretrain`; runs on one corpus can have a folder that they share."""
     processes.first_only(lambda: refuse_closed_form(output))
-    processes.first_only(lambda: prepare_corpus(corpus, output))
-    run = _Run(processes, open_corpus(corpus, output, config.roi_labels), output, config, probe)
+    processes.first_only(lambda: prepare_corpus(corpus, shared or output))
+    run = _Run(processes, open_corpus(corpus, shared or output, config.roi_labels), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
     return run.outcome()
 
@@ -292,15 +293,17 @@ FEWEST = 4
 """Recordings to fit to."""
 
 
-def solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig) -> Pretrained:
+def solve(
+    processes: Processes, corpus: Path, output: Path, config: PretrainConfig, shared: Path | None = None
+) -> Pretrained:
     """Do the share of one process: the first does all. Raises DatasetError, UsageError, Unfit."""
-    return processes.first_only(lambda: _solve(processes, corpus, output, config))
+    return processes.first_only(lambda: _solve(processes, corpus, output, config, shared or output))
 
 
-def _solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig) -> Pretrained:
+def _solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig, shared: Path) -> Pretrained:
     _refuse_training(output)
-    prepare_corpus(corpus, output)
-    opened = open_corpus(corpus, output, config.roi_labels).to(processes.fabric.device, config.resident_mb)
+    prepare_corpus(corpus, shared)
+    opened = open_corpus(corpus, shared, config.roi_labels).to(processes.fabric.device, config.resident_mb)
     division = divide(opened, config)
     if len(division.rows) < FEWEST:
         raise DatasetError(

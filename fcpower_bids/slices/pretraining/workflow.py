@@ -238,7 +238,7 @@ def _pretrain(settings: TrainingSettings, processes: Any) -> int:
         return 0
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
-    make, cohorts = _maker(closed), list[Any]()
+    make, cohorts = partial(_maker(closed), shared=settings.output_dir / "encoder"), list[Any]()
     if settings.probe is not None:  # the first process alone has the series
         title = processes.first_only(partial(_read_probe, settings, cohorts))
         make, config = partial(make, probe=cohorts[0] if cohorts else None), replace(config, probe=title)

@@ -50,3 +50,14 @@ def test_the_closed_form_has_a_spread_too_and_each_unproven_model_counts(tmp_pat
         np.mean([alignment(tmp_path / "out" / "encoder" / f"seed-{k}").loc["model", "cka_debiased"] for k in (0, 1)])
     )
     assert "0 of 2 models are proven" in as_copied((tmp_path / "out" / "pretrain.html").read_text())
+
+
+def test_seeds_share_the_teacher_kernel_of_a_public_corpus(tmp_path):
+    """It is computed once, and lies beside the folders of the seeds."""
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", "--seeds", "0", "3", out="new") == 0
+    encoder = tmp_path / "new" / "encoder"
+    assert [path.parent for path in encoder.rglob("teacher_kernel.safetensors")] == [encoder]
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", "--random-seed", "3", out="alone") == 0
+    pd.testing.assert_frame_equal(alignment(tmp_path / "alone" / "encoder"), alignment(encoder / "seed-3"))
