@@ -26,6 +26,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.slices.clinic import fitting, folder
 from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
+from tests.page_figures import unchecked_figures
 from tests.page_sentences import unchecked_sentences
 from tests.reports.turned import read_brains
 from tests.running import as_copied
@@ -311,6 +312,7 @@ def test_the_brains_of_the_page_show_the_most_important_edges(analysed):
 
 
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):
+    assert unchecked_figures(analysed / "group.html") == []
     left, read = unchecked_sentences(analysed / "group.html", analysed / "group")
     assert not left
     assert {

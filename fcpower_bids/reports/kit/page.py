@@ -78,7 +78,7 @@ def render_page(
 def set_powers(text: str) -> str:
     """Raise the exponents in the running text of a page; copied and read aloud it is ``FC^0.35`` as before."""
     parts = UNSET.split(text)
-    parts[::3] = [POWER.sub(r"FC<sup><i>^</i>\1</sup>", one) for one in parts[::3]]
+    parts[::3] = [POWER.sub(r"\1<sup><i>^</i>\2</sup>", one) for one in parts[::3]]
     return "".join(part for number, part in enumerate(parts) if number % 3 < 2)
 
 

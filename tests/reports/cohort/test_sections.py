@@ -21,6 +21,7 @@ from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.spectrum.geometry_page import coarser, square
 from fcpower_bids.slices.spectrum.page import control_title
+from tests.page_figures import unchecked_figures
 from tests.page_sentences import unchecked_sentences
 from tests.page_sentences_of_analyses import EVERY, WITHOUT_TABLE
 from tests.reports.cohort.test_page import EVIL
@@ -474,6 +475,16 @@ def test_a_table_says_how_much_of_it_is_on_paper(page):
     said = [re.findall(r"On paper the first (\d+) of ([\d,]+) rows", grid) for grid in grids]
     assert said == [[(str(MOST_PRINTED), f"{n:,}")] if n > MOST_PRINTED else [] for n in rows]
     assert max(rows) > MOST_PRINTED
+
+
+def test_every_number_of_a_figure_is_that_of_its_tables(page):
+    assert unchecked_figures(page) == []
+    text = page.read_text(encoding="utf-8")
+    changed = page.with_name("changed.html")
+    for old in (r'( alt="[^"]*?planted: FC )0\.\d{3}', r"(title%3E[^%]*?: )[+-]?0\.\d{3}"):
+        changed.write_text(re.sub(old, r"\g<1>77.777", text, count=1), encoding="utf-8")
+        assert changed.read_text(encoding="utf-8") != text
+        assert len(unchecked_figures(changed)) == 1
 
 
 def test_every_sentence_is_that_of_its_table(outputs, page, tmp_path):

@@ -75,6 +75,20 @@ def test_a_scale_around_values_has_room_also_around_one():
 def test_ticks_leave_room_for_the_name_of_the_axis():
     decades = Scale(1e-9, 1e4, decades=True)
     words = [decades.word(value) for value in decades.ticks(14)]
-    assert [float(word) for word in words] == pytest.approx([10.0**power for power in range(-9, 5)])
-    assert max(map(len, words)) <= 4
+    values = [float(word.replace("10^", "1e")) for word in words]
+    assert values == pytest.approx([10.0**power for power in range(-9, 5)])
+    assert max(map(len, words)) <= 5
     assert Scale(0, 1).word(0.0001) == "0.0001"
+
+
+@pytest.mark.parametrize(
+    ("scale", "most", "expected"),
+    [
+        (Scale(0, 1), 6, [0.1, 0.3, 0.5, 0.7, 0.9]),
+        (Scale(-0.12, 0.31), 5, [-0.05, 0.05, 0.15, 0.25]),
+        (Scale(0.5, 30, decades=True), 6, [0.5, 0.6, 0.7, 0.8, 0.9, *range(2, 10), 20, 30]),
+        (Scale(1e-12, 10, decades=True), 6, []),
+    ],
+)
+def test_minor_ticks_lie_between_round_values(scale, most, expected):
+    assert scale.minor_ticks(most) == pytest.approx(expected)

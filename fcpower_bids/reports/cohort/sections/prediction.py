@@ -188,7 +188,7 @@ def _null_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         f"The line is the score of the true targets, the grey bars those of permuted ones: {said}.",
         group_figures.draw_null(scores, f"{finding.label} of all predictions of the first repeat"),
         f"Scores of permuted targets and of the true one; {said}.",
-        sources=tables.links("null"),
+        sources=tables.links("null", "prediction_summary"),
     )
 
 
