@@ -6,12 +6,15 @@ never meet. What is written is flushed to the disk before it takes its name.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -155,6 +158,43 @@ def move_whole(source: Path, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(source, target)
     return target
+
+
+BLOCK = 2**20
+"""Bytes of a file that are digested at a time."""
+DIGESTS = "Sha256"
+"""Entry of a sidecar: digests of the files that it describes, by their endings."""
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def known_digest(path: Path) -> str:
+    """Return the SHA-256 of a file that is read once by a process, as long as its size and time stay."""
+    stat = path.stat()
+    return _known_digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=2**16)
+def _known_digest(path: Path, size: int, changed: int) -> str:
+    return digest_of(path)
+
+
+def change_of(path: Path) -> str:
+    """Say that a file is not what was written, by its sidecar; empty where that has no digest of it. Raises OSError."""
+    sidecar = path.with_suffix(".json")
+    try:
+        noted = json.loads(sidecar.read_bytes())[DIGESTS][path.suffix]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    same = noted == known_digest(path)
+    return "" if same else f"was changed after it was written ({sidecar.name} has another SHA-256)"
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:

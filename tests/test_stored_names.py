@@ -16,12 +16,11 @@ import pytest
 from fcpower_bids.claims import Claims
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
 from fcpower_bids.cli.run import main
-from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import INDEX, GrowingRows
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.slices.clinic.folder import CARD, load_model, save_model
-from fcpower_bids.store import stored_path
+from fcpower_bids.store import digest_of, stored_path
 from tests.running import run_app
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fcpower_bids"
@@ -137,12 +136,12 @@ def test_results_models_and_caches_name_only_their_own(tmp_path, name):
     (folder / "analyses.json").write_text(json.dumps(digest._entries))
     assert FinishedAnalyses(folder).names == []
 
-    (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{file_sha256(diary)}\n")
+    (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{digest_of(diary)}\n")
     with pytest.raises(DatasetError, match="leads out"):
-        _verify(folder, file_sha256)
+        _verify(folder)
 
     card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}) / CARD).read_text())
-    card["Digests"][name] = file_sha256(diary)
+    card["Digests"][name] = digest_of(diary)
     (folder / "m" / CARD).write_text(json.dumps(card))
     with pytest.raises(DatasetError, match="leads out"):
         load_model(folder / "m")

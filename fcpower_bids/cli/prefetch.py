@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import csv
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.store import replace_folder, stored_path, write_text
+from fcpower_bids.store import digest_of, replace_folder, stored_path, write_text
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
@@ -50,10 +50,10 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     Raises CheckpointError, DatasetError.
     """
     from fcpower_bids.encoders import HUB_IDS, NOTICE
-    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config  # for encoders alone
+    from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
 
     if (folder / CHECKSUMS).is_file():
-        _verify(folder, file_sha256)
+        _verify(folder)
         return folder
     source = locate(HUB_IDS.get(name, name), revision)
     if HUB_IDS.get(name, name) in HUB_IDS.values():
@@ -64,7 +64,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
         rows = ["file\tsha256\tbytes"]
         for file in (source / file for file in WEIGHT_FILES if (source / file).is_file()):
             shutil.copyfile(file, target / file.name)
-            rows.append(f"{file.name}\t{file_sha256(target / file.name)}\t{file.stat().st_size}")
+            rows.append(f"{file.name}\t{digest_of(target / file.name)}\t{file.stat().st_size}")
         write_text(target / CHECKSUMS, "\n".join(rows) + "\n")
 
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,11 +72,11 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     return folder
 
 
-def _verify(folder: Path, sha256: Callable[[Path], str]) -> None:
+def _verify(folder: Path) -> None:
     with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream, delimiter="\t"):
             path = stored_path(folder, row["file"])
-            if not path.is_file() or sha256(path) != row["sha256"]:
+            if not path.is_file() or digest_of(path) != row["sha256"]:
                 raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
@@ -43,6 +42,7 @@ from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
+from fcpower_bids.store import known_digest
 
 END = 4096
 """Bytes at the end of a file that are compared first among files of its size."""
@@ -59,7 +59,7 @@ def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connecto
     for one in found:
         own = _file(one)
         for other in by_size.get(own.stat().st_size, ()):
-            if _end(own) == _end(_file(other)) and _digest(own) == _digest(_file(other)):
+            if _end(own) == _end(_file(other)) and known_digest(own) == known_digest(_file(other)):
                 copies[one.recording] = other
     return copies
 
@@ -73,10 +73,6 @@ def _end(path: Path) -> bytes:
     with path.open("rb") as file:
         file.seek(-min(END, path.stat().st_size), os.SEEK_END)
         return file.read()
-
-
-def _digest(path: Path) -> bytes:
-    return hashlib.blake2b(path.read_bytes()).digest()
 
 
 def exclude_duplicates(

@@ -19,6 +19,7 @@ from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.tables import network_of
 from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
 from fcpower_bids.outputs.tables import read_series as read_whole
@@ -38,16 +39,17 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
     embeddings = {}
     rows: list[Exclusion] = []
     for label in labels:
-        vectors = [_embed(scan, label) for scan in scans]
+        vectors, faults = zip(*(_embed(scan, label) for scan in scans), strict=True)
         _check_encoder(scans, label)
         sizes = sorted({len(vector) for vector in vectors if vector is not None})
         if len(sizes) > 1:
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
-        empty = np.full(sizes[0], np.nan)
-        embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
+        if sizes:
+            empty = np.full(sizes[0], np.nan)
+            embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
         rows += [
-            Exclusion(scan[0].connectome.participant, scan[0].connectome.session, VALUE, f"no embedding '{label}'")
-            for scan, vector in zip(scans, vectors, strict=True)
+            Exclusion(*_place(scan), VALUE, f"no embedding '{label}'{fault}")
+            for scan, vector, fault in zip(scans, vectors, faults, strict=True)
             if vector is None
         ]
     return embeddings, rows
@@ -56,14 +58,21 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
 _AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and --encoder-read."
 
 
-def _embed(scan: Scan, label: str) -> NDArray[np.float64] | None:
-    vectors = [
-        read_matrix(run.connectome.embedding(label))[0].mean(axis=0) for run in scan if label in run.connectome.encoders
-    ]
+def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
+    """Return the embedding of a scan, or none and what is wrong with that of a run."""
+    paths = [run.connectome.embedding(label) for run in scan if label in run.connectome.encoders]
+    try:
+        vectors = [read_matrix(path)[0].mean(axis=0) for path in paths]
+    except DatasetError as error:
+        return None, f": {describe_without_folders(str(error), [str(path.parent) for path in paths])}"
     sizes = {len(vector) for vector in vectors}
     if len(sizes) > 1:
         raise DatasetError(f"The embeddings '{label}' of {scan[0].connectome.participant} differ in size. {_AGAIN}")
-    return np.mean(vectors, axis=0) if vectors else None
+    return (np.mean(vectors, axis=0) if vectors else None), ""
+
+
+def _place(scan: Scan) -> tuple[str, str]:
+    return scan[0].connectome.participant, scan[0].connectome.session
 
 
 def _check_encoder(scans: Sequence[Scan], label: str) -> None:

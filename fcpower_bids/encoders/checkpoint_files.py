@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, file_sha256, read_tensors
+from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, read_tensors
 from fcpower_bids.errors import UsageError
+from fcpower_bids.store import digest_of
 
 Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -157,6 +158,6 @@ def describe_files(weights: Path, aux: Mapping[str, Path]) -> dict[str, Any]:
     """Names and sha256 of what an encoder was made from, for the sidecar."""
     return {
         "weights": weights.name,
-        "sha256": file_sha256(weights),
-        "aux_sha256": {file: file_sha256(path) for file, path in aux.items()},
+        "sha256": digest_of(weights),
+        "aux_sha256": {file: digest_of(path) for file, path in aux.items()},
     }

@@ -366,15 +366,6 @@ def resolved(folder: Path, revision: str | None) -> str | None:
     return folder.name if folder.parent.name == "snapshots" else revision
 
 
-def file_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def write_model(folder: Path, model: nn.Module, config: Architecture, card: ModelCard) -> None:
     """Write ``config.json`` with its proof, and ``model.safetensors``, into a folder that exists."""
     from safetensors.torch import save_file  # with torch, which is large

@@ -15,7 +15,6 @@ from fcpower_bids.encoders.checkpoints import (
     EncoderUnavailable,
     ModelCard,
     check_proof,
-    file_sha256,
     load_strictly,
     locate,
     read_config,
@@ -29,6 +28,7 @@ from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.proof import prove
 from fcpower_bids.encoders.residual import ResidualConfig
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.store import digest_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,8 +73,8 @@ def _load(
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
     source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
-    source["sha256"] = file_sha256(path)
-    source |= {"config_sha256": [file_sha256(file) for file in aux]} if aux else {}
+    source["sha256"] = digest_of(path)
+    source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
     return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 

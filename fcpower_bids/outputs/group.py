@@ -16,7 +16,7 @@ from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_js
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Seed
-from fcpower_bids.store import is_inner, stored_path
+from fcpower_bids.store import digest_of, is_inner, stored_path
 
 LEFT_OUT = TableSpec(
     "left_out",
@@ -71,8 +71,6 @@ def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed
 NAME = "analyses.json"
 ROWS = 256
 """Connectomes that are digested at a time."""
-READ = 1 << 20
-"""Bytes of a table that are digested at a time."""
 
 THROUGH_THE_COHORT = frozenset(
     {
@@ -189,11 +187,7 @@ def _is_sound(entry: Any) -> bool:
 
 
 def _digest_file(path: Path) -> str | None:
-    digest = hashlib.blake2b(digest_size=16)
     try:
-        with path.open("rb") as stream:
-            while part := stream.read(READ):
-                digest.update(part)
-        return digest.hexdigest()
+        return digest_of(path)
     except OSError:
         return None

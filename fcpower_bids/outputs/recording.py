@@ -29,9 +29,9 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.outputs.tables import (
     SERIES_COLUMNS,
     declared_text,
+    describe_files,
     write_array,
     write_declared,
-    write_json,
     write_matrix,
 )
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
@@ -151,7 +151,7 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
         _forget(path)
     else:
         yield write_matrix(path, cleaning.design, cleaning.design_names)
-        yield write_json(_beside(path), {**base, "DroppedConfounds": cleaning.dropped_confounds})
+        yield describe_files({**base, "DroppedConfounds": cleaning.dropped_confounds}, path)
     outliers = pd.DataFrame(
         {
             "framewise_displacement": cleaning.framewise_displacement,
@@ -164,7 +164,7 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
     motion = motion_metadata(results.settings)
-    yield write_json(_beside(path), {**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh})
+    yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
     for name, measure in MEASURES.items():
         if measure.of_recording:
             yield from _measure_of_recording(output_dir, results, name)
@@ -175,7 +175,7 @@ def _measure_of_recording(output_dir: Path, results: Results, name: str) -> Iter
     text, facts = results.tables.get(name) or measure_recording(results, name)
     path = output_path(output_dir, results.recording, measure.output)
     yield write_text(path, text)
-    yield write_json(_beside(path), {**common_metadata(results), **facts, **measure.table.describe()})
+    yield describe_files({**common_metadata(results), **facts, **measure.table.describe()}, path)
 
 
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
@@ -196,7 +196,7 @@ def _measure_of_atlas(output_dir: Path, results: Results, number: int, name: str
     text, facts = results.tables.get(f"{number}/{name}") or measure_atlas(results, name, number)
     path = output_path(output_dir, results.recording, MEASURES[name].output, atlas)
     yield write_text(path, text)
-    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **MEASURES[name].table.describe()})
+    yield describe_files({**common_metadata(results, atlas), **facts, **MEASURES[name].table.describe()}, path)
 
 
 def measure_all(results: Results) -> dict[str, Measured]:
@@ -248,14 +248,15 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     if results.settings.compact:
         path.unlink(missing_ok=True)
         facts[SERIES_COLUMNS] = atlas.names
-        yield write_array(path.with_suffix(".npy"), results.series[number].clean.astype(np.float32))
+        file = write_array(path.with_suffix(".npy"), results.series[number].clean.astype(np.float32))
     else:
-        yield write_matrix(path, results.series[number].clean, atlas.names)
+        file = write_matrix(path, results.series[number].clean, atlas.names)
+    yield file
     if atlas.is_cifti and not results.settings.compact:
         from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(results.series[number].clean, atlas, tr))
-    yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts})
+    yield describe_files({**cleaning_metadata(results, number), **facts}, file)
 
 
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
@@ -277,7 +278,8 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
         stat = dict(output.entities)["stat"]
         measure = RELATIONSHIPS.get(stat, stat)
-        yield write_json(_beside(path), {**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]})
+        arrays = [path.with_suffix(".npy")] * (name == FC)
+        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, path, *arrays)
 
 
 RELATIONSHIPS = {
@@ -314,7 +316,7 @@ def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterato
         )
         vector = np.atleast_2d(arrays[key])
         yield write_matrix(path, vector, [f"dim{i:04d}" for i in range(vector.shape[1])])
-        yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts[key]})
+        yield describe_files({**cleaning_metadata(results, number), **facts[key]}, path)
 
 
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import resource
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from traceback import format_exception
 from typing import TypeVar
@@ -29,7 +28,7 @@ from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared,
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, may_write, stored_path, write_shared, write_text
+from fcpower_bids.store import is_inner, known_digest, may_write, stored_path, write_shared, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -115,16 +114,9 @@ def _strategy_state(settings: Method) -> str:
 
 
 def _atlas_state(atlas: Atlas) -> str:
-    stat = atlas.image.stat()
-    digest = hashlib.sha256(_digest(atlas.image, stat.st_size, stat.st_mtime_ns))
+    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
     digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
     return digest.hexdigest()[:16]
-
-
-@lru_cache
-def _digest(path: Path, size: int, time: int) -> bytes:
-    """Hash a file that all recordings share, read once as long as its size and time stay."""
-    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def weights_state(settings: Embedding) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable
@@ -25,9 +24,10 @@ from fcpower_bids.outputs.status import (
     status_path,
     write_status,
 )
-from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
+from fcpower_bids.outputs.tables import describe_files, read_json, read_series, series_file, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import known_digest
 from fcpower_bids.workflows.run_progress import say
 
 OF_SERIES = "SeriesSha256"
@@ -104,7 +104,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     """Embed one series and write vector, sidecar and status; return its state, empty where it is there already."""
     series = series_file(one.beside(TIMESERIES))
     target = one.beside(Output("embedding", (("desc", label),)))
-    about = {**encoder.provenance(settings.encoder_read), OF_SERIES: hashlib.sha256(series.read_bytes()).hexdigest()}
+    about = {**encoder.provenance(settings.encoder_read), OF_SERIES: known_digest(series)}
     (name,) = _status_names(one, settings)
     if _is_current(target, about):
         _clear_status(settings.output_dir, name)
@@ -122,7 +122,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     write_matrix(target, vector[None], [f"dim{number:04d}" for number in range(len(vector))])
     own = {key: facts[key] for key in INHERITED if key in facts}
     sources = [bids_uri(series, {"": settings.output_dir})]
-    write_json(target.with_suffix(".json"), {"Sources": sources, **own, **about, **training})
+    describe_files({"Sources": sources, **own, **about, **training}, target)
     _clear_status(settings.output_dir, name)
     return DONE
 

@@ -10,6 +10,7 @@ from fcpower_bids.encoders import HUB_IDS, checkpoints
 from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.store import digest_of
 
 SMALL = FBertConfig(3, d=8, layers=1, heads=2, ff=16)
 
@@ -39,7 +40,7 @@ def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path, capsy
     assert {name: int(size) for name, _, size in listed} == {
         path.name: path.stat().st_size for path in folder.iterdir() if path.name != prefetch.CHECKSUMS
     }
-    assert all(checkpoints.file_sha256(folder / name) == digest for name, digest, _ in listed)
+    assert all(digest_of(folder / name) == digest for name, digest, _ in listed)
     assert read_config(folder)[1].roi_labels == ("a", "b", "c")
     assert not (folder / "pickle.bin").exists()
     told = capsys.readouterr().out

@@ -16,13 +16,13 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     ModelCard,
-    file_sha256,
     read_config,
     read_tensors,
     save_checkpoint,
 )
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.encoders.loading import rename_keys
+from fcpower_bids.store import digest_of
 from tests.encoders.conftest import NAMES
 
 
@@ -95,7 +95,7 @@ def test_round_trip_and_digest(checkpoint, config):
     for key, value in FBert(config, seed=3).state_dict().items():
         assert torch.equal(saved[key], value)
     sha = load_encoder("fbert", checkpoint).provenance()["sha256"]
-    assert sha == file_sha256(checkpoint / "model.safetensors")
+    assert sha == digest_of(checkpoint / "model.safetensors")
     assert len(sha) == 64
 
 
@@ -210,7 +210,7 @@ def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, rec
     file.write_text(json.dumps({field: raw[field] for field in fields} | {"window": 20}))
     encoder = load_encoder("fbert", checkpoint, aux=(str(file),))
     np.testing.assert_array_equal(encoder.embed(recordings, NAMES, 2.0), expected)
-    assert encoder.provenance()["config_sha256"] == [file_sha256(file)]
+    assert encoder.provenance()["config_sha256"] == [digest_of(file)]
     file.write_text(json.dumps({"num_attention_heads": 2}))
     with pytest.raises(CheckpointError, match="state heads differently; leave out what the model states itself"):
         load_encoder("fbert", checkpoint, aux=(file,))

@@ -17,23 +17,16 @@ from numpy.typing import NDArray
 from fcpower_bids.imaging.atlas.datasets import parse_name
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.records import Atlas
-from fcpower_bids.store import write_bytes
+from fcpower_bids.store import known_digest, write_bytes
 
 
 def atlas_digest(atlas: Atlas) -> str:
     """Return sixteen characters that differ whenever an atlas says something else, wherever its image lies."""
-    stat = atlas.image.stat()
-    digest = hashlib.sha256(_image_digest(atlas.image, stat.st_size, stat.st_mtime_ns))
+    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
     fields = dataclasses.asdict(atlas)
     del fields["image"]
     digest.update(json.dumps(fields, sort_keys=True).encode())
     return digest.hexdigest()[:16]
-
-
-@lru_cache
-def _image_digest(path: Path, size: int, time: int) -> bytes:
-    """Hash an image that all recordings share, once as long as its size and time stay."""
-    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def describe_atlas(atlas: Atlas, folder: Path) -> Path:

@@ -7,7 +7,6 @@ moved whole to where the client would have put it.
 from __future__ import annotations
 
 import csv
-import hashlib
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from urllib.request import urlopen
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.client import LACKS
-from fcpower_bids.store import stored_path, write_bytes
+from fcpower_bids.store import digest_of, stored_path, write_bytes
 
 ARCHIVE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
@@ -174,7 +173,7 @@ def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
 
 
 def _verify(path: Path, recorded: str | None) -> str:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = digest_of(path)
     if recorded not in (None, digest):
         raise DatasetError(f"{path} has changed since it was fetched (sha256 {digest}): delete it and prefetch again.")
     return digest

@@ -32,7 +32,7 @@ from fcpower_bids.slices.clinic.calibration import REFERENCE
 from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
 from fcpower_bids.slices.clinic.options import ModelChoices
 from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
-from fcpower_bids.store import replace_folder, stored_path
+from fcpower_bids.store import digest_of, replace_folder, stored_path
 from fcpower_bids.workflows.run_progress import Attempts, say
 
 FORMAT = "fcpower_bids model 4"
@@ -67,7 +67,7 @@ def save_model(
         for spec, frame in tables:
             write_declared(folder / f"{spec.name}.tsv", frame, spec)
             write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
-        digests = {file.name: _digest(file) for file in sorted(folder.iterdir())}
+        digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
         own = _digest_of(card)
         write_json(folder / CARD, {**card, "Digests": {**digests, CARD: own}, "Signature": _signature(own)})
@@ -96,7 +96,7 @@ def load_model(
         raise damaged
     own, signature = digests.pop(CARD), facts.pop("Signature", "")
     try:
-        found = {name: _digest(stored_path(path, name)) for name in digests}
+        found = {name: digest_of(stored_path(path, name)) for name in digests}
     except OSError as error:
         raise damaged from error
     changed = [name for name, digest in digests.items() if found[name] != digest]
@@ -151,10 +151,6 @@ def say_signed(facts: Mapping[str, Any]) -> str:
     if facts["SignedByYou"]:
         return "This model is signed by you."
     return "This model is not signed by you: its digests say that it is whole, not who made it."
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:

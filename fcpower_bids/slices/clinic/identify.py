@@ -104,13 +104,20 @@ def _choose(found: list[Connectome], atlas: str | None) -> list[Connectome]:
 
 def _read(chosen: list[Connectome]) -> tuple[NDArray[np.float64], list[Connectome], tuple[str, ...]]:
     """FC^alpha of every scan over the parcels that nine in ten scans cover; scans without one of these are left out."""
-    matrices, parcels = [], None
+    matrices, readable, left_out, parcels = [], [], [], None
     for one in chosen:
-        matrix, names = read_matrix(one.path)
+        try:
+            matrix, names = read_matrix(one.path)
+        except DatasetError as error:
+            left_out.append(f"{one.recording}: {error}")
+            continue
         parcels = parcels or names
         if names != parcels or matrix.shape != (len(names), len(names)):
             raise DatasetError(f"{one.path} has other parcels than {chosen[0].path.name}. Make it again.")
         matrices.append(matrix)
+        readable.append(one)
+    if not matrices:
+        raise DatasetError(f"No scan can be read. {left_out[0]}")
     there = np.array([np.isfinite(np.diag(matrix)) for matrix in matrices])
     common = there.mean(axis=0) >= 0.9
     complete = [bool(row.all()) for row in there[:, common]]
@@ -120,11 +127,12 @@ def _read(chosen: list[Connectome]) -> tuple[NDArray[np.float64], list[Connectom
         for matrix, whole in zip(matrices, complete, strict=True)
         if whole
     ]
-    kept = [one for one, whole in zip(chosen, complete, strict=True) if whole]
-    left_out = tuple(f"{one.recording}: lacks parcels that nine in ten scans have" for one in chosen if one not in kept)
+    kept = [one for one, whole in zip(readable, complete, strict=True) if whole]
+    lacking = (one.recording for one, whole in zip(readable, complete, strict=True) if not whole)
+    left_out += [f"{name}: lacks parcels that nine in ten scans have" for name in lacking]
     if not rows:
         raise DatasetError("No scan has the parcels that the others have.")
-    return np.stack(rows), kept, left_out
+    return np.stack(rows), kept, tuple(left_out)
 
 
 def sentences(found: Identified) -> list[str]:

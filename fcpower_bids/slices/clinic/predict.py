@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from fcpower_bids.slices.clinic.folder import load_model, say_signed, scan_diges
 from fcpower_bids.slices.clinic.pages.prediction import write_prediction_pages
 from fcpower_bids.slices.clinic.people import KnownValues, check_known_values, read_column, read_known, read_people
 from fcpower_bids.slices.clinic.skill import refuse_without_skill, say_in_full, say_skill
+from fcpower_bids.store import known_digest
 
 COMPARED = "compared"
 """Rows of a scan in `UNUSUAL`, in addition to its own columns."""
@@ -224,7 +224,7 @@ def _attempt(
     scan = one.path.name.removesuffix("_relmat.tsv")
     judged: dict[str, str] = {}
     try:
-        judged = {"sha256": hashlib.sha256(one.path.read_bytes()).hexdigest()}
+        judged = {"sha256": known_digest(one.path)}
         judged |= _judge(one)
         return judged | _predict(scan, one, model, request, people, moved, local)
     except (FcPowerError, OSError) as error:

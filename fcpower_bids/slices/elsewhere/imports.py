@@ -33,7 +33,7 @@ from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
-from fcpower_bids.outputs.tables import read_table, write_declared, write_json, write_matrix
+from fcpower_bids.outputs.tables import describe_files, read_table, write_declared, write_matrix
 from fcpower_bids.records import Entities, Output
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
@@ -176,10 +176,10 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
         if one.series is not None:
             path = path_of(output_dir, one.entities, one.atlas, TIMESERIES)
             paths.append(write_matrix(path, one.series, one.parcels))
-            paths.append(write_json(path.with_suffix(".json"), {**facts, "Units": "standard deviations (z-scored)"}))
+            paths.append(describe_files({**facts, "Units": "standard deviations (z-scored)"}, path))
         path = path_of(output_dir, one.entities, one.atlas, CONNECTIVITY)
         paths.append(write_matrix(path, one.connectivity, one.parcels, index=one.parcels))
-        paths.append(write_json(path.with_suffix(".json"), facts))
+        paths.append(describe_files(facts, path))
     path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
     paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
     return paths

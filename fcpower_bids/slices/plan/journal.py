@@ -17,7 +17,7 @@ from fcpower_bids.outputs.tables import read_json, read_toml, write_json
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.plan.options import PlanChoices
-from fcpower_bids.store import stored_path
+from fcpower_bids.store import digest_of, stored_path
 from fcpower_bids.workflows.group import WITHOUT_TARGETS
 from fcpower_bids.workflows.run_progress import Attempts
 
@@ -43,7 +43,7 @@ class Result:
 
 def digest_plan(path: Path) -> str:
     """Digest of the bytes of a plan."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return digest_of(path)[:16]
 
 
 def compare_with_plan(

@@ -36,7 +36,7 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.store import atomic, replace_folder, write_text
+from fcpower_bids.store import atomic, digest_of, replace_folder, write_text
 
 LOG = TableSpec(
     "log",
@@ -214,7 +214,7 @@ def _handled(handler: Any) -> Iterator[None]:
 
 logger = logging.getLogger(__name__)
 
-OPTIMIZER = "optimizer.safetensors"
+OPTIMIZER, OPTIMIZER_DIGEST = "optimizer.safetensors", "optimizer_sha256"
 COLUMNS = tuple(LOG.columns)
 
 
@@ -251,6 +251,7 @@ class RunFolder:
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
                 save_file(_optimizer_tensors(model, optimizer), part)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
+            state[OPTIMIZER_DIGEST] = digest_of(folder / OPTIMIZER)
             state["scaler"] = self.precision.state_dict()
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
@@ -305,6 +306,8 @@ class RunFolder:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
             check_proof(folder, model.config, model.state_dict())
             stored = load_file(folder / OPTIMIZER)
+            if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
+                raise CheckpointError(f"{OPTIMIZER} is not what was written")
         except (CheckpointError, SafetensorError, OSError) as error:
             raise _damaged(folder, error) from error
         _restore_optimizer(model, optimizer, stored, folder / OPTIMIZER)

@@ -18,11 +18,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
-from fcpower_bids.store import stored_path
+from fcpower_bids.store import digest_of, stored_path
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
@@ -169,7 +168,7 @@ def _check_digests(folder: Path) -> None:
         raise _incomplete(folder, error) from error
     for name, digest in files.items():
         path = stored_path(folder, name)
-        if not path.is_file() or file_sha256(path) != digest:
+        if not path.is_file() or digest_of(path) != digest:
             raise DatasetError(
                 f"{path} is not as it was packed (its checksum differs): it was changed or damaged, or the folder was "
                 f"not copied whole. Copy it again, or remove {folder} and run the same command again, which packs anew."
@@ -250,7 +249,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 def check_table(folder: Path, facts: Mapping[str, Any]) -> None:
     """Compare the table of a pack with its digest, where one is stated. Raises ValueError."""
     digest = facts.get(DIGESTS, {}).get(TABLE)
-    if digest and file_sha256(folder / TABLE) != digest:
+    if digest and digest_of(folder / TABLE) != digest:
         raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
 
 

@@ -20,7 +20,6 @@ from safetensors import safe_open
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.pack import (
@@ -41,7 +40,7 @@ from fcpower_bids.slices.pretraining.corpus.pack import (
     refuse_leakage,
 )
 from fcpower_bids.slices.pretraining.corpus.teacher import Prepared, Source, kernel_corpus, prepare_all, write_kernel
-from fcpower_bids.store import leftovers, sweep, write_text
+from fcpower_bids.store import digest_of, leftovers, sweep, write_text
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
 logger = logging.getLogger(__name__)
@@ -276,8 +275,8 @@ class _Pack:
         """Digests of the files; those that were not written anew keep theirs, so that a change is found later."""
         shards = [place(self.folder, shard) for shard in range(self.shard) for place in (series_file, teacher_file)]
         for path in (*shards, self.folder / KERNEL):
-            yield path.name, self.digests.get(path.name) or file_sha256(path)
-        yield TABLE, file_sha256(self.folder / TABLE)
+            yield path.name, self.digests.get(path.name) or digest_of(path)
+        yield TABLE, digest_of(self.folder / TABLE)
 
     def _vectors(self, table: pd.DataFrame) -> Callable[[int, int], NDArray[np.float32]]:
         def block(start: int, stop: int) -> NDArray[np.float32]:
