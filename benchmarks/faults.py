@@ -1,6 +1,7 @@
 """Kills, crowds, full disks and hostile folders, each compared byte by byte with an undisturbed run.
 
-Usage: ``make faults``, or ``python benchmarks/faults.py [--kills 30] [--offsets 20] [--rounds 1000] [--only NAME ...]``
+Usage: ``make faults``, or ``python benchmarks/faults.py [--kills 30] [--offsets 20] [--rounds 1000] [--only NAME ...]
+[--jobs NAME ...]``
 
 Every trial ends with the same command run once more where it was disturbed; then all files outside ``logs`` and
 ``work`` must be those of the undisturbed run, and nothing half-written may be left. Parts that need root or Linux say
@@ -48,7 +49,7 @@ class Study:
         from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 
         self.folder, self.bids = folder, folder / "in"
-        make_dataset(self.bids, DemoDesign.tiny(subjects=4, sessions=1, noise=0))
+        make_dataset(self.bids, DemoDesign.tiny(subjects=6, sessions=1, noise=0))
         self.atlas = builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
         started = time.monotonic()
         code, told = self.run(folder / "whole")
@@ -56,13 +57,11 @@ class Study:
         self.seconds = time.monotonic() - started
         self.whole = contents(folder / "whole")
 
-    def start(
-        self, output: Path, level: str = "participant", before: list[str] | None = None, nprocs: int = 1, **popen: Any
-    ) -> subprocess.Popen:
-        """Start the application as a group of processes of its own."""
+    def start(self, output: Path, before: list[str] | None = None, nprocs: int = 1, **popen: Any) -> subprocess.Popen:
+        """Start the participant level as a group of processes of its own."""
         table = self.atlas.with_name(self.atlas.name.replace(".nii.gz", ".tsv"))
-        command = [*(before or []), sys.executable, "-m", "fcpower_bids", self.bids, output, level]
-        options = ["--atlas", f"{self.atlas}:{table}"] if level == "participant" else GROUP
+        command = [*(before or []), sys.executable, "-m", "fcpower_bids", self.bids, output, "participant"]
+        options = ["--atlas", f"{self.atlas}:{table}"]
         return subprocess.Popen(
             [*map(str, command), *options, "--nprocs", str(nprocs), "--quiet"],
             stdout=subprocess.PIPE,
@@ -72,16 +71,16 @@ class Study:
             **popen,
         )
 
-    def run(self, output: Path, level: str = "participant", **how: Any) -> tuple[int, str]:
+    def run(self, output: Path, **how: Any) -> tuple[int, str]:
         """Run it to its end: exit code and what it said."""
-        process = self.start(output, level, **how)
+        process = self.start(output, **how)
         told, _ = process.communicate(timeout=PATIENCE)
         return process.returncode, told
 
-    def faults(self, output: Path, wanted: dict[str, bytes] | None = None) -> list[str]:
+    def faults(self, output: Path) -> list[str]:
         """Finish a disturbed run, and say what differs from the undisturbed one."""
         code, told = self.run(output)
-        found, wanted = contents(output), self.whole if wanted is None else wanted
+        found, wanted = contents(output), self.whole
         wrong = [f"exit {code}: {told[-200:]}"] if code else []
         wrong += [name for name in sorted(set(found) | set(wanted)) if found.get(name) != wanted.get(name)]
         return wrong + half_written(output)
@@ -104,7 +103,8 @@ def contents(output: Path) -> dict[str, bytes]:
 
 def half_written(output: Path) -> list[str]:
     """What a killed process left, but in the work folder: there it is never read, and another run may be at it."""
-    return [str(path) for path in output.rglob(".*.part") if "work" not in path.relative_to(output).parts]
+    left = [*output.rglob(".*.part"), *output.rglob(".*.old")]
+    return [str(path) for path in left if "work" not in path.relative_to(output).parts]
 
 
 def kills(study: Study, given: argparse.Namespace) -> list[str]:
@@ -153,24 +153,136 @@ def kills_of_workers(study: Study, given: argparse.Namespace) -> list[str] | Non
     return wrong
 
 
-def kills_of_group(study: Study, given: argparse.Namespace) -> list[str]:
-    """Kill the group level at a random moment, and let it go on."""
-    base = shutil.copytree(study.folder / "whole", study.folder / "cohort")
-    started = time.monotonic()
-    code, told = study.run(base, "group")
-    seconds, wanted = time.monotonic() - started, contents(base)
-    wrong = [f"exit {code}: {told[-200:]}"] if code else []
-    for trial in range(max(1, given.kills // 3)):
-        output = shutil.copytree(study.folder / "whole", study.folder / f"cohort{trial}")
-        process = study.start(output, "group")
-        time.sleep(random.uniform(0, 1.1 * seconds))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        code, told = study.run(output, "group")
-        found = contents(output)
-        wrong += [f"exit {code}: {told[-200:]}"] if code else []
-        wrong += [name for name in sorted(set(found) | set(wanted)) if found.get(name) != wanted.get(name)]
-        shutil.rmtree(output)
+class Job:
+    """Another command, the folder that it begins with, and what two undisturbed runs of it write alike."""
+
+    command: list[object]
+
+    def __init__(self, study: Study, folder: str, name: str) -> None:
+        self.study, self.folder = study, study.folder / folder
+        self.base = self.folder / "base"
+        JOBS[name](self)
+        first, second = self.folder / "first" / "out", self.folder / "second" / "out"
+        started = time.monotonic()
+        self.told = [f"exit {code}: {told[-200:]}" for code, told in map(self.run, (self.begin(first),)) if code]
+        self.seconds = time.monotonic() - started
+        self.run(self.begin(second))
+        one, other = contents(first), contents(second)
+        self.apart = {name for name in one if other.get(name) != one[name]}  # such as the seconds of a training
+        self.whole = {name: content for name, content in one.items() if name not in self.apart}
+
+    def begin(self, output: Path) -> Path:
+        """Return a folder as it is before the command, which may have none."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copytree(self.base, output)) if self.base.is_dir() else output
+
+    def start(self, output: Path) -> subprocess.Popen:
+        """Start the command as a group of processes of its own."""
+        command = [sys.executable, "-m", "fcpower_bids", *(output if word == OUT else word for word in self.command)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen([*map(str, command)], start_new_session=True, **pipes)
+
+    def run(self, output: Path) -> tuple[int, str]:
+        """Run it to its end: exit code and what it said."""
+        process = self.start(output)
+        told, _ = process.communicate(timeout=PATIENCE)
+        return process.returncode, told
+
+    def faults(self, output: Path) -> list[str]:
+        """Finish a disturbed run, and say what differs from an undisturbed one."""
+        code, told = self.run(output)
+        wrong = [f"exit {code}: {told[-200:]}"] if code else []
+        found = {name: content for name, content in contents(output).items() if name not in self.apart}
+        wrong += [name for name in sorted(set(found) | set(self.whole)) if found.get(name) != self.whole.get(name)]
+        return wrong + half_written(output.parent)
+
+
+OUT = "OUTPUT"
+TRAINING = ["--steps", 12, "--checkpoint-every", 4, "--architecture", "d=16", "layers=1", "heads=2", "--window", 20]
+TRAINING += ["--held-out", 0.3, "--accept-unproven"]
+
+
+def group_job(job: Job) -> None:
+    shutil.copytree(job.study.folder / "whole", job.base)
+    job.command = [job.study.bids, OUT, "group", *GROUP, "--nprocs", "1", "--quiet"]
+
+
+def pack_job(job: Job) -> None:
+    shutil.copytree(job.study.folder / "whole", job.base)
+    job.command = [job.study.bids, OUT, "pack", "--quiet"]
+
+
+def pretrain_job(job: Job) -> None:
+    pack_job(job)
+    job.run(job.base)
+    job.command = [job.study.bids, OUT, "pretrain", *TRAINING, "--quiet"]
+
+
+def combine_job(job: Job) -> None:
+    """The outputs of two jobs with three people each."""
+    parts = [job.folder / "jobs" / name for name in "ab"]
+    for part, absent in zip(parts, (("04", "05", "06"), ("01", "02", "03")), strict=True):
+        shutil.copytree(job.study.folder / "whole", part, ignore=shutil.ignore_patterns(*(f"sub-{n}*" for n in absent)))
+    job.command = ["combine", OUT, *parts]
+
+
+def export_job(job: Job) -> None:
+    job.command = ["export", job.study.folder / "whole", OUT]
+
+
+JOBS: dict[str, Callable[[Job], None]] = {
+    "group": group_job,
+    "combine": combine_job,
+    "pack": pack_job,
+    "pretrain": pretrain_job,
+    "export": export_job,
+}
+
+
+def kills_of_jobs(study: Study, given: argparse.Namespace) -> list[str]:
+    """Kill every other command at a random moment, and let it go on."""
+    wrong = []
+    for name in given.jobs:
+        job = Job(study, name, name)
+        own = list(job.told)
+        for trial in range(given.kills):
+            output = job.begin(job.folder / f"killed{trial}" / "out")
+            process = job.start(output)
+            time.sleep(random.uniform(0, 1.1 * job.seconds))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            own += job.faults(output)
+            shutil.rmtree(output.parent)
+        print(f"  {name}: {given.kills} kills in {job.seconds:.0f} s each, {own[:5] or 'as undisturbed'}", flush=True)
+        wrong += own
+    return wrong
+
+
+def full_disk_of_jobs(study: Study, given: argparse.Namespace) -> list[str] | None:
+    """Give every other command a disk that fills up at one point or another, then room."""
+    wrong = []
+    for name in given.jobs:
+        job = Job(study, f"{name}-disk", name)
+        own = list(job.told)
+        for kilobytes in (0, 16, 64, 256, 640):
+            disk = job.folder / f"disk{kilobytes}"
+            disk.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)]
+            if subprocess.run(mount, capture_output=True, check=False).returncode:
+                return None
+            try:
+                output = job.begin(disk / "out")
+                size = shutil.disk_usage(disk).used // 1024 + kilobytes
+                subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
+                code, told = job.run(output)
+                own += [f"{kilobytes} kB: exit {code}: {told[-300:]}"] if code not in ENDED_PLAINLY else []
+                own += [f"{kilobytes} kB: {told[-300:]}"] if "Traceback" in told or "internal error" in told else []
+                subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+                own += job.faults(output)
+            finally:
+                subprocess.run(["umount", str(disk)], check=False)
+        print(f"  {name}: 5 disks, {own[:5] or 'as undisturbed'}", flush=True)
+        wrong += own
     return wrong
 
 
@@ -285,7 +397,8 @@ PARTS: dict[str, Callable[[Study, argparse.Namespace], list[str] | None]] = {
     "process 1": namespaces,
     "kills": kills,
     "kills of workers": kills_of_workers,
-    "kills of the group level": kills_of_group,
+    "kills of other commands": kills_of_jobs,
+    "full disk of other commands": full_disk_of_jobs,
     "two runs": two_runs,
 }
 
@@ -296,6 +409,7 @@ def main() -> int:
     parser.add_argument("--offsets", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), help="other commands")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
     random.seed(given.seed)
