@@ -264,7 +264,7 @@ def full_disk_of_jobs(study: Study, given: argparse.Namespace) -> list[str] | No
     for name in given.jobs:
         job = Job(study, f"{name}-disk", name)
         own = list(job.told)
-        for kilobytes in (0, 16, 64, 256, 640):
+        for kilobytes in (4, 16, 64, 256, 640):
             disk = job.folder / f"disk{kilobytes}"
             disk.mkdir()
             mount = ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)]

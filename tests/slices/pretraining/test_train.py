@@ -205,3 +205,13 @@ def test_a_comparison_that_fails_costs_the_comparison_and_not_the_model(tmp_path
     with pytest.raises(ZeroDivisionError):
         pretrain(pack, tmp_path / "run", config())
     assert load_encoder("fbert", tmp_path / "run" / "model").card.verdict == "n/a"
+
+
+def test_a_changed_state_of_the_optimiser_is_refused(tmp_path, pack):
+    pretrain(pack, tmp_path / "run", config(), stop_step=4)
+    path = tmp_path / "run" / "checkpoints" / "step-0000004" / "optimizer.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"optimizer\.safetensors is not what was written.*training begins anew"):
+        pretrain(pack, tmp_path / "run", config())
