@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import os
 import re
@@ -102,3 +103,30 @@ def contents(folder: Path, *without: str) -> dict[str, bytes]:
 def as_copied(page: str) -> str:
     """Return a page whose exponents are as they are copied from it, ``FC^0.35``."""
     return page.replace("<sup><i>^</i>", "^").replace("</sup>", "")
+
+
+def run_group(bids_dir: Path, output: Path, *options: object) -> int:
+    """Run the group level in this process."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return main([str(bids_dir), str(output), "group", *map(str, options)])
+
+
+def cells(folder):
+    """Every cell of every table, with its file."""
+    for path in folder.rglob("*.tsv"):
+        for row in csv.reader(path.open(encoding="utf-8"), delimiter="\t", quoting=csv.QUOTE_NONE):
+            for cell in row:
+                yield path.name, cell
+
+
+def is_number(text: str) -> bool:
+    try:
+        return bool(float(text)) or True
+    except ValueError:
+        return False
+
+
+def run_by_spreadsheet(folder) -> list:
+    return [
+        (name, cell) for name, cell in cells(folder) if cell[:1] in "=+-@" and len(cell) > 1 and not is_number(cell)
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 import numpy as np
@@ -11,31 +10,10 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_matrix, read_table
-from tests.running import PLAIN, run_app
+from tests.running import PLAIN, run_app, run_by_spreadsheet
 
 STRANGE = ["n/a", "Node", "A", "A", "A_3", "=cmd|' /C calc'!A0", "@SUM(A1)", "-2+3", "nan", "+x"]
 """Read as missing, as the head of a column of names, twice, like the second of two, by a spreadsheet as formulas."""
-
-
-def cells(folder):
-    """Every cell of every table, with its file."""
-    for path in folder.rglob("*.tsv"):
-        for row in csv.reader(path.open(encoding="utf-8"), delimiter="\t", quoting=csv.QUOTE_NONE):
-            for cell in row:
-                yield path.name, cell
-
-
-def is_number(text: str) -> bool:
-    try:
-        return bool(float(text)) or True
-    except ValueError:
-        return False
-
-
-def run_by_spreadsheet(folder) -> list:
-    return [
-        (name, cell) for name, cell in cells(folder) if cell[:1] in "=+-@" and len(cell) > 1 and not is_number(cell)
-    ]
 
 
 @pytest.fixture(scope="module")

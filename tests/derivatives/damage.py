@@ -44,13 +44,18 @@ class Line:
     words: str
 
     @property
+    def is_of_cohort(self) -> bool:
+        return self.input in ("stored", "matrix", "people")
+
+    @property
     def is_named(self) -> bool:
         return self.outcome not in (UNCHANGED, UNKNOWABLE)
 
 
-def read_catalogue() -> list[Line]:
+def read_catalogue(of_cohorts: bool = False) -> list[Line]:
+    """Return the lines about recordings, or those about what the group level reads (`damage_of_cohorts`)."""
     table = pd.read_csv(CATALOGUE, sep="\t", dtype=str, keep_default_na=False)
-    return [Line(**row) for row in table.to_dict("records")]
+    return [line for row in table.to_dict("records") if (line := Line(**row)).is_of_cohort == of_cohorts]
 
 
 def sample(lines: Sequence[Line], share: int, seed: int, always: Sequence[str] = ()) -> list[Line]:
