@@ -54,21 +54,21 @@ def test_a_column_is_renamed_by_one_edit(monkeypatch, tmp_path):
     after, said_after = shown(GroupTables(settings))
     assert after.pop("Hits") == before.pop("Accuracy")
     assert (after, said_after) == (before, said)
-    section = describe_tables().partition("### `identification.tsv`")[2].partition("###")[0]
+    section = describe_tables().partition("## `identification.tsv`")[2].partition("##")[0]
     assert "| `hits` | Share that is found |" in section
     assert "`accuracy`" not in section
 
 
 def test_a_column_of_a_measure_is_renamed_by_one_edit(monkeypatch, tmp_path):
-    measure = MEASURES["coverage"]
+    measure, page = MEASURES["coverage"], read(DOCS / "outputs.md")
+    before = fill_columns(page)
     frame = pd.DataFrame({"Node": ["a", "b"], "coverage": [0.25, 1.0]})
     monkeypatch.setitem(measure.columns, "coverage", replace(measure.columns["coverage"], name="seen"))
     path = write_declared(tmp_path / "coverage.tsv", frame, measure.table)
     assert path.read_text() == "Node\tseen\na\t0.25\nb\t1\n"
     assert list(measure.table.describe()) == ["Node", "seen"]
     pd.testing.assert_frame_equal(read_declared(path, measure.table), frame)
-    page = read(DOCS / "outputs.md")
-    assert fill_columns(page) == page.replace("| `coverage` | share |", "| `seen` | share |") != page
+    assert fill_columns(page) == before.replace("| `coverage` | share |", "| `seen` | share |") != before
 
 
 def test_a_column_that_nobody_has_declared_is_a_slip_of_ours():

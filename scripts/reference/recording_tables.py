@@ -1,6 +1,6 @@
-"""Columns of the tables of the participant level, filled into a page from their declarations.
+"""Columns of the tables of a recording and of pretraining, filled into their pages from their declarations.
 
-``python -m scripts.reference.recording_tables docs/outputs.md`` writes the page anew.
+``python -m scripts.reference.recording_tables docs/outputs.md`` prints the page with them, as ``make docs`` has it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from fcpower_bids.outputs.dataset import PARCELS
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.schema import TableSpec
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, LOG, SEEDS
 from fcpower_bids.slices.sharing.sources import COMBINED
-from fcpower_bids.store import write_text
 from fcpower_bids.workflows.run_progress import RESOURCES
+
+TRAINING = {f"encoder/{table.name}": table for table in (LOG, ALIGNMENT, SEEDS)}
+"""Tables of pretraining, by their places in the output folder."""
 
 
 def declared_tables() -> tuple[TableSpec, ...]:
@@ -34,23 +37,15 @@ def declared_tables() -> tuple[TableSpec, ...]:
 
 
 def fill_columns(page: str) -> str:
-    """Set the columns below the headings of all declared tables; the rest of the page stays.
-
-    Raises
-    ------
-    KeyError
-        A table has no heading with columns below it.
-    """
-    for table in declared_tables():
+    """Append the columns of every declared table to the section that has its name as heading."""
+    tables = {table.name: table for table in declared_tables()} | TRAINING
+    for name, table in tables.items():
         rows = [f"| `{one.written}` | {one.unit or '-'} | {one.meaning} |\n" for one in table.columns.values()]
-        heading = rf"^### `{re.escape(table.name)}\.tsv`$"
-        place = rf"({heading}(?:(?!^#).*\n)*?\| column \| unit \| meaning \|\n\|[-|]+\n)(?:\|.*\n)+"
-        page, count = re.subn(place, lambda found, rows=rows: found[1] + "".join(rows), page, flags=re.M)  # type: ignore[misc]
-        if count != 1:
-            raise KeyError(f"### `{table.name}.tsv` and its columns")
+        columns = "".join(["\n| column | unit | meaning |\n|---|---|---|\n", *rows])
+        section = rf"^(#+ `{re.escape(name)}\.tsv`\n(?:(?!#).*\n)*?)(?=\n#|\Z)"
+        page = re.sub(section, lambda found, columns=columns: found[1] + columns, page, flags=re.M)  # type: ignore[misc]
     return page
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    write_text(path, fill_columns(path.read_text(encoding="utf-8")))
+    sys.stdout.write(fill_columns(Path(sys.argv[1]).read_text(encoding="utf-8")))

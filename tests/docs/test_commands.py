@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -32,7 +33,7 @@ from fcpower_bids.settings import LEVELS
 from fcpower_bids.slices.pretraining.push_command import build_parser as push_parser
 from fcpower_bids.slices.published_encoders import audit, cohort
 from fcpower_bids.store import write_text
-from scripts.reference import boutiques, group_tables, nipoppy, recording_tables, usage
+from scripts.reference import boutiques, group_tables, nipoppy
 from tests.derivatives.pipelines import hcp_surface, make_surface
 from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
@@ -152,7 +153,7 @@ def arguments_of(text: str, study: Path, place: Path) -> list[str]:
     return shlex.split(text)[1:]
 
 
-@kind(r"fcpower_bids (\w+ )?--help$")
+@kind(r"fcpower_bids (\w+ )?--help(-all)?$")
 def show_help(text: str, study: Path, place: Path) -> None:
     assert all(level in short_help() for level in LEVELS)
     assert text.split()[1] in (*LEVELS, "--help")
@@ -389,11 +390,6 @@ def make_small_demo(text: str, study: Path, place: Path) -> None:
     assert make_demo([str(place / "bids"), *shlex.split(text)[4:], *options]) == 0
 
 
-@kind(r"python -m scripts\.reference\.usage$")
-def print_usage(text: str, study: Path, place: Path) -> None:
-    assert usage.reference() == read(ROOT / "docs" / "usage.md")
-
-
 @kind(r"python -m scripts\.reference\.boutiques$")
 def print_descriptor(text: str, study: Path, place: Path) -> None:
     assert boutiques.descriptor_text() == read(ROOT / "boutiques.json")
@@ -405,15 +401,12 @@ def run_nipoppy(text: str, study: Path, place: Path) -> None:
     assert (place / "pipeline" / "descriptor.json").is_file()
 
 
-@kind(r"python -m scripts\.reference\.group_tables$")
-def print_group_tables(text: str, study: Path, place: Path) -> None:
-    assert group_tables.describe_tables() == read(ROOT / "docs" / "group_outputs.md")
-
-
-@kind(r"python -m scripts\.reference\.recording_tables docs/outputs\.md$")
-def fill_recording_tables(text: str, study: Path, place: Path) -> None:
-    page = read(ROOT / "docs" / "outputs.md")
-    assert recording_tables.fill_columns(page) == page
+@kind(r"python -m scripts\.reference\.group_tables FOLDER$")
+def write_table_pages(text: str, study: Path, place: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", text.split()[2:])
+        runpy.run_module("scripts.reference.group_tables", run_name="__main__")
+    assert {path.name for path in (place / "FOLDER").iterdir()} == set(group_tables.table_pages())
 
 
 @kind(r"python -m fcpower_bids\.slices\.published_encoders\.cohort ")

@@ -17,17 +17,19 @@ from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.tables import read_json, read_table
 from fcpower_bids.settings import LEVELS
 from tests.docs.conftest import QUICK, SPACE
-from tests.docs.pages import DOCS, FENCE, ROOT, read
+from tests.docs.pages import DOCS, ROOT, read
 
 NEW = ("signed_root", "quadratic", "smoothness", "mean-edges", "scan_minutes", "six", "Mine60")
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """Path and content of every block of the recipes; of a registry, the line to add."""
-    recipes = read(DOCS / "architecture.md").partition("## Six recipes")[2].partition("## The documentation")[0]
-    for block in FENCE.finditer(recipes):
-        (*_, path) = re.findall(r"`(fcpower_bids/[\w/.]+\.\w+)`", recipes[: block.start()])
-        yield path, block[3]
+    """Path and content of every file of the recipes; of a registry, the line to add."""
+    for row in read(DOCS / "architecture.md").splitlines():
+        for name in re.findall(r"\]\(examples/recipes/(\S+)\)", row):
+            yield f"fcpower_bids/{name}", read(DOCS / "examples" / "recipes" / name)
+            registry = re.search(r'`("[\w-]+": "[\w.:]+",)`', row)
+            if registry:
+                yield f"fcpower_bids/{name.partition('/')[0]}/__init__.py", f"        {registry[1]}\n"
 
 
 @pytest.fixture(scope="module")

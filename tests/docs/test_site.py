@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -15,7 +17,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
 
 import fcpower_bids
-from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, code_spans, headings, links, read, without_blocks
+from scripts.reference.group_tables import table_pages
+from tests.docs.pages import DOCS, PAGES, ROOT, code_spans, headings, links, read, without_blocks
 from tests.reports.browser import Browser, find_chromium
 
 SOURCE = ROOT / "fcpower_bids"
@@ -107,8 +110,14 @@ def site(tmp_path_factory) -> Path:
 
 
 def test_the_site_has_every_page_and_needs_no_network(site):
-    built = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
-    assert set(built) == {"404.html", "index.html", *(page.with_suffix(".html").name for page in DOCS.glob("*.md"))}
+    built = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    tables = {f"tables/{Path(name).stem}.html" for name in table_pages()}
+    pages = {page.with_suffix(".html").name for page in DOCS.glob("*.md")}
+    assert set(built) == {"404.html", "index.html", *pages, *tables}
+    assert "<code>--permutations</code>" in built["usage.html"], "the options are appended"
+    assert 'href="tables/prediction.html"' in built["group_outputs.html"]
+    assert "<code>p_max</code>" in built["tables/prediction.html"]
+    assert "<code>peak_mb</code>" in built["outputs.html"], "columns are filled in"
     for name, text in built.items():
         fetched = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", text)
         assert not [one for pair in fetched for one in pair if re.match(r"(https?:)?//", one)], name
@@ -147,14 +156,16 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
 
 
 def test_the_gallery_draws_its_figures_and_the_readme_tells_what_they_show(tmp_path, monkeypatch, capsys):
-    (tmp_path / "docs" / "figures").mkdir(parents=True)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path / "docs")
+    figures = tmp_path / "docs" / "figures"
+    figures.mkdir(parents=True)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "stages").symlink_to(ROOT / "examples" / "stages")
+    script = tmp_path / "docs" / "examples" / "gallery.py"
+    script.parent.mkdir()
+    shutil.copy(DOCS / "examples" / "gallery.py", script)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    said: dict = {}
-    for block in code_blocks(read(DOCS / "gallery.md"), "python"):
-        exec(block, said)
-    drawn = {path.name for path in Path("figures").iterdir()}
+    said = runpy.run_path(str(script))
+    drawn = {path.name for path in figures.iterdir()}
     assert drawn == {path.name for path in (DOCS / "figures").iterdir()}
     by_fc, by_power = (said["recognised"](alpha) for alpha in (1.0, 0.35))
     words = " ".join(read(ROOT / "README.md").split())
