@@ -1,4 +1,4 @@
-"""Permutation tests for subjects that are not all exchangeable: families are kept whole or shuffled within."""
+"""P of permutation tests, and sign flips of paired differences."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.errors import Unfit
-
-Rows = NDArray[np.int64]
-
-SCHEMES = ("free", "within", "whole")
 
 
 def permutation_p_value(observed: float, null: ArrayLike, alternative: str = "greater") -> float:
@@ -76,73 +71,17 @@ def false_discovery_rates(p: FloatArray) -> FloatArray:
     return q
 
 
-def permutations(
-    n: int, n_permutations: int, seed: int, families: ArrayLike | None = None, scheme: str = "free"
-) -> Iterator[Rows]:
-    """Draw orders of the subjects that are as likely as the true one under the null (Winkler et al. 2015).
-
-    `n`: subjects. `n_permutations`: orders to draw. `families` (n,): family of each subject: the exchangeability
-    blocks. `scheme`: one of "free", "within", "whole"; exchange everyone; members within each family; or families as
-    wholes with families of the same size, keeping the order of their members. Yields (n,): `values[order]` are the
-    permuted values. Raises ValueError: families are missing or do not fit, the scheme is unknown, or the families allow
-    no exchange.
-    """
-    blocks = _families(n, families, scheme)
-    return _draw_permutations(n, n_permutations, np.random.default_rng(seed), blocks, scheme)
-
-
-def _draw_permutations(
-    n: int, n_permutations: int, rng: np.random.Generator, blocks: list[Rows], scheme: str
-) -> Iterator[Rows]:
-    for _ in range(n_permutations):
-        order = np.arange(n)
-        for block in blocks:
-            # Rows are families of one size ("whole") or the members of one family: both are shuffled along axis 0.
-            order[block] = rng.permutation(block, axis=0)
-        yield order
-
-
-def _families(n: int, families: ArrayLike | None, scheme: str) -> list[Rows]:
-    """Return arrays of subjects whose first axis may be permuted."""
-    if scheme not in SCHEMES:
-        raise ValueError(f"There is no permutation scheme '{scheme}'. Choose from: {', '.join(SCHEMES)}.")
-    if scheme == "free":
-        return [np.arange(n)]
-    members = _members(n, families)
-    if scheme == "whole":
-        sizes = sorted({len(each) for each in members})
-        members = [np.stack([each for each in members if len(each) == size]) for size in sizes]
-    if all(len(block) < 2 for block in members):
-        raise Unfit(f"The families allow no exchange under the scheme '{scheme}'.")
-    return members
-
-
-def _members(n: int, families: ArrayLike | None) -> list[Rows]:
-    if families is None or np.shape(families) != (n,):
-        raise ValueError(f"Exchangeability blocks need the family of each of the {n} subjects.")
-    _, numbers = np.unique(np.asarray(families).astype(str), return_inverse=True)
-    return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
-
-
-def sign_flips(n: int, n_flips: int, seed: int, families: ArrayLike | None = None) -> Iterator[FloatArray]:
-    """Draw signs for paired differences that are symmetric around zero under the null.
-
-    `n`: subjects. `n_flips`: draws. `families` (n,): members of a family are flipped together. Yields (n,): +1 or -1
-    each. Raises ValueError: the families do not fit.
-    """
-    members = _members(n, np.arange(n) if families is None else families)
-    numbers = np.empty(n, dtype=np.int64)
-    for number, each in enumerate(members):
-        numbers[each] = number
+def sign_flips(n: int, n_flips: int, seed: int) -> Iterator[FloatArray]:
+    """Draw signs (n,), +1 or -1 each, for paired differences that are symmetric around zero under the null."""
+    _, places = np.unique(np.arange(n).astype(str), return_inverse=True)
     rng = np.random.default_rng(seed)
-    return (rng.choice([-1.0, 1.0], len(members))[numbers] for _ in range(n_flips))
+    return (rng.choice([-1.0, 1.0], n)[places] for _ in range(n_flips))
 
 
 LARGEST_DENOMINATOR = 60
 LARGEST_GRID = 200_000
 """Up to so many possible sums the distribution over all 2^n flips is computed exactly."""
 FLIPS = 9999
-CHUNK = 500
 
 
 def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
@@ -193,11 +132,6 @@ def _exact(steps: NDArray[np.int64], observed: int) -> float:
         chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2  # never wraps: the sums stay within total
     sums = np.abs(np.arange(-total, total + 1))
     return float(min(chances[sums >= observed].sum(), 1.0))
-
-
-def smallest_p(n_permutations: int) -> float:
-    """The smallest p that so many permutations can give; 1 without any."""
-    return 1 / (1 + n_permutations)
 
 
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:
