@@ -2,7 +2,7 @@
 
     python -m benchmarks.intervals [--draws 1000]
 
-prints the tables of ``docs/models.md``. Residuals are drawn, nothing is fitted: sites of 5 to 60 people, whose means
+prints the figures of ``docs/models.md``. Residuals are drawn, nothing is fitted: sites of 5 to 60 people, whose means
 have so many times the standard deviation of people within a site. The second table has eight sites and predictions
 that correlate by r with known values: how often intervals hold in thirds of the predicted and of the known values.
 """

@@ -1,4 +1,4 @@
-"""What each preset changes on real people: the tables of docs/presets.md, from the 55 people of `shared/data/stages`.
+"""What each preset changes on real people: from the 55 people of `shared/data/stages`.
 
     python -m benchmarks.presets --shared ../shared
     python -m benchmarks.presets --shared ../shared --demo BIDS OUT   # and the demo

@@ -2,7 +2,7 @@
 
     python -m benchmarks.whole_group --n 862 --parcels 400 --permutations 0 default 1000
 
-The figures of `docs/group.md` and `docs/check.md`. Loading and the page are not in them.
+The figures of `docs/check.md`. Loading and the page are not in them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from fcpower_bids.outputs.names import order_entities
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Entities
 
-BIDS = ("fmriprep", "nibabies")
 VOLUME = (("space", "MNI152NLin6Asym"), ("res", "2"))
 SURFACE = (("space", "fsLR"), ("den", "91k"))
 CLEANED = ("proc", "fix")

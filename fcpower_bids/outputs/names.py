@@ -25,7 +25,6 @@ TIMESERIES = Output("timeseries", (("stat", "mean"),))
 COVERAGE = Output("bold", (("stat", "coverage"),))
 COVERAGE_END = "_stat-coverage_bold.tsv"
 CONNECTIVITY = Output("relmat", (("stat", "pearsoncorrelation"),))
-SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
 DESIGN = Output("design", (("desc", "confounds"),))
 OUTLIERS = Output("outliers", (("desc", "confounds"),))
 QUALITY = Output("qc", (("desc", "fcpower"),))

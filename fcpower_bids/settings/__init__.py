@@ -113,7 +113,7 @@ class Settings(
 ):
     """All choices of one run, written to ``logs/settings.toml``.
 
-    Attributes are documented by their own texts, which ``--help`` and ``docs/usage.md`` show.
+    Attributes are documented by their own texts, which ``--help-all`` and the site show.
     """
 
     @property

@@ -15,20 +15,14 @@ from fcpower_bids.core.regression.probe import standardising_scale
 ModelArrays = dict[str, NDArray[np.generic]]
 KINDS = ("correlation", "linear")
 
-ROUNDING = 1e-9
-"""Share of the range by which the training scans at its ends may miss it when their features are computed again."""
-
 
 @dataclass(frozen=True, eq=False)
 class NewPredictions:
-    """Predictions for new scans, and whether these are like the scans that the model was fitted on."""
+    """Predictions for new scans, and their likeness to the scans that the model was fitted on."""
 
     predicted: FloatArray  # (n, m): in the unit of the targets
     # (n,): correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
     similarity: FloatArray
-    # (n,): whether `similarity` lies in the range that the training scans have among themselves
-    familiar: NDArray[np.bool_]
-    within_range: NDArray[np.bool_]  # (n, m): whether the prediction lies in the range of the training targets
 
 
 def ridge_model_arrays(
@@ -95,16 +89,7 @@ def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: Arr
     else:
         rows = (x - model["centre"].astype(float)) / model["scale"].astype(float)
         similarity = np.mean(rows**2, axis=1)
-    predicted = rows @ weights + model["intercept"].astype(float)
-    low, high = model["similarity_range"].astype(float)
-    slack = ROUNDING * max(abs(low), abs(high))
-    least, most = model["target_range"].astype(float)
-    return NewPredictions(
-        predicted,
-        similarity,
-        (similarity >= low - slack) & (similarity <= high + slack),
-        (predicted >= least) & (predicted <= most),
-    )
+    return NewPredictions(rows @ weights + model["intercept"].astype(float), similarity)
 
 
 def fit_weights(

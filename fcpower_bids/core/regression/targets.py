@@ -219,23 +219,19 @@ def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> boo
     return bool(lengths[0] <= EXPLAINED * lengths[1])
 
 
-def encode_binary(labels: ArrayLike, positive: object | None = None) -> FloatArray:
-    """Encode two classes as 0 and 1.
+def encode_binary(labels: ArrayLike) -> FloatArray:
+    """Encode two classes as 0 and 1, the later one in sorted order as 1.
 
-    `labels` (n,): strings or numbers; None, NaN, "" and "n/a" are missing. `positive`: the class that becomes 1. By
-    default the later one in sorted order. Returns (n,): 0, 1 or NaN. Raises ValueError: if there are not exactly two
-    classes, or `positive` is neither.
+    `labels` (n,): strings or numbers; None, NaN, "" and "n/a" are missing. Returns (n,): 0, 1 or NaN. Raises
+    ValueError: if there are not exactly two classes.
     """
     names = np.asarray(labels, dtype=object)
     known = np.array([name is not None and name == name and name not in ("", "n/a") for name in names])
     classes = sorted(set(names[known].tolist()))
     if len(classes) != 2:
         raise ValueError(f"A binary target needs two classes; found {len(classes)}: {classes[:5]}.")
-    chosen = classes[1] if positive is None else positive
-    if chosen not in classes:
-        raise ValueError(f"The positive class {chosen!r} is neither {classes[0]!r} nor {classes[1]!r}.")
     encoded = np.full(names.shape, np.nan)
-    encoded[known] = names[known] == chosen
+    encoded[known] = names[known] == classes[1]
     return encoded
 
 

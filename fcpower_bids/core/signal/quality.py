@@ -67,20 +67,6 @@ def band_leakage(
     return leakage
 
 
-def dvars(series: ArrayLike) -> NDArray[np.float64]:
-    """Measure the change of the whole brain from volume to volume: root mean square of the differences over parcels.
-
-    `series` (T, P): NaN columns are left out. Returns (T,): in the unit of the series; the first is NaN because nothing
-    precedes it. Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
-    """
-    series = np.asarray(series, dtype=np.float64)
-    covered = series[:, np.isfinite(series).all(axis=0)]
-    change = np.full(len(series), np.nan)
-    if covered.size:
-        change[1:] = np.sqrt(np.square(np.diff(covered, axis=0)).mean(axis=1))
-    return change
-
-
 MotionFilter = Literal["notch", "lp"]
 HEAD_RADIUS = 50.0
 """Millimetres; that of Power et al. (2012), and of fMRIPrep."""

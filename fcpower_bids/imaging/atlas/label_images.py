@@ -36,20 +36,14 @@ def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return _whole_numbers(path, values), image.affine
 
 
-def read_grayordinate_labels(
-    path: Path, map_name: str | None = None
-) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
-    """Read one map of a CIFTI ``dlabel``. Returns labels (G,). Raises UsageError."""
+def read_grayordinate_labels(path: Path) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
+    """Read the first map of a CIFTI ``dlabel``. Returns labels (G,). Raises UsageError."""
     image = _load(path)
     axes = [image.header.get_axis(i) for i in range(len(image.shape))] if hasattr(image, "nifti_header") else []
     if [type(axis) for axis in axes] != [LabelAxis, BrainModelAxis]:
         raise UsageError(f"The atlas {path} is not a CIFTI label image (dlabel): give one, or a NIfTI label image.")
-    names = [str(name) for name in axes[0].name]
-    if map_name is not None and map_name not in names:
-        raise UsageError(f"The atlas {path} has no map '{map_name}'. Choose from: {', '.join(names)}.")
-    row = names.index(map_name) if map_name is not None else 0
-    table = {int(key): str(name) for key, (name, _) in axes[0].label[row].items()}
-    return _whole_numbers(path, _read(path, image)[row]), axes[1], table
+    table = {int(key): str(name) for key, (name, _) in axes[0].label[0].items()}
+    return _whole_numbers(path, _read(path, image)[0]), axes[1], table
 
 
 def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:

@@ -94,11 +94,6 @@ def _read_summary(path: Path) -> HeaderSummary:
     return summary
 
 
-def n_volumes(bold: Path) -> int:
-    """Return the number of volumes that the header declares."""
-    return header_summary(bold).n_volumes
-
-
 def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
     if not path.name.endswith((".nii", ".nii.gz")):
         raise RecordingError(f"{path} is not a .nii or .nii.gz file: convert it to NIfTI.")

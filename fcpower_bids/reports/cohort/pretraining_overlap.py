@@ -6,6 +6,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, N_TRAINED
+from fcpower_bids.reports.cohort.comparisons import score_label
 from fcpower_bids.reports.cohort.tables import GroupTables, count, percent
 
 
@@ -72,7 +73,7 @@ def describe_seen_prediction(target: str, tables: GroupTables) -> list[str]:
 
 
 def _describe_prediction(row: pd.Series, tables: GroupTables) -> str:
-    score = "AUC" if row["score"] == "auc" else "r"
+    score = score_label(row["score"])
     left = int(row["n_unseen"])
     rest = too_few(left)
     if row["unseen"] == row["unseen"]:

@@ -347,6 +347,14 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
+class PatchEmbed(nn.Module):
+    """One linear map for all patches, stored as a convolution."""
+
+    def __init__(self, d: int, patch: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
+
+
 class Block(nn.Module):
     """x + attention(norm1 x), then x + feed-forward(norm2 x), each optionally scaled per channel."""
 

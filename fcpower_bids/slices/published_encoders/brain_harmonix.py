@@ -24,6 +24,7 @@ from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.published_encoders.adapters import (
     Block,
+    PatchEmbed,
     PublishedEncoder,
     Recipe,
     as_tensor,
@@ -64,12 +65,8 @@ class HarmonixSize:
     eigenmodes: int = 200
 
 
-class FlexiblePatchEmbed(nn.Module):
+class FlexiblePatchEmbed(PatchEmbed):
     """A linear map of patches that is resized to their length."""
-
-    def __init__(self, d: int, patch: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
 
     def forward(self, patches: Tensor) -> Tensor:
         """Patches (..., p) to tokens (..., d)."""

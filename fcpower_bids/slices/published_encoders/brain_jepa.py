@@ -18,6 +18,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import fill, read_number_table, read_state
 from fcpower_bids.slices.published_encoders.adapters import (
     Block,
+    PatchEmbed,
     PublishedEncoder,
     Recipe,
     as_tensor,
@@ -50,14 +51,6 @@ class BrainJEPASize:
     patch: int = 16
     patches: int = 10
     gradients: int = 30
-
-
-class PatchEmbed(nn.Module):
-    """One linear map for all patches, stored as a convolution."""
-
-    def __init__(self, d: int, patch: int) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
 
 
 class Position(nn.Module):

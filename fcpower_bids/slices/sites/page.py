@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
+from fcpower_bids.reports.cohort.comparisons import score_label
 from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
 from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Part, Section, count, make_grid, missing
@@ -77,7 +78,7 @@ def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[
     """One sentence for every target and representation: all predictions together, and within sites."""
     for (target, name), part in compared.groupby(["target", "representation"], sort=False):
         scored = part.dropna(subset=["pooled"])
-        label = "AUC" if str(part["score"].iloc[0]) == "auc" else "r"
+        label = score_label(part["score"].iloc[0])
         each = [
             f"{HANDLINGS[str(row['sites'])]} {row['pooled']:.2f}"
             + ("" if missing(row["within"]) else f" (within {row['within']:.2f})")
@@ -92,7 +93,7 @@ def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentenc
     for (target, name), part in found.groupby(["target", "representation"], sort=False):
         score = str(part["score"].iloc[0])
         within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
-        label = "AUC" if score == "auc" else "r"
+        label = score_label(score)
         pooled_score = _pooled(str(target), str(name), score, tables)
         together = "" if missing(pooled_score) else f", all together {pooled_score:.2f}"
         each = part.loc[part["over"] == SITE, "value"]

@@ -61,35 +61,6 @@ def test_similarity_is_the_mean_correlation_with_the_others(cohort):
     np.testing.assert_allclose(predict_from_arrays(arrays, new).similarity, expected, atol=1e-12)
 
 
-def test_the_scans_at_the_ends_of_the_range_are_familiar_whatever_the_last_bit(cohort):
-    features, y = cohort
-    arrays = ridge_model_arrays(features, y, 1.0)
-    together = predict_from_arrays(arrays, features).similarity
-    ends = np.array([together.min(), together.max()])
-    arrays["similarity_range"] = np.nextafter(ends, ends[::-1])
-    assert predict_from_arrays(arrays, features).familiar.all()
-    arrays["similarity_range"] = ends + 1e-6 * np.array([1, -1])
-    assert predict_from_arrays(arrays, features).familiar.sum() == 38
-
-
-def test_strangers_and_extremes_are_flagged(cohort):
-    features, y = cohort
-    y = features @ np.linspace(-1, 1, 60)
-    for kind, stranger in (("correlation", -features[:1]), ("linear", 50 * features[:1])):
-        arrays = ridge_model_arrays(features, y, 0.01, kind)
-        typical = predict_from_arrays(
-            arrays, features.mean(axis=0, keepdims=True) + 0.7 * (features[:1] - features[1:2])
-        )
-        assert typical.familiar.shape == (1,)
-        assert not predict_from_arrays(arrays, stranger).familiar[0]
-    extreme = predict_from_arrays(
-        ridge_model_arrays(features, y, 0.01, "linear"), features + 5 * np.linspace(-1, 1, 60)
-    )
-    assert not extreme.within_range.any()
-    same = predict_from_arrays(ridge_model_arrays(features, y, 10.0), features)
-    assert same.within_range.mean() > 0.9
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

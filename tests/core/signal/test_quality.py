@@ -3,7 +3,7 @@ import pytest
 from scipy.signal import periodogram
 
 from fcpower_bids.core.signal.filtering import butterworth
-from fcpower_bids.core.signal.quality import band_leakage, dvars, power_spectrum
+from fcpower_bids.core.signal.quality import band_leakage, power_spectrum
 from fcpower_bids.core.signal.timeseries import clean_series
 
 TIMES = np.arange(300) * 2.0
@@ -75,9 +75,3 @@ def test_leakage_is_not_changed_by_scale_and_shift():
 def test_wrong_number_of_kept_volumes_is_refused():
     with pytest.raises(ValueError, match="300 rows, but 3"):
         band_leakage(sines(0.02), 2.0, 0.01, 0.08, np.arange(3))
-
-
-def test_dvars_is_the_root_mean_square_of_the_differences():
-    series = np.array([[0.0, 0.0, np.nan], [3.0, 4.0, 1.0], [3.0, 4.0, 1.0]])
-    np.testing.assert_allclose(dvars(series), [np.nan, np.sqrt(12.5), 0.0])
-    assert np.isnan(dvars(np.full((4, 2), np.nan))).all()

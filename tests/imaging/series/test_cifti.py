@@ -160,17 +160,14 @@ def test_a_truncated_dtseries(run):
         parcellate(bold, None, [atlas])
 
 
-def test_a_dlabel_has_maps_and_a_table(tmp_path, rng):
+def test_the_first_map_of_a_dlabel_is_read_with_its_table(tmp_path, rng):
     axis = make_axis()
     rows = rng.integers(0, 5, (2, len(axis)))
     path = save_labels(tmp_path / "two.dlabel.nii", rows, axis)
-    np.testing.assert_array_equal(read_grayordinate_labels(path)[0], rows[0])
-    labels, found, table = read_grayordinate_labels(path, "map1")
-    np.testing.assert_array_equal(labels, rows[1])
+    labels, found, table = read_grayordinate_labels(path)
+    np.testing.assert_array_equal(labels, rows[0])
     assert found == axis
     assert table[3] == "region3"
-    with pytest.raises(UsageError, match="map0, map1"):
-        read_grayordinate_labels(path, "map7")
 
 
 def test_a_dscalar_is_neither_run_nor_atlas(tmp_path):

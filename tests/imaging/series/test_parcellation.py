@@ -16,7 +16,7 @@ from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.imaging.series import streaming
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import header_summary, n_volumes
+from fcpower_bids.imaging.series.streaming import header_summary
 from fcpower_bids.records import Atlas
 
 SPACE = "MNI152NLin2009cAsym"
@@ -470,7 +470,7 @@ def test_a_probabilistic_atlas(tmp_path, run):
 def test_repetition_time_is_read_with_its_unit(tmp_path, rng, step, unit, expected):
     bold = save_image(tmp_path / "bold.nii.gz", rng.normal(size=(3, 3, 3, 4)), tr=step, unit=unit)
     assert header_summary(bold).repetition_time == (None if expected is None else pytest.approx(expected))
-    assert n_volumes(bold) == 4
+    assert header_summary(bold).n_volumes == 4
 
 
 def test_header_summary_reads_no_data(run):

@@ -52,20 +52,8 @@ def outputs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(outputs):
-    return write_group_report(outputs[0])
-
-
-@pytest.fixture(scope="module")
 def sections(outputs):
     return make_sections(outputs[1])
-
-
-@pytest.fixture
-def opened(browser, page):
-    browser.open(page)
-    browser.unfold()
-    return browser
 
 
 def copy_of(outputs, tmp_path, *tables):

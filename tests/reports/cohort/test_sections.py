@@ -62,20 +62,8 @@ def outputs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(outputs):
-    return write_group_report(outputs[0])
-
-
-@pytest.fixture(scope="module")
 def sections(outputs):
     return {section.anchor: section for section in make_sections(outputs[1])}
-
-
-@pytest.fixture
-def opened(browser, page):
-    browser.open(page)
-    browser.unfold()
-    return browser
 
 
 def copy_of(outputs, tmp_path, *without):

@@ -84,7 +84,7 @@ LAWS = {
 
 @pytest.mark.parametrize(("between", "law"), list(itertools.product([0.0, 1.0, 2.0], LAWS)))
 def test_few_sites_of_any_shift_are_covered_neither_less_nor_much_more_than_claimed(between, law):
-    """The grid of docs/models.md, thinned: sizes of sites 5 to 60, members heavy-tailed where sites are."""
+    """The grid of benchmarks/intervals.py, thinned: sizes of sites 5 to 60, members heavy-tailed where sites are."""
     rng = np.random.default_rng(6)
     within = LAWS["heavy" if law == "heavy" else "normal"]
     for n_sites in (5, 12):
