@@ -127,8 +127,8 @@ def students(sources: list[Any], options: argparse.Namespace, words: list[str]) 
         folder = Path(name)
         pack_corpus(sources, folder / "pack")
         (folder / "bids").mkdir()
-        for method, asked in METHODS.items():
-            out = folder / method
+        for method in options.methods:
+            out, asked = folder / method, METHODS[method]
             command = [sys.executable, "-m", "fcpower_bids", folder / "bids", out, "pretrain", *asked]
             command += ["--corpus", folder / "pack", "--accept-unproven", "--quiet", "--steps", options.steps]
             command += ["--batch-size", options.batch, "--architecture", *options.architecture, *words]
@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with data/stages")
     parser.add_argument("--people", type=int, default=1000)
     parser.add_argument("--parts", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--architecture", nargs="+", default=["d=64", "layers=2", "heads=4", "ff=128"])

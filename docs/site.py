@@ -42,11 +42,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_post_page(output: str, **_: Any) -> str:
+def on_post_page(output: str, page: Page | None = None, **_: Any) -> str:
     """Take from the site itself what the search needs in pages that are opened from the disk; mend what axe finds."""
     for found, better in ACCESSIBLE:
         output = found.sub(better, output)
-    return output.replace("https://unpkg.com/iframe-worker/shim", "search_from_disk.js")
+    up = "../" * page.url.count("/") if page else ""
+    return output.replace("https://unpkg.com/iframe-worker/shim", f"{up}search_from_disk.js")
 
 
 def on_post_template(output_content: str, **_: Any) -> str:

@@ -121,6 +121,8 @@ def test_the_site_has_every_page_and_needs_no_network(site):
     for name, text in built.items():
         fetched = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", text)
         assert not [one for pair in fetched for one in pair if re.match(r"(https?:)?//", one)], name
+        here = [one for pair in fetched for one in pair if one and not one.startswith(("/", "data:"))]
+        assert not [one for one in here if not ((site / name).parent / one.partition("?")[0]).is_file()], name
         assert not re.search(r"<th[^>]*></th>", text), "a head of a column without a word"
     for style in site.rglob("*.css"):
         assert not re.search(r"(url|@import)\s*\(?['\"]?https?:", style.read_text(encoding="utf-8")), style.name
