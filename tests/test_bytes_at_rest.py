@@ -113,12 +113,14 @@ def test_pack_names_a_changed_series_and_packs_nothing(start, tmp_path):
     assert not (tmp_path / "arrays" / "corpus" / "pack.json").exists()
 
 
-def test_combine_takes_nothing_from_a_job_with_a_changed_file(start, tmp_path, capsys):
+def test_the_digest_goes_along_where_outputs_are_combined(start, tmp_path):
     (path,) = (tmp_path / "tables").rglob("sub-02_*_relmat.npy")
     change(path)
-    assert main(["combine", str(tmp_path / "whole"), str(tmp_path / "tables")]) == 3
-    assert f"{path.name} of {tmp_path / 'tables'} {CHANGED}" in capsys.readouterr().err
-    assert not (tmp_path / "whole").exists()
+    assert main(["combine", str(tmp_path / "whole"), str(tmp_path / "tables")]) == 0
+    assert start("whole", "group", *GROUP)[0] == 0
+    told = read_table(tmp_path / "whole" / "group" / "excluded.tsv")
+    (row,) = [row for row in told.to_dict("records") if CHANGED in row["reason"]]
+    assert row["participant_id"] == "sub-02"
 
 
 def test_an_embedding_that_was_changed_is_none(start, tmp_path):

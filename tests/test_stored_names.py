@@ -207,6 +207,7 @@ KNOWN = {
         *("folder / name", "source.path / unquote(str(link))"),
         *("output_dir / name", "output_dir / f'{name}.html'"),
     ),
+    "store.py": ("folder / name",),  # which is where names are checked
     # words of the command line
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",

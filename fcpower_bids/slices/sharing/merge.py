@@ -30,16 +30,7 @@ from fcpower_bids.outputs.tables import declared_text, json_text, read_declared,
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
 from fcpower_bids.slices.sharing.sources import COMBINED, Source, find_held, find_sources, known_labels, label_people
 from fcpower_bids.slices.sharing.sources import FILE as ORIGINS
-from fcpower_bids.store import (
-    beside,
-    change_of,
-    file_in_the_way,
-    move_whole,
-    stored_path,
-    sweep,
-    write_bytes,
-    write_text,
-)
+from fcpower_bids.store import beside, file_in_the_way, move_whole, stored_path, sweep, write_bytes, write_text
 
 LABELS, SETTINGS, PEOPLE = "descriptions.tsv", "logs/settings.toml", "participants.tsv"
 SHARED = (DECIDED, DESCRIPTION, LABELS, SETTINGS, PEOPLE, ORIGINS)
@@ -298,10 +289,8 @@ def _put_staged(
     folders = [staged / str(number) for number in range(len(found))]
     try:
         for folder, source in zip(folders, found, strict=True):
-            names = _in_order(source, spread)
-            for name, content in source.read(names):
+            for name, content in source.read(_in_order(source, spread)):
                 write_bytes(stored_path(folder, name), content)
-            _refuse_changed(source, folder, [name for name in names if name.startswith("sub-")])
         shared, lost, early = _merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
         for folder, source in zip(folders, found, strict=True):
             _take(source, folder, output_dir, spread)
@@ -312,13 +301,6 @@ def _put_staged(
     for name in spread:
         (output_dir / f"{name}.html").unlink(missing_ok=True)
     return lost, early
-
-
-def _refuse_changed(source: Source, folder: Path, names: Iterable[str]) -> None:
-    """Refuse files of recordings that are not what was written. Raises DatasetError."""
-    for name in names:
-        if fault := change_of(stored_path(folder, name)):
-            raise DatasetError(f"{name} of {source.path} {fault}. Fetch it again, or leave out its recording.")
 
 
 def _merge_shared(
