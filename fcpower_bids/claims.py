@@ -246,6 +246,16 @@ def claims_in(folder: Path) -> Iterator[Claims]:
 
 
 @contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Do something that no other run does meanwhile: half-written files of its name are those of killed ones."""
+    with claims_in(folder) as claims:
+        while not claims.acquire([name]):
+            time.sleep(POLL_SECONDS)
+        claims.clear_stale()
+        yield
+
+
+@contextmanager
 def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
     """Do something short one after the other, e.g. merge into a file that many jobs share.
 

@@ -11,15 +11,17 @@ import platform
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fcpower_bids.claims import CLAIMS, alone
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.dataset import DESCRIPTION, known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_formula, json_text, read_json
-from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, write_bytes, write_text
+from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, sweep, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
 """Which name stands for which person: below the outputs, or next to the copy."""
@@ -153,7 +155,11 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str], Path]:
         write_text(folder / "README.md", README.format(fewest=FEWEST, left_out=_list(words.left_out)))
         write_text(folder / WRITTEN, "".join(f"{name}\n" for name in sorted([*written, "README.md", WRITTEN])))
 
-    replace_folder(share, fill)
+    may_claim = may_write(output_dir / CLAIMS)
+    with alone(output_dir / CLAIMS, "export") if may_claim else nullcontext():
+        if may_claim:
+            sweep([share])  # of exports that were killed
+        replace_folder(share, fill)
     return len(written) + 1, words.left_out, ids
 
 

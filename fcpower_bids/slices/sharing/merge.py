@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import pandas as pd
 
-from fcpower_bids.claims import CLAIMS, POLL_SECONDS, claims_in
+from fcpower_bids.claims import CLAIMS, alone
 from fcpower_bids.cohort.decisions import DECISIONS, Decision, read_decisions
 from fcpower_bids.cohort.decisions import FILE as DECIDED
 from fcpower_bids.cohort.phenotypes import read_phenotype_table
@@ -270,10 +269,7 @@ def _put(
     """
     made = [folder for folder in (output_dir / "logs", output_dir) if not folder.exists()]
     try:
-        with claims_in(output_dir / CLAIMS) as claims:
-            while not claims.acquire(["combine"]):
-                time.sleep(POLL_SECONDS)
-            claims.clear_stale()
+        with alone(output_dir / CLAIMS, "combine"):
             sweep([output_dir, *(output_dir / name for name in (ORIGINS, PEOPLE))])
             return _put_staged(found, held, output_dir, spread)
     finally:
