@@ -19,6 +19,7 @@ import fcpower_bids
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.dataset import describe_without_folders, without_folders
 from fcpower_bids.slices.sharing.export import labels_in
+from fcpower_bids.store import DIGESTS, change_of
 from tests.running import contents
 
 PACKAGE = Path(fcpower_bids.__file__).parent
@@ -128,6 +129,22 @@ def test_the_numbers_are_the_same_under_the_new_names(outputs, tmp_path):
     description = json.loads((share / "dataset_description.json").read_text())
     assert description["DatasetType"] == "derivative"
     assert "DatasetLinks" not in description
+
+
+def test_the_digests_are_those_of_the_copies(exact_run, tmp_path):
+    assert main(["export", str(exact_run.output), str(tmp_path / "share")]) == 0
+    files = [path for path in (tmp_path / "share").rglob("func/*") if path.suffix in (".tsv", ".npy")]
+    assert len(files) > 20
+    assert [path.name for path in files if change_of(path)] == []
+    assert all(DIGESTS in json.loads(path.with_suffix(".json").read_text()) for path in files)
+
+
+def test_what_a_killed_export_left_is_removed(outputs, tmp_path):
+    left = tmp_path / ".share.0123456789abcdef.part"
+    left.mkdir()
+    (left / "half.tsv").write_text("sub-")
+    assert main(["export", str(outputs), str(tmp_path / "share")]) == 0
+    assert not left.exists()
 
 
 def test_a_second_copy_has_the_same_names_and_removes_nothing_of_others(outputs, tmp_path, capsys):
