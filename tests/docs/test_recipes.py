@@ -24,12 +24,11 @@ NEW = ("signed_root", "quadratic", "smoothness", "mean-edges", "scan_minutes", "
 
 def steps() -> Iterator[tuple[str, str]]:
     """Path and content of every file of the recipes; of a registry, the line to add."""
-    for row in read(DOCS / "architecture.md").splitlines():
-        for name in re.findall(r"\]\(examples/recipes/(\S+)\)", row):
-            yield f"fcpower_bids/{name}", read(DOCS / "examples" / "recipes" / name)
-            registry = re.search(r'`("[\w-]+": "[\w.:]+",)`', row)
-            if registry:
-                yield f"fcpower_bids/{name.partition('/')[0]}/__init__.py", f"        {registry[1]}\n"
+    recipes = read(DOCS / "architecture.md").partition("## Six recipes")[2].partition("\n## ")[0]
+    for name in re.findall(r"\]\(examples/recipes/(\S+)\)", recipes):
+        yield f"fcpower_bids/{name}", read(DOCS / "examples" / "recipes" / name)
+    for line, folder in re.findall(r'^("[\w-]+": "fcpower_bids\.(\w+)\.[\w.]+:\w+",)$', recipes, re.M):
+        yield f"fcpower_bids/{folder}/__init__.py", f"        {line}\n"
 
 
 @pytest.fixture(scope="module")
