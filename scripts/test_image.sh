@@ -95,7 +95,7 @@ import importlib, pkgutil, fcpower_bids
 names = [m.name for m in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids.") if not m.name.endswith("__main__")]
 optional = {
     "fcpower_bids.slices.published_encoders.brainmarks_plugin",  # for users of another program
-    "fcpower_bids.executors.cluster", "fcpower_bids.executors.engine", "fcpower_bids.executors.cluster",  # extra: cluster
+    "fcpower_bids.executors.cluster",  # extra: cluster
 }
 for name in set(names) - optional:
     importlib.import_module(name)

@@ -14,7 +14,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.executors import WorkersLost, executing, map_tasks, processes
+from fcpower_bids.executors import WorkersLost, executing, map_tasks, select
 from fcpower_bids.settings import Resources
 
 KINDS = ("serial", "processes", "dask")
@@ -33,7 +33,7 @@ def executor(request, tmp_path_factory):
         )
         settings = Resources(executor=str(file))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "WORTH", 0.0)
+        patch.setattr(select, "WORTH", 0.0)
         with executing(settings, folder) as chosen:
             yield chosen
 
@@ -109,7 +109,7 @@ def test_arrays_travel_in_files_and_mapped_ones_stay_where_they_are(tmp_path):
 )
 def test_a_wrong_file_or_address_is_told(tmp_path, monkeypatch, content, told):
     cluster = pytest.importorskip("fcpower_bids.executors.cluster", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(cluster.engines, "PATIENCE", 0.5)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
     file = tmp_path / "cluster.yml"
     if content:
         file.write_text(content)
@@ -183,8 +183,8 @@ def slow(number):
 
 def level(settings):
     executor, nprocs, folder = sys.argv[1:]
-    from fcpower_bids.executors import processes
-    processes.WORTH = 0.0
+    from fcpower_bids.executors import select
+    select.WORTH = 0.0
     with executing(Resources(executor=executor, nprocs=int(nprocs)), Path(folder)):
         print("started", flush=True)
         list(map_tasks(slow, range(8)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,7 +80,7 @@ class Study:
             **({"Solver": dense().name} if dense() is not HOST else {}),
             **self.protocol.facts(self.targets),
             **self.people.facts,
-            **_notes(self.cohort),
+            **({"CohortNotes": list(self.cohort.notes)} if self.cohort.notes else {}),
         }
 
 
@@ -137,7 +137,3 @@ def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...])
             f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people that "
             "train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this target out."
         )
-
-
-def _notes(cohort: Cohort) -> Mapping[str, Any]:
-    return {"CohortNotes": list(cohort.notes)} if cohort.notes else {}

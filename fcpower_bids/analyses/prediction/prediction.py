@@ -324,7 +324,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
-    facts |= _predictor_facts(study.settings)
+    facts |= {"Predictors": {name: PREDICTORS[name].summary for name in study.settings.predictors}}
     if study.settings.harmonise != NONE:
         facts |= HARMONISERS[study.settings.harmonise].facts(study)
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
@@ -355,10 +355,6 @@ def _tabulate_weights(entries: Entries) -> dict[str, Table]:
 
 def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(predictor=[split_entry(str(entry))[1] for entry in frame["representation"]])
-
-
-def _predictor_facts(settings: Analysis) -> dict[str, Any]:
-    return {"Predictors": {name: PREDICTORS[name].summary for name in settings.predictors}}
 
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:

@@ -128,7 +128,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people),
-        "PeopleWithoutMotionOrCovariates": _without_motion(cohort, people),
+        "PeopleWithoutMotionOrCovariates": sorted(set(cohort.scans["participant_id"].astype(str)) - set(people)),
         "Covariates": [name for name in resolve_preset(settings).covariates if name != "mean_fd"],
     }
     if np.isnan(distance).all():
@@ -183,10 +183,6 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
     if np.ptp(motion) == 0:
         raise NotInCohort("Mean FD is the same for all people, so QC-FC is not defined; leave it out of --analyses.")
     return people, groups, motion
-
-
-def _without_motion(cohort: Cohort, people: list[str]) -> list[str]:
-    return sorted(set(cohort.scans["participant_id"].astype(str)) - set(people))
 
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:

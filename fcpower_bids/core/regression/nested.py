@@ -101,7 +101,7 @@ def nested_cv(
     ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some
     fold.
     """
-    check_folds(folds, _n_rows(targets, folds[0].train) if folds else 0)
+    check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
     outcomes = _go_through(solver, targets, strict, selection, folds, each)
     chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
@@ -158,10 +158,6 @@ def _show_folds(solver: LooksAhead, source: _TargetSource, folds: Sequence[Fold]
         values, outer, _ = source.sides(fold)
         shown += [(split.train, outer.columns(columns).values) for columns, split, _ in _splits(fold, values)]
     solver.look_ahead([train for train, _ in shown], [values for _, values in shown])
-
-
-def _n_rows(targets: FloatArray | TargetBuilder, train: Rows) -> int:
-    return len(targets(train) if callable(targets) else targets)
 
 
 class _TargetSource:

@@ -91,7 +91,9 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.alpha:g}",
         summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
-        full_rank=[name.replace("_", "-") for name in settings.transforms if _needs_full_rank(name)],
+        full_rank=[
+            name.replace("_", "-") for name in settings.transforms if issubclass(TRANSFORMS[name], FullRankTransform)
+        ],
     )
 
 
@@ -100,10 +102,6 @@ def fill(template: str, **content: Any) -> str:
     text = _environment().get_template(template).render(version=__version__, **content)
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
-
-
-def _needs_full_rank(name: str) -> bool:
-    return issubclass(TRANSFORMS[name], FullRankTransform)
 
 
 def _summary(name: str, settings: ParticipantOutputs) -> str:

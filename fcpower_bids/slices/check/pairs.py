@@ -102,7 +102,11 @@ def check_pairs(
     moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
     rows += [_row(cohort, MISNAMED, pair, agreement) for pair in moved]
     settled = [*crossed, *moved]
-    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, settled)]
+    rows += [
+        _row(cohort, STRANGE, pair, agreement)
+        for pair in strange
+        if {pair.first, pair.second} not in [{other.first, other.second} for other in settled]
+    ]
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
         *_describe_same(frame[frame["verdict"] == SAME], persons),
@@ -154,10 +158,6 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
         if len(times) == 1:
             found[pair] = max(aligned_correlation(one, other) for one in runs[0] for other in runs[1])
     return found
-
-
-def _is_in(pair: Pair, others: list[Pair]) -> bool:
-    return {pair.first, pair.second} in [{other.first, other.second} for other in others]
 
 
 def _row(cohort: Cohort, verdict: str, pair: Pair, agreement: dict[Pair, float]) -> dict[str, Any]:

@@ -74,7 +74,10 @@ def identify_scans(
 
 def _refuse_single(chosen: list[Connectome], asked: set[str], output_dir: Path) -> None:
     """Refuse people with one scan: a comparison needs another under the same name. Raises DatasetError."""
-    sessions = {name: {one.session for one in chosen if one.participant == name} for name in _names(chosen)}
+    sessions = {
+        name: {one.session for one in chosen if one.participant == name}
+        for name in sorted({one.participant for one in chosen})
+    }
     apart = any(len(each) > 1 for each in sessions.values())  # then scans of one session are not compared
     counts = (
         {name: len(each) for name, each in sessions.items()} if apart else Counter(one.participant for one in chosen)
@@ -88,10 +91,6 @@ def _refuse_single(chosen: list[Connectome], asked: set[str], output_dir: Path) 
         )
     if len(single) == len(counts):
         raise DatasetError(f"No person in {output_dir} has two scans, and identify compares two scans of one name.")
-
-
-def _names(chosen: list[Connectome]) -> list[str]:
-    return sorted({one.participant for one in chosen})
 
 
 def _choose(found: list[Connectome], atlas: str | None) -> list[Connectome]:

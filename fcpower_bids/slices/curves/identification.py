@@ -91,7 +91,10 @@ class IdentificationCurves:
         )
         self.families = plan_scan_blocks(cohort, self.persons.tolist(), settings).families
         everyone = np.unique(self.persons)
-        self.subsets = {size: _draw(everyone, size, settings.random_seed) for size in _fit(sizes, len(everyone))}
+        self.subsets = {
+            size: _draw(everyone, size, settings.random_seed)
+            for size in sorted({size for size in sizes or SIZES if 2 <= size < len(everyone)})
+        }
         self.subsets[len(everyone)] = [everyone]
         self._rows: list[dict[str, Any]] = []
         self._gains: list[dict[str, Any]] = []
@@ -154,10 +157,6 @@ def compare_draws(
         "p_greater": float((1 + (spread.draws <= 0).sum()) / (1 + len(spread.draws))),
         "n_draws": len({frozenset(one.person.tolist()) for one in first}),
     }
-
-
-def _fit(sizes: Sequence[int], n_people: int) -> list[int]:
-    return sorted({size for size in (sizes or SIZES) if 2 <= size < n_people})
 
 
 def _draw(everyone: NDArray[Any], size: int, seed: int) -> list[NDArray[Any]]:

@@ -163,7 +163,7 @@ def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]
             f"Connections that go with {row['target']} in {title}",
             "Edges that are significant, by themselves or in a network that is: red where they are stronger "
             f"{_more(row['target'], tables)}, blue where weaker; of many the strongest. "
-            f"{ALONE if _alone(edges) else TOGETHER}"
+            f"{ALONE if (edges['p_family_wise'] < SIGNIFICANT).all() else TOGETHER}"
             + ("" if _holds(row, _tried(row, summary)) else BEFORE_CORRECTION),
             tables.links("edges"),
         )
@@ -182,10 +182,6 @@ def _significant(edges: pd.DataFrame, row: pd.Series, tables: GroupTables) -> pd
 def _holds(row: pd.Series, tried: int) -> bool:
     """Whether an edge or a network is significant corrected for the representations too."""
     return bool(row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT)
-
-
-def _alone(edges: pd.DataFrame) -> bool:
-    return bool((edges["p_family_wise"] < SIGNIFICANT).all())
 
 
 def _more(target: Any, tables: GroupTables) -> str:

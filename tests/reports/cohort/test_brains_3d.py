@@ -12,7 +12,7 @@ from nilearn.datasets import load_mni152_brain_mask
 from scipy import ndimage
 
 from fcpower_bids.reports.cohort.brains import brain_surface, connections_panel
-from fcpower_bids.reports.cohort.brains_3d import write_brains
+from fcpower_bids.reports.cohort.page import write_brains
 from fcpower_bids.reports.cohort.tables import Section
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.edges.tables import EDGES
