@@ -146,7 +146,7 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
         browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 0")
         assert browser.messages == []
         unnamed = "nav.md-code__nav:not([aria-label]), [role=dialog]:not([aria-label]), pre code:not([tabindex])"
-        browser.open(site / "architecture.html")
+        browser.open(site / "group.html")
         assert browser.evaluate("document.querySelectorAll('pre code').length") > 5
         assert browser.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0, "axe would find them"
         browser.open(site / "hpc.html")
