@@ -120,6 +120,12 @@ def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
         if flush:
             flush_file(temporary)
         os.replace(temporary, path)
+    except Exception as error:
+        # Libraries in Rust (safetensors) say the number of the system's error in words.
+        number = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

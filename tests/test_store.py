@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import subprocess
 import sys
@@ -140,3 +141,13 @@ def test_jobs_that_all_are_process_one_write_one_file_without_an_error(tmp_path)
     ends = [(job.communicate()[1], job.returncode) for job in jobs]
     assert ends == [("", 0)] * 4
     assert names(tmp_path) == ["shared.json"]
+
+
+def test_a_full_disk_is_known_whichever_library_writes(tmp_path):
+    said = "Error while serializing: I/O error: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left") as raised, store.atomic(tmp_path / "a.safetensors"):
+        raise RuntimeError(said)
+    assert raised.value.errno == errno.ENOSPC
+    with pytest.raises(RuntimeError, match="ours"), store.atomic(tmp_path / "a.safetensors"):
+        raise RuntimeError("ours")
+    assert not list(tmp_path.iterdir())
