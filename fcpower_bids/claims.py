@@ -129,8 +129,12 @@ class Claims:
             except FileNotFoundError:  # the last of the others has just removed the folder
                 self._revive()
                 continue
-            with os.fdopen(handle, "w", encoding="ascii") as stream:
-                stream.write(self.run)
+            try:
+                with os.fdopen(handle, "w", encoding="ascii") as stream:
+                    stream.write(self.run)
+            except OSError:  # a full disk: a claim without a name would be waited for until it is stale
+                path.unlink(missing_ok=True)
+                raise
             return True
 
     def _take_over(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -191,3 +192,17 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(folder):
     folder.write_text("a file")
     with claims_in(folder) as mine, pytest.raises(FileExistsError):
         mine.acquire("a")
+
+
+def test_a_claim_that_a_full_disk_cut_is_not_waited_for(tmp_path, monkeypatch):
+    def full(handle, *_, **__):
+        os.close(handle)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with claims_in(tmp_path / "claims") as claims:
+        assert claims.acquire(["other"]) == {"other"}
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdopen", full)
+            with pytest.raises(OSError, match="No space left"):
+                claims.acquire(["mine"])
+        assert claims.acquire(["mine"]) == {"mine"}
