@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TextIO
 
-from fcpower_bids.store import ATTEMPTS, beside, leftovers, make_folder, sweep
+from fcpower_bids.store import ATTEMPTS, beside, leftovers, make_folder, sweep, write_text
 
 BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
@@ -36,6 +36,10 @@ HEARTBEAT = "claims"
 """Name of the thread that says that this run lives; it takes no lock that others wait for."""
 CLAIMS = "logs/claims"
 """Where the claims of an output folder are."""
+SHARED = ("logs", "logs/asked", "sourcedata/atlases", "sourcedata/atlases/tpl-*")
+"""Folders below that of the outputs whose files are written in turn, each under a claim of its name."""
+COMBINE = "combine"
+"""Claim of the command that puts outputs together: it writes into these folders without a claim for each file."""
 
 
 def _boot() -> str:
@@ -272,8 +276,23 @@ def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
         yield
 
 
-def sweep_pages(output_dir: Path) -> None:
-    """Remove what killed runs have left of pages, which are written in turn, but for those that are being written."""
-    if left := [name for name in leftovers(output_dir) if name.endswith(".html")]:
+def write_shared(output_dir: Path, path: Path, text: str) -> Path:
+    """Write a file that many jobs write alike, in turn: only where it does not say so already."""
+    try:
+        known = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        known = None
+    if known == text:
+        return path
+    with turn(output_dir / CLAIMS, path.name):
+        return write_text(path, text)
+
+
+def sweep_shared(output_dir: Path) -> None:
+    """Remove what killed runs have left of files that are written in turn, but for those that are being written."""
+    folders = [output_dir, *(folder for place in SHARED for folder in output_dir.glob(place))]
+    left = [folder / name for folder in folders for name in leftovers(folder)]
+    if left:
         with claims_in(output_dir / CLAIMS) as claims:
-            sweep(output_dir / name for name in claims.acquire(left))
+            free = claims.acquire([COMBINE, *(path.name for path in left)])
+            sweep(path for path in left if COMBINE in free and path.name in free)

@@ -150,15 +150,6 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_shared(path: Path, text: str) -> Path:
-    """Write a file that many jobs write alike: only where it does not say so already."""
-    try:
-        known = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        known = None
-    return path if known == text else write_text(path, text)
-
-
 def move_whole(source: Path, target: Path) -> Path:
     """Move a file that is whole to its place on the same file system, in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)

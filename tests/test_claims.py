@@ -78,16 +78,29 @@ def test_process_numbers_of_containers_mean_nothing(folder):
         process.wait()
 
 
-def test_pages_of_the_killed_are_swept_and_those_in_the_making_are_not(tmp_path):
-    left, table = store.beside(tmp_path / "sub-01.html"), store.beside(tmp_path / "status.tsv")
-    making = store.beside(tmp_path / "sub-02.html")
-    for path in (left, table, making):
+def test_a_shared_file_is_written_once(tmp_path):
+    path = claims.write_shared(tmp_path, tmp_path / "logs" / "x", "text")
+    before = path.stat()
+    claims.write_shared(tmp_path, path, "text")
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert claims.write_shared(tmp_path, path, "other").read_text() == "other"
+    assert not (tmp_path / claims.CLAIMS).exists()
+
+
+@pytest.mark.parametrize("folder", ["", "logs", "logs/asked", "sourcedata/atlases/tpl-MNI152NLin6Asym"])
+def test_what_the_killed_left_is_swept_and_what_is_being_written_is_not(tmp_path, folder):
+    left, making = (store.beside(tmp_path / folder / name) for name in ("left.html", "making.toml"))
+    left.parent.mkdir(parents=True, exist_ok=True)
+    for path in (left, making):
         path.write_text("x")
-    with claims.turn(tmp_path / claims.CLAIMS, "sub-02.html"):
-        claims.sweep_pages(tmp_path)
-    assert {path.name for path in tmp_path.glob(".*")} == {table.name, making.name}
-    claims.sweep_pages(tmp_path)
-    assert {path.name for path in tmp_path.glob(".*")} == {table.name}
+    with claims.turn(tmp_path / claims.CLAIMS, "making.toml"):
+        claims.sweep_shared(tmp_path)
+    assert [path.exists() for path in (left, making)] == [False, True]
+    with claims.turn(tmp_path / claims.CLAIMS, claims.COMBINE):
+        claims.sweep_shared(tmp_path)
+    assert making.exists()
+    claims.sweep_shared(tmp_path)
+    assert not making.exists()
 
 
 def elsewhere(folder, name, silent):

@@ -50,14 +50,6 @@ def test_bytes_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch
     assert [Path(event).name.split(".")[-1] for event in events] == ["part", "x"]
 
 
-def test_a_shared_file_is_written_once(tmp_path):
-    path = store.write_shared(tmp_path / "x", "text")
-    before = path.stat()
-    store.write_shared(path, "text")
-    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert store.write_shared(path, "other").read_text() == "other"
-
-
 def test_a_folder_that_cannot_be_filled_leaves_the_old_one(tmp_path):
     folder = tmp_path / "model"
     store.replace_folder(folder, lambda new: (new / "a").write_text("old") and None)

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlparse
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import CLAIMS, turn
+from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
@@ -22,7 +22,7 @@ from fcpower_bids.outputs.tables import json_text, read_json, read_table, table_
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import atomic, may_write, write_shared
+from fcpower_bids.store import atomic, may_write, write_text
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -66,12 +66,12 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     check_dataset(output)
     description = output / DESCRIPTION
     try:
-        write_shared(description, json_text(describe_dataset(inputs, output)))
+        write_shared(output, description, json_text(describe_dataset(inputs, output)))
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
-    write_shared(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
-    write_shared(output / "README.md", README)
-    write_shared(output / "layout_config.json", json_text(PYBIDS))
+    write_shared(output, output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
+    write_shared(output, output / "README.md", README)
+    write_shared(output, output / "layout_config.json", json_text(PYBIDS))
     _merge_labels(settings)
 
 
@@ -87,7 +87,7 @@ def _merge_labels(settings: ParticipantOutputs) -> None:
     path = settings.output_dir / "descriptions.tsv"
     if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
         with turn(settings.output_dir / CLAIMS, path.name):
-            write_shared(path, table_text(describe_labels(settings)))
+            write_text(path, table_text(describe_labels(settings)))
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
@@ -172,12 +172,12 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     folder = parcels_path(output_dir, atlas).parent
     target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
     if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
-        with atomic(target) as temporary:
+        with turn(output_dir / CLAIMS, target.name), atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
     table = table_text(PARCELS.as_written(pd.DataFrame({**parcels, **places})))
-    write_shared(parcels_path(output_dir, atlas), table)
+    write_shared(output_dir, parcels_path(output_dir, atlas), table)
     about = {
         "Name": atlas.name,
         "License": atlas.licence,
@@ -185,14 +185,14 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
         "Source": atlas.source,
     }
     name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
-    write_shared(output_dir / "sourcedata" / "atlases" / name, json_text(about))
+    write_shared(output_dir, output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target
 
 
 def note_command(output_dir: Path, of: str, line: str) -> None:
     """Keep the last command of a level or a verb with whole paths in ``logs``: pages leave folders out."""
     if may_write(output_dir / "logs"):
-        write_shared(output_dir / "logs" / f"command_{of}.txt", f"{line}\n")
+        write_shared(output_dir, output_dir / "logs" / f"command_{of}.txt", f"{line}\n")
 
 
 PLACE = re.compile(r"(?<![\w./~-])(?!//)(?:[A-Za-z]:)?[/\\](?:[\w.@+~ -]*[\w.@+~-][/\\])+([\w.@+~-]*)")

@@ -21,14 +21,14 @@ from typing import TypeVar
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import CLAIMS, turn
+from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import NO_ROOM, DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, known_digest, may_write, stored_path, write_shared, write_text
+from fcpower_bids.store import is_inner, known_digest, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -259,7 +259,7 @@ def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Coll
 def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:
     """Keep which recordings a job was asked for, so that those that it never begins are missed."""
     key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]
-    write_shared(output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))
+    write_shared(output_dir, output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))
 
 
 def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:

@@ -15,7 +15,7 @@ from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
-from fcpower_bids.claims import sweep_pages
+from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.cohort.decisions import describe_left_out
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
@@ -33,7 +33,7 @@ from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread
-from fcpower_bids.store import leftovers, sweep, write_text
+from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.locking import one_at_a_time
@@ -79,7 +79,7 @@ def run_group(settings: Settings) -> int:
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
     from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it
 
-    sweep_pages(settings.output_dir)
+    sweep_shared(settings.output_dir)
     attempts.run(PAGE, partial(write_group_report, settings))
     attempts.run(INDEX, partial(write_index, settings.output_dir))
     say(f"Tables: {folder}  Page: {settings.results_page}", settings)
@@ -134,7 +134,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     _make_folder(folder)
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
-    write_text(settings.results_record, settings.as_toml())
+    write_shared(settings.output_dir, settings.results_record, settings.as_toml())
     named = f"{settings.level}_{settings.name}" if settings.name else settings.level
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import sweep_pages
+from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
@@ -29,7 +29,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import make_folder, write_shared
+from fcpower_bids.store import make_folder
 from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.job import FOR_PAGES, processes
@@ -73,7 +73,7 @@ def _run_participants(settings: Settings) -> int:
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
-        write_shared(settings.record, settings.as_toml())
+        write_shared(settings.output_dir, settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
     work = _prepare_work(settings)
     jobs = plan.jobs
@@ -171,7 +171,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
     parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]
     failures: list[str] = []
     atlases: set[Any] = set()
-    sweep_pages(settings.output_dir)
+    sweep_shared(settings.output_dir)
     at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
         calls = ((settings, part, at_once) for part in parts)

@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from fcpower_bids import plugins
+from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import FAILED, Status, describe_reasons, explain
 from fcpower_bids.outputs.tables import write_declared
@@ -96,7 +97,9 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         if self._nodes:
-            write_declared(self.settings.output_dir / f"{RESOURCES.name}.tsv", pd.DataFrame(self._nodes), RESOURCES)
+            path = self.settings.output_dir / f"{RESOURCES.name}.tsv"
+            with turn(path.parent / CLAIMS, path.name):
+                write_declared(path, pd.DataFrame(self._nodes), RESOURCES)
 
     def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
         """Print the status of the recordings, with the reason of each that is not done."""

@@ -98,7 +98,7 @@ def _methods(tables: GroupTables) -> tuple[str, str]:
     except Exception as error:
         return "", f"The methods text could not be made. {tables.explain(error, 'methods')}"
     if markdown:
-        write_citations(tables.settings.results, markdown)
+        write_citations(tables.root, tables.settings.results, markdown)
     return markdown, ""
 
 

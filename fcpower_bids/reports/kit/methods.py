@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fcpower_bids._version import __version__
+from fcpower_bids.claims import write_shared
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.core.signal.censoring import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
@@ -22,7 +23,6 @@ from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import FullRankTransform
@@ -50,10 +50,10 @@ class AtlasFacts:
 def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
     """Write ``logs/CITATION.{md,html,tex,bib}``."""
     facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
-    return write_citations(settings.output_dir / "logs", methods_text(settings, facts))
+    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, facts))
 
 
-def write_citations(folder: Path, markdown: str) -> list[Path]:
+def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]:
     """Write a text as ``CITATION.{md,html,tex,bib}``, the last with the references that it cites."""
     references = all_references()
     body = to_html(markdown, references)
@@ -61,7 +61,7 @@ def write_citations(folder: Path, markdown: str) -> list[Path]:
     page = f"{head}<body>\n{body}</body>\n</html>\n"
     entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
     texts = {".md": TAG.sub("&lt;", markdown), ".html": page, ".tex": to_latex(markdown), ".bib": entries}
-    return [write_shared(folder / f"CITATION{ending}", text) for ending, text in texts.items()]
+    return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
 def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], level: int = 1) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import pandas as pd
 
-from fcpower_bids.claims import CLAIMS, alone
+from fcpower_bids.claims import CLAIMS, COMBINE, alone
 from fcpower_bids.cohort.decisions import DECISIONS, Decision, read_decisions
 from fcpower_bids.cohort.decisions import FILE as DECIDED
 from fcpower_bids.cohort.phenotypes import read_phenotype_table
@@ -269,7 +269,7 @@ def _put(
     """
     made = [folder for folder in (output_dir / "logs", output_dir) if not folder.exists()]
     try:
-        with alone(output_dir / CLAIMS, "combine"):
+        with alone(output_dir / CLAIMS, COMBINE):
             sweep([output_dir, *(output_dir / name for name in (ORIGINS, PEOPLE))])
             return _put_staged(found, held, output_dir, spread)
     finally:

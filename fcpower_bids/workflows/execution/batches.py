@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fcpower_bids.claims import write_shared
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
@@ -28,7 +29,6 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import write_text
 from fcpower_bids.workflows.execution.job import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import Progress
 
@@ -136,7 +136,7 @@ def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Pa
         workflow.write_graph(dotfilename=str(path), graph2use="orig", format="svg", simple_form=True)
     else:
         lines = [f'  "{source.name}" -> "{target.name}";' for source, target in workflow._graph.edges()]
-        write_text(path, "\n".join(["digraph recording {", *lines, "}"]) + "\n")
+        write_shared(settings.output_dir, path, "\n".join(["digraph recording {", *lines, "}"]) + "\n")
     return path
 
 
