@@ -23,6 +23,7 @@ from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
+from fcpower_bids.executors.kept import forget_kept, keeping
 from fcpower_bids.executors.pool import describe_memory
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
@@ -125,6 +126,15 @@ def _describe_absent(settings: Settings) -> None:
 
 
 def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
+    """Write all tables; a run that is ended goes on where it was when the same command is given again."""
+    kept = attempts.settings.work / "kept" / (attempts.settings.name or "group")
+    with keeping(kept):
+        _write_each_table(cohort, by_atlas, attempts)
+    if not attempts.failed:
+        forget_kept(kept)
+
+
+def _write_each_table(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
     """Write who is in the cohort, check it, run the analyses and save models."""
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -13,14 +13,15 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import HOST
 from fcpower_bids.core.regression.folds import Fold
-from fcpower_bids.core.regression.nested import NestedResult, Outcome, nested_cv
+from fcpower_bids.core.regression.nested import Keep, NestedResult, Outcome, compute_anew, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
+from fcpower_bids.core.regression.ridge import FoldSolver, KernelPenalties, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.executors import map_tasks
+from fcpower_bids.executors.kept import fingerprint, keep_result
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track
 
@@ -81,13 +82,50 @@ def run_nested_cv(
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
         return watch(map(function, items) if here else map_tasks(function, items))
 
+    keep = _keep_outcomes(base, targets, preset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         if isinstance(solver, KernelMixture):
             return choose_mixtures([run_nested_cv(one, targets, folds, preset) for one in solver], solver.weights)
         if isinstance(solver, PenaltyLadder):
-            return nested_cv_extending(solver, targets, folds, preset.selection, each)
-        return nested_cv(solver, targets, folds, preset.selection, each=each)
+            return nested_cv_extending(solver, targets, folds, preset.selection, each, keep)
+        return nested_cv(solver, targets, folds, preset.selection, each=each, keep=keep)
+
+
+def _keep_outcomes(solver: Solver, targets: FloatArray | TargetBuilder, preset: PredictionPreset) -> Keep:
+    """Let a run that was ended go on after the last penalty of a large kernel; smaller ones are quick."""
+    if not isinstance(solver, KernelPenalties):
+        return compute_anew
+    shared = cache(
+        partial(fingerprint, solver.kernel, solver.intercept, targets, preset.selection, type(solver.dense).__name__)
+    )
+
+    def keep(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
+        def key() -> str:
+            return shared() and fingerprint(shared(), penalty, folds)
+
+        return keep_result(key, compute, _as_arrays, _from_arrays)
+
+    return keep
+
+
+def _as_arrays(outcomes: Sequence[Outcome]) -> dict[str, FloatArray]:
+    """Return the outcomes of one penalty, before the selection, as arrays by fold and name."""
+    named: dict[str, FloatArray] = {}
+    for i, one in enumerate(outcomes):
+        own = {"scores": one.scores, "predicted": one.predicted, "observed": one.observed}
+        own |= one.train._asdict()
+        named |= {f"{i}_{name}": array for name, array in own.items()}
+    return named
+
+
+def _from_arrays(named: Mapping[str, FloatArray]) -> list[Outcome]:
+    """Return the outcomes that `_as_arrays` has named."""
+    own = [
+        {name: named[f"{i}_{name}"] for name in ("scores", "predicted", "observed", *Training._fields)}
+        for i in range(sum(name.endswith("_scores") for name in named))
+    ]
+    return [Outcome(one["scores"], one["predicted"], one["observed"], Training(one["mean"], one["std"])) for one in own]
 
 
 def merge_results(parts: Sequence[NestedResult]) -> NestedResult:

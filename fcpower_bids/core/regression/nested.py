@@ -78,6 +78,18 @@ def in_turn(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> It
     return map(function, items)
 
 
+class Keep(Protocol):
+    """Whoever keeps the outcomes of all folds with one penalty, where there are so many people that it takes long."""
+
+    def __call__(self, penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
+        """Return what `compute` returns, or has returned for this penalty and these folds before."""
+
+
+def compute_anew(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
+    """Keep nothing."""
+    return compute()
+
+
 def nested_cv(
     solver: Solver,
     targets: FloatArray | TargetBuilder,
@@ -85,6 +97,7 @@ def nested_cv(
     selection: str = "pooled_pearson",
     strict: bool = False,
     each: EachFold = in_turn,
+    keep: Keep = compute_anew,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
@@ -97,12 +110,12 @@ def nested_cv(
     training rows of every inner fold. The default builds them on the outer training rows and uses these in the inner
     loop too, as CBIG does and the paper's wording allows: the test fold informs nothing either way; `strict` also keeps
     the inner validation rows out of the target's definition. `each`: who goes through the folds: they know nothing of
-    each other, so others may do them. Returns: penalties, predictions and selection scores of every fold. Raises
-    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some
-    fold.
+    each other, so others may do them. `keep`: who keeps the outcomes of a penalty. Returns: penalties, predictions and
+    selection scores of every fold. Raises ValueError: if the folds are not sound, the selection score is unknown, or a
+    target has no training rows in some fold.
     """
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
-    outcomes = _go_through(solver, targets, strict, selection, folds, each)
+    outcomes = _go_through(solver, targets, strict, selection, folds, each, keep)
     chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     notes: tuple[str, ...] = ()
@@ -129,6 +142,7 @@ def _go_through(
     selection: str,
     folds: Sequence[Fold],
     each: EachFold,
+    keep: Keep,
 ) -> list[Outcome]:
     """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
     if not isinstance(solver, KernelPenalties):
@@ -137,10 +151,13 @@ def _go_through(
             _show_folds(solver, source, folds)
         evaluate = partial(_evaluate, solver, source, selection)
         return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
-    passes = []
-    for part in solver.parts():
+
+    def evaluate_one(penalty: float) -> list[Outcome]:
+        part = solver.part(penalty)
         source = _TargetSource(part, targets, strict, folds)
-        passes.append(list(each(partial(_evaluate, part, source, selection), folds)))
+        return list(each(partial(_evaluate, part, source, selection), folds))
+
+    passes = [keep(penalty, folds, partial(evaluate_one, penalty)) for penalty in solver.penalties.tolist()]
     return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
 
 

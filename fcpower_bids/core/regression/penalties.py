@@ -10,7 +10,15 @@ import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import Fold
-from fcpower_bids.core.regression.nested import EachFold, NestedResult, in_turn, nested_cv, unscored_notes
+from fcpower_bids.core.regression.nested import (
+    EachFold,
+    Keep,
+    NestedResult,
+    compute_anew,
+    in_turn,
+    nested_cv,
+    unscored_notes,
+)
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split, open_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
@@ -97,15 +105,16 @@ def nested_cv_extending(
     folds: Sequence[Fold],
     selection: str,
     each: EachFold = in_turn,
+    keep: Keep = compute_anew,
 ) -> NestedResult:
     """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
 
     Each fold and target goes on by itself, as far as its own inner folds gain: the choices of others change nothing, so
     the choice stays nested. A fold is `at_edge` only where even the last decade still gained. `targets`, `folds`,
-    `selection`, `each`: as of `nested.nested_cv`. Returns `penalties` and `inner_scores` are those of the grid that
-    every fold searches.
+    `selection`, `each`, `keep`: as of `nested.nested_cv`. Returns `penalties` and `inner_scores` are those of the grid
+    that every fold searches.
     """
-    result = nested_cv(ladder.base, targets, folds, selection, each=each)
+    result = nested_cv(ladder.base, targets, folds, selection, each=each, keep=keep)
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
     best = result.best_scores.copy()
     at_edge = np.zeros(chosen.shape, dtype=bool)
@@ -115,14 +124,15 @@ def nested_cv_extending(
             rows = np.flatnonzero(going.any(axis=1)).tolist()
             if not rows:
                 break
-            further = nested_cv(ladder.beyond(decade), targets, [folds[i] for i in rows], selection, each=each)
+            own = [folds[i] for i in rows]
+            further = nested_cv(ladder.beyond(decade), targets, own, selection, each=each, keep=keep)
             scores = further.inner_scores[:, 0]
             better = np.zeros_like(going)
             better[rows] = going[rows] & (scores > best[rows] + GAIN)
             for at, i in enumerate(rows):
-                own = better[i]
-                best[i, own], chosen[i, own] = scores[at, own], further.chosen[at, own]
-                predicted[i][:, own] = further.predicted[at][:, own]
+                gained = better[i]
+                best[i, gained], chosen[i, gained] = scores[at, gained], further.chosen[at, gained]
+                predicted[i][:, gained] = further.predicted[at][:, gained]
             going = better
         at_edge |= going
     notes = [*ladder.notes, *unscored_notes(result.inner_scores)]

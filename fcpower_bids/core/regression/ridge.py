@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,23 +156,22 @@ class KernelPenalties:
     notes: tuple[str, ...] = ()  # penalties that were dropped
     dense: Dense = HOST  # who inverts
 
-    def parts(self) -> Iterator[Solver]:
-        """One regression per penalty; keep no more than one."""
-        for penalty in self.penalties:
-            inverse = self.dense.invert(self.kernel, penalty, self.intercept)
-            if inverse is None:
-                raise Unfit(TOO_SMALL)
-            yield KernelSolver(np.array([penalty]), (inverse,), dense=self.dense)
+    def part(self, penalty: float) -> Solver:
+        """Return the regression for one penalty; keep no more than one."""
+        inverse = self.dense.invert(self.kernel, penalty, self.intercept)
+        if inverse is None:
+            raise Unfit(TOO_SMALL)
+        return KernelSolver(np.array([penalty]), (inverse,), dense=self.dense)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
         return Sides(targets)
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
-        """Predict for every penalty; for many splits go through `parts` instead."""
+        """Predict for every penalty; for many splits go through each `part` instead."""
         each = [
             part.predict(split, part.prepare(outer.values), [part.prepare(sides.values) for sides in inner])
-            for part in self.parts()
+            for part in map(self.part, self.penalties)
         ]
         test, validation = zip(*each, strict=True)
         return np.concatenate(test), [np.concatenate(rows) for rows in zip(*validation, strict=True)]

@@ -1,0 +1,82 @@
+"""Results of long computations that are kept in a folder, so that a run that was ended goes on where it was."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids._version import __version__
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.executors.contract import Result
+from fcpower_bids.store import atomic
+
+QUICK = 60.0
+"""Seconds of work that are not worth a file: it is sooner done again."""
+
+_FOLDER: ContextVar[Path | None] = ContextVar("folder of kept results", default=None)
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Let `keep_result` use a folder."""
+    token = _FOLDER.set(folder)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def forget_kept(folder: Path) -> None:
+    """Remove the results that were kept: a run that is finished has no need of them."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a digest of this version and of anything that can be sent to another process; empty for what cannot."""
+    import joblib  # takes a fifth of a second, and only long runs need it
+
+    try:
+        return str(joblib.hash((__version__, *parts), hash_name="sha1", coerce_mmap=True))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return ""
+
+
+def keep_result(
+    key: Callable[[], str],
+    compute: Callable[[], Result],
+    write: Callable[[Result], Mapping[str, FloatArray]],
+    read: Callable[[Mapping[str, FloatArray]], Result],
+) -> Result:
+    """Return what is kept under a key, else compute it, and keep it where that took long.
+
+    `key`: a `fingerprint` of all that the result depends on. `write` and `read`: a result as named arrays, and back.
+    """
+    folder = _FOLDER.get()
+    if folder is None:
+        return compute()
+    if folder.is_dir() and (name := key()) and (content := _read(folder / f"{name}.npz")) is not None:
+        return read(content)
+    started = time.monotonic()
+    result = compute()
+    if time.monotonic() - started >= QUICK and (name := key()):
+        with atomic(folder / f"{name}.npz") as temporary, temporary.open("wb") as stream:
+            np.savez(stream, **write(result))  # type: ignore[arg-type]
+    return result
+
+
+def _read(path: Path) -> dict[str, FloatArray] | None:
+    """Return the arrays of a file; None where there is none, or none that can be read."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
