@@ -194,7 +194,7 @@ KNOWN = {
         "self.folder / f'{self.run}.run'",
         "self.folder / f'{name}.after-{dead}'",
         "self.folder / f'{run}.run'",
-        "output_dir / name",
+        "folder / name",
     ),
     "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
     "outputs/status.py": (
