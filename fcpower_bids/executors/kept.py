@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import shutil
+import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from fcpower_bids.store import atomic
 
 QUICK = 60.0
 """Seconds of work that are not worth a file: it is sooner done again."""
+
+OURS = re.compile(r"[0-9a-f]{40}\.npz")
+"""Names of files of kept results: their fingerprint."""
 
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of kept results", default=None)
 
@@ -36,8 +39,12 @@ def keeping(folder: Path) -> Iterator[None]:
 
 
 def forget_kept(folder: Path) -> None:
-    """Remove the results that were kept: a run that is finished has no need of them."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove the results that were kept, which a finished run has no need of, and nothing else that is there."""
+    for path in folder.glob("*.npz"):
+        if OURS.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()  # only when empty
 
 
 def fingerprint(*parts: Any) -> str:
@@ -68,7 +75,8 @@ def keep_result(
     started = time.monotonic()
     result = compute()
     if time.monotonic() - started >= QUICK and (name := key()):
-        with atomic(folder / f"{name}.npz") as temporary, temporary.open("wb") as stream:
+        # A full disk costs the way back, not the run.
+        with suppress(OSError), atomic(folder / f"{name}.npz") as temporary, temporary.open("wb") as stream:
             np.savez(stream, **write(result))  # type: ignore[arg-type]
     return result
 

@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression import ridge
 from fcpower_bids.executors import kept
-from fcpower_bids.executors.kept import fingerprint, keep_result, keeping
+from fcpower_bids.executors.kept import fingerprint, forget_kept, keep_result, keeping
 from fcpower_bids.outputs.tables import read_table
 
 SMALL = ("--analyses", "prediction", "--permutations", "5", "--folds", "3", "--repeats", "1", "--quiet", "--nprocs=1")
@@ -109,6 +109,9 @@ def test_quick_results_and_what_cannot_be_sent_are_not_kept(tmp_path, monkeypatc
         assert not (tmp_path / "kept").exists()
         keep(lambda: fingerprint(1))
     (file,) = (tmp_path / "kept").iterdir()
+    (tmp_path / "kept" / "mine.npz").touch()
     file.write_bytes(file.read_bytes()[:-30])
     with keeping(tmp_path / "kept"):
         assert keep(lambda: fingerprint(1)).tolist() == [0, 1, 2]
+    forget_kept(tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mine.npz"]
