@@ -23,7 +23,7 @@ RUN python3 -m venv /opt/fcpower \
  && /opt/fcpower/bin/pip install --no-cache-dir --only-binary :all: ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} \
     "$(grep '^torch==' constraints.txt)"
 # The dependencies are named once, in setup.cfg. All are wheels but docopt, which is one file of Python.
-RUN python3 -c "import configparser; c = configparser.ConfigParser(); c.read('setup.cfg'); print(c['options']['install_requires'], c['options.extras_require']['encoder'], c['options.extras_require']['cluster'])" > requirements.txt \
+RUN python3 -c "import configparser; c = configparser.ConfigParser(); c.read('setup.cfg'); print(c['options']['install_requires'], c['options.extras_require']['encoder'], c['options.extras_require']['cluster'], c['options.extras_require']['matlab'])" > requirements.txt \
  && /opt/fcpower/bin/pip install --no-cache-dir --only-binary :all: --no-binary docopt -c constraints.txt -r requirements.txt \
  && /opt/fcpower/bin/pip list --format=freeze --exclude pip --exclude setuptools > /opt/fcpower/requirements.lock
 # What no run needs: the C++ headers and test programs of torch, test suites, pip, setuptools.

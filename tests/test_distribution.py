@@ -1,4 +1,4 @@
-"""Sdist and wheel as people install them: all files, and participant and group level without torch."""
+"""Sdist and wheel as people install them: all files, and both levels without extras."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import venv
 import zipfile
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "functorch", "torchgen", "__editable__")
+OF_TORCH = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "functorch", "torchgen")
+LEFT_OUT = (*OF_TORCH, "safetensors", "huggingface_hub", "hf_xet", "h5py", "fcpower_bids", "__editable__")
 
 
 def build(source: Path, what: str, folder: Path) -> None:
@@ -49,14 +52,14 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def without_torch(wheel, tmp_path_factory) -> Path:
-    """The interpreter of an environment with the wheel and everything but torch and lightning."""
+    """The interpreter of an environment with the wheel and everything but the packages of extras."""
     folder = tmp_path_factory.mktemp("without_torch")
     venv.create(folder, symlinks=True)
     site = folder / "site"
     site.mkdir()
     for path in {Path(p) for p in sys.path if p.endswith("-packages")}:
         for entry in path.iterdir():
-            if not entry.name.startswith((*LEFT_OUT, "fcpower_bids")) and not (site / entry.name).exists():
+            if not entry.name.startswith(LEFT_OUT) and not (site / entry.name).exists():
                 (site / entry.name).symlink_to(entry)
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(site)
@@ -93,7 +96,13 @@ def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
     assert (tmp_path / "out" / "group.html").is_file()
     asked = run(without_torch, tmp_path / "bids", tmp_path / "out", "pretrain")
     assert asked.returncode == 2
+    with h5py.File(tmp_path / "fc.mat", "w", userblock_size=512) as file:
+        file["fc"] = np.eye(3)
+    (tmp_path / "list.tsv").write_text("participant_id\tpath\tkind\nsub-01\tfc.mat\tmatrix\n")
+    matlab = run(without_torch, tmp_path, tmp_path / "m", "group", "-d", f"list={tmp_path / 'list.tsv'}", "--check")
+    assert matlab.returncode == 3
+    assert "fc.mat is HDF5 and needs h5py: pip install" in matlab.stderr
     device = run(without_torch, tmp_path / "bids", tmp_path / "out", "group", "--solver-device", "cpu")
     assert device.returncode == 2
     assert "--solver-device needs torch (" in device.stderr
-    assert "needs torch and lightning. Install them: pip install 'fcpower_bids[encoder]'." in asked.stderr
+    assert "needs torch, lightning, safetensors, huggingface_hub. Install it: pip install" in asked.stderr

@@ -260,9 +260,13 @@ def _encoder(settings: Settings) -> Iterator[str]:
         yield "--encoder-weights needs --encoder to say what the weights belong to."
 
 
+OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
+"""Packages of the extra without which no encoder runs."""
+
+
 def _torch(settings: Settings) -> Iterator[str]:
     """Only encoders need torch, which is large: it comes with an extra."""
     asked = "The level pretrain" if settings.level == "pretrain" else "--encoder" if settings.encoder else None
-    missing = [name for name in ("torch", "lightning") if importlib.util.find_spec(name) is None]
+    missing = [name for name in OF_ENCODERS if importlib.util.find_spec(name) is None]
     if asked and missing:
-        yield f"{asked} needs {' and '.join(missing)}. Install them: pip install 'fcpower_bids[encoder]'."
+        yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[encoder]'."

@@ -17,6 +17,7 @@ Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
 PARCELS = "parcels"
 """Array of a ``.npz`` that names the columns of the others."""
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
 
 
@@ -88,10 +89,9 @@ def _npz(path: Path, key: str) -> Read:
 
 
 def _mat(path: Path, key: str) -> Read:
-    import h5py  # only for files of MATLAB and HDF5, which few have
-    from scipy.io import loadmat
+    from scipy.io import loadmat  # few have such files
 
-    if h5py.is_hdf5(path):  # version 7.3, with the axes of MATLAB
+    if _is_hdf5(path):  # version 7.3, with the axes of MATLAB
         values, names = _hdf5(path, key)
         return values.T, names
     try:  # scipy calls kinds of files and of cells that it does not read NotImplementedError
@@ -102,9 +102,17 @@ def _mat(path: Path, key: str) -> Read:
     return _pick(variables, key, path), ()
 
 
-def _hdf5(path: Path, key: str) -> Read:
-    import h5py  # as above
+def _is_hdf5(path: Path) -> bool:
+    """Whether a file has the signature of HDF5, before which MATLAB has a block of 512 bytes."""
+    with path.open("rb") as stream:
+        return SIGNATURE in (stream.read(8), stream.seek(512) and stream.read(8))
 
+
+def _hdf5(path: Path, key: str) -> Read:
+    try:
+        import h5py  # an extra
+    except ImportError as error:
+        raise DatasetError(f"{path} is HDF5 and needs h5py: pip install 'fcpower_bids[matlab]'.") from error
     try:
         with h5py.File(path, "r") as file:
             found: dict[str, Any] = {}
