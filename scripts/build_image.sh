@@ -9,6 +9,7 @@
 #   ATLASES           atlases to fetch into the image [Schaefer400]; empty: none
 #   ATLAS_FOLDER      a folder made by `fcpower_bids prefetch` that goes into the image instead; nothing is fetched then
 #   BASE_IMAGE        [debian:bookworm-slim]
+#   PUSH=1            docker with buildx alone: push what is built, with a list of its contents (SBOM) and its provenance
 #   HOST_CONFIG=1     podman, buildah: lend the build the apt and pip configuration of this machine (mirrors, CA bundle)
 #                     in mounts that leave nothing in the image
 set -euo pipefail
@@ -40,5 +41,11 @@ if [[ ${HOST_CONFIG:-} == 1 ]]; then
   arguments+=(--pull-never --network host "${LENT[@]}")
 fi
 
+build=(build)
+if [[ ${PUSH:-} == 1 ]]; then
+  if [[ $engine != docker ]]; then die "PUSH needs docker with buildx: the others write no attestations"; fi
+  build=(buildx build --push --sbom=true --provenance=mode=max)
+fi
+
 say "$engine: building $IMAGE"
-"$engine" build "${arguments[@]}" -f "$ROOT/Dockerfile" -t "$IMAGE" "$ROOT"
+"$engine" "${build[@]}" "${arguments[@]}" -f "$ROOT/Dockerfile" -t "$IMAGE" "$ROOT"
