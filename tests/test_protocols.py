@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
@@ -74,18 +75,18 @@ def edges_end_to_end(tree: Tree) -> np.ndarray:
 def ridge(kernel, y, train, rows, penalty):
     centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
     gram, cross = (centre.transform(kernel[np.ix_(of, train)]) for of in (train, rows))
-    level = y[train].mean()
+    level = y[train].mean(axis=0)
     return KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
 
 
 def inner_score(kernel, y, fold, penalty):
-    """Pearson correlation of all inner predictions together."""
+    """Pearson correlation of all inner predictions together, of a target (n,) or of each of several (n, m)."""
     train, inner = fold
-    predicted = np.full(len(y), np.nan)
+    predicted = np.full(y.shape, np.nan)
     for label in np.unique(inner[train]):
         rows = train[inner[train] == label]
         predicted[rows] = ridge(kernel, y, np.setdiff1d(train, rows), rows, penalty)
-    return np.corrcoef(y[train], predicted[train])[0, 1]
+    return (stats.zscore(y[train]) * stats.zscore(predicted[train])).mean(axis=0)
 
 
 def folds_of(tree: Tree):

@@ -223,3 +223,36 @@ def connectomes_of_people(root):
         series = [stats.zscore(np.load(root / f"{name}_{session}.npy")) for session in SESSIONS]
         found.append(np.corrcoef(np.concatenate(series), rowvar=False)[EDGES])
     return np.array(found)
+
+
+def null_of_what_is_left(kernel, left, names, roles):
+    """Pearson's r of kernel ridge on what is left of a target, as it is and permuted within sites; (1 + B,)."""
+    orders = permuted_rows(len(left), PERMUTATIONS, SEED, None, np.array(SITES)[np.isin(LABELS, names)])
+    columns = np.column_stack([left, left[orders].T])
+    predicted = np.empty_like(columns)
+    for _, fold in roles.groupby("fold"):
+        own = fold.set_index("participant_id").loc[names]
+        test, inner = (own["role"] == "test").to_numpy(), own["inner_fold"].to_numpy()
+        train, test = np.flatnonzero(~test), np.flatnonzero(test)
+        scores = {power: inner_score(kernel, columns, (train, inner), 10.0**power) for power in range(-6, 7)}
+        for column, values in enumerate(columns.T):
+            best, _ = climb(lambda penalty, of=scores, at=column: of[round(np.log10(penalty))][at], 1.0)
+            predicted[test, column] = ridge(kernel, values, train, test, best)
+    return np.array([np.corrcoef(*each)[0, 1] for each in zip(columns.T, predicted.T, strict=True)])
+
+
+def test_p_of_what_the_connectome_adds_is_that_of_permutations_by_scikit_learn(root, results, people, motion):
+    """Known columns are taken from everyone once; the rest changes places, against the best of both targets."""
+    kernel, roles = np.corrcoef(connectomes_of_people(root)), table(results / "folds.tsv").query("repeat == 0")
+    known = np.column_stack([np.ones(PEOPLE), people["age"], motion, np.array(SITES) == "south"])
+    null = []
+    for target in ("of_age", "noise"):
+        there = people[target].notna().to_numpy()
+        left = without(people.loc[there, target].to_numpy(), known[there])
+        null.append(null_of_what_is_left(kernel[np.ix_(there, there)], left, people.index[there], roles))
+    standard = stats.zscore(null, axis=1)
+    best = standard[:, 1:].max(axis=0)
+    written = table(results / "prediction_baselines.tsv").set_index(["model", "target"]).loc["known and connectome"]
+    for target, (observed, *_) in zip(("of_age", "noise"), standard, strict=True):
+        assert written.loc[target, "p_adds"] == pytest.approx((1 + (best >= observed).sum()) / (1 + PERMUTATIONS))
+        assert written.loc[target, "n_permutations"] == PERMUTATIONS
