@@ -357,6 +357,14 @@ def added(page: Page, known: str, label: str, alone: str, title: str, gain: str,
         same_p(p, row["p_adds"])
 
 
+def changed_by_combat(page: Page, label: str, before: str, after: str) -> None:
+    score = {"AUC": "auc", "r": "r"}[label]
+    scores = pooled_scores(page, score)
+    best = max(scores, key=scores.__getitem__)
+    close(before, page.rows("prediction_summary", representation=best)["score_unharmonised"].item())
+    close(after, pooled_score(page.rows("predictions", representation=best, repeat="0"), score))
+
+
 def beside_known(page: Page, target: str, label: str, *said: str) -> None:
     known, alone, title, both, again, gain, p, nothing = said
     assert title == again
@@ -778,6 +786,11 @@ CATALOGUE: Catalogue = (
         rf"Known without a scan \((.+?)\): (r|AUC) {NUMBER} on the folds of the first repeat; {NAME} adds {NUMBER}"
         rf"(?: \(permutation {P}\))?\.",
         added,
+    ),
+    (
+        rf"(r|AUC) {NUMBER} from the features as they are, {NUMBER} after ComBat \(all predictions of the first "
+        r"repeat, on the same folds\)\.",
+        changed_by_combat,
     ),
     (
         rf"(\S+), (r|AUC): (.+?) alone {NUMBER}, with {NAME} {NUMBER}; {NAME} adds {NUMBER} "

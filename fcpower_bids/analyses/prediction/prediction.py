@@ -21,7 +21,7 @@ from fcpower_bids.analyses.engine.columns import (
     SCORE_COLUMNS,
 )
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
-from fcpower_bids.analyses.engine.cross_validation import cross_validate
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
@@ -54,6 +54,7 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
+from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
@@ -257,6 +258,12 @@ SUMMARY = TableSpec(
             "Found in four of five",
         ),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
+        Column.number(
+            "score_unharmonised",
+            "Score of all predictions of the first repeat from features as they are, where --harmonise changes them",
+            "Unharmonised",
+            optional=True,
+        ),
         N_TRAINED,
     ),
     ("target", "representation"),
@@ -299,6 +306,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Raises Unfit.
     """
     study = _open(cohort, settings)
+    unharmonised = _score_unharmonised(study) if settings.harmonise != NONE else {}
     entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []
     for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
         result = entries.add(entry, cross_validate(solver, study, entry))
@@ -316,9 +324,21 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
     tables |= tabulate_sites(study, entries.people()) | baselines.table()
-    tables[SUMMARY.name] = _summarise(tables, null, study)
+    tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
     tables |= _tabulate_weights(entries)
     return tables | importance.tables(IMPORTANCE_FACTS)
+
+
+def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]:
+    """Score predictions from features as they are, on the folds of the first repeat."""
+    found = {}
+    for entry, _, solver in make_solvers(study.representations(), study, NONE):
+        result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
+        observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
+        for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
+            score = score_predictions("auc" if target.is_binary else "pearson", own, other)
+            found[target.name, entry] = {"score_unharmonised": float(score)}
+    return found
 
 
 def _tables_of(entries: Entries) -> dict[str, Table]:
@@ -357,7 +377,12 @@ def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(predictor=[split_entry(str(entry))[1] for entry in frame["representation"]])
 
 
-def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
+def _summarise(
+    tables: dict[str, Table],
+    null: list[dict[str, Any]],
+    study: Study,
+    more: Mapping[tuple[str, str], dict[str, float]],
+) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
     pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
@@ -373,7 +398,7 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
         for score in SCORE_COLUMNS:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}
-        row |= p_values.get(key, NO_NULL)
+        row |= p_values.get(key, NO_NULL) | more.get(key, {})
         row[N_TRAINED.key] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
     frame = _name_predictors(pd.DataFrame(rows))

@@ -150,6 +150,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
         where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
     said = [_answer(finding, best), _highest(finding, best, tables), *_added(finding, best, tables)]
+    said += _taken_by_combat(finding, best, tables)
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, finding, tables))
     return said + describe_seen_prediction(finding.target, tables)
@@ -192,6 +193,19 @@ def _added(finding: Finding, best: pd.Series, tables: GroupTables) -> list[str]:
     return [
         f"Known without a scan ({known['known']}): {finding.label} {known['value']:.2f} on the folds of the first "
         f"repeat; {tables.title(str(best['representation']))} adds {stacked['gain']:+.2f}{p}."
+    ]
+
+
+def _taken_by_combat(finding: Finding, best: pd.Series, tables: GroupTables) -> list[str]:
+    """Compare with the features as they are, on the same folds."""
+    before, pooled = best.get("score_unharmonised", np.nan), tables.rows("prediction_pooled")
+    if missing(before) or pooled.empty:
+        return []
+    own = (pooled["target"].astype(str) == finding.target) & (pooled["representation"] == best["representation"])
+    after = pooled.loc[own & (pooled["repeat"] == 0), finding.score].iloc[0]
+    return [
+        f"{finding.label} {before:.2f} from the features as they are, {after:.2f} after ComBat (all predictions of the "
+        "first repeat, on the same folds)."
     ]
 
 
