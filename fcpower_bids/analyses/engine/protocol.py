@@ -22,7 +22,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     site_labels,
 )
-from fcpower_bids.core.arrays import Labels, Rows
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.inference.identification import units_of
 from fcpower_bids.core.regression.folds import (
     Fold,
@@ -36,7 +36,7 @@ from fcpower_bids.core.regression.folds import (
     replicated_folds,
 )
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -76,11 +76,18 @@ class Exchange:
 
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
-        known = np.flatnonzero(target.known)
-        families, sites = (
-            None if labels is None else labels[known] for labels in (self.people.families, self.sites_of(target.name))
-        )
-        return permuted_rows(known.size, number, self.settings.random_seed, families, sites)
+        return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
+
+    def draws(self, target: Target, number: int, log_odds: FloatArray) -> Rows:
+        """Draw orders of the people who have a class, given log odds (n,), which stay; blocks as in `orders`."""
+        classes, seed = target.measures[target.known, 0], self.settings.random_seed
+        return drawn_rows(classes, log_odds, number, seed, *self._blocks(target))
+
+    def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
+        """Families and sites of the people who have a target."""
+        labels = self.people.families, self.sites_of(target.name)
+        families, sites = (None if each is None else each[target.known] for each in labels)
+        return families, sites
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site, no covariate, and what the site alone scores."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ TargetBuilder = Callable[[Rows], FloatArray]
 ROWS_PER_COLUMN = 5
 """Training rows of the smaller class that a column of a logistic regression needs, for squares to be there."""
 RIDGE, NEWTON_STEPS, LONGEST_STEP = 0.01, 50, 5.0
+EXCHANGES = 50
+"""Rounds of exchanges between random pairs before a draw (Berrett et al. 2020)."""
 EXPLAINED = 1e-8
 """Length of residuals, as a share of that of the targets, which is rounding."""
 
@@ -247,19 +249,69 @@ def permuted_rows(
     permuted target. Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and
     between blocks.
     """
+    rng = np.random.default_rng(seed)
+    orders = np.empty((n_permutations, n), dtype=np.intp)
+    for blocks in _exchangeable(n, families, sites):
+        for order in orders:
+            order[blocks] = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
+    return orders
+
+
+def drawn_rows(
+    classes: ArrayLike,
+    log_odds: ArrayLike,
+    n_draws: int,
+    seed: int,
+    families: ArrayLike | None = None,
+    sites: ArrayLike | None = None,
+) -> Rows:
+    """Row orders for tests of a class given covariates, which stay: ``classes[order]`` is drawn given the log odds.
+
+    Those exchange their class who may by `permuted_rows`, with the odds that covariates give to both. All draws start
+    from one state that the observed classes reach by the same exchanges in reverse, so that all are exchangeable: the
+    conditional permutation test of Berrett et al. 2020 (doi:10.1111/rssb.12340). `classes` (n,): 0 and 1. `log_odds`
+    (n,): of class 1. Returns (n_draws, n).
+    """
+    y, odds = np.asarray(classes, dtype=float), np.asarray(log_odds, dtype=float)
+    rng, blocks = np.random.default_rng(seed), _exchangeable(len(y), families, sites)
+    exchanges = [pair for _ in range(EXCHANGES) for each in blocks for pair in _pair(each, rng)]
+    start = _exchange(np.arange(len(y))[None], exchanges, y, odds, rng)
+    return _exchange(np.repeat(start, n_draws, axis=0), exchanges[::-1], y, odds, rng)
+
+
+def _exchangeable(n: int, families: ArrayLike | None, sites: ArrayLike | None) -> list[Rows]:
+    """Rows of families of one size at one site, (families, size) each."""
     family = family_numbers(families, n)
     site = np.zeros(n, dtype=np.intp) if sites is None else family_numbers(sites, n)
     family = np.unique(family * (int(site.max()) + 1) + site, return_inverse=True)[1]
     sizes, site_of = np.bincount(family), np.zeros(int(family.max()) + 1, dtype=np.intp)
     site_of[family] = site
-    by_family = np.argsort(family, kind="stable")
-    rng = np.random.default_rng(seed)
-    orders = np.empty((n_permutations, n), dtype=np.intp)
+    by_family, found = np.argsort(family, kind="stable"), []
     for size, place in sorted(set(zip(sizes.tolist(), site_of.tolist(), strict=True))):
         alike = np.flatnonzero((sizes == size) & (site_of == place))
-        blocks = by_family[np.isin(family[by_family], alike)].reshape(-1, size)
-        for order in orders:
-            order[blocks] = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
+        found.append(by_family[np.isin(family[by_family], alike)].reshape(-1, size))
+    return found
+
+
+def _pair(blocks: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
+    """Pair families (m, size) at random, then the members of each; rows of both sides, which exchange together."""
+    half, size = len(blocks) // 2, blocks.shape[1]
+    shuffled = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
+    yield shuffled[:half], shuffled[half : 2 * half]
+    if size > 1:
+        shuffled = rng.permuted(blocks, axis=1)
+        yield tuple(shuffled[:, at : at + size // 2].reshape(-1, 1) for at in (0, size // 2))  # type: ignore[misc]
+
+
+def _exchange(
+    orders: Rows, exchanges: Sequence[tuple[Rows, Rows]], y: FloatArray, odds: FloatArray, rng: np.random.Generator
+) -> Rows:
+    """Let pairs exchange their classes, each with the probability that the exchange leaves to them."""
+    for one, other in exchanges:
+        own, theirs = orders[:, one], orders[:, other]
+        gain = ((y[own] - y[theirs]) * (odds[other] - odds[one])).sum(axis=-1)
+        swap = (rng.random(gain.shape) < special.expit(gain))[..., None]
+        orders[:, one], orders[:, other] = np.where(swap, theirs, own), np.where(swap, own, theirs)
     return orders
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, describe_combination
@@ -38,6 +38,8 @@ PERMUTATIONS = 1000
 THRESHOLD_P = 0.001
 """Two-sided p of the threshold of networks of edges where none is asked for."""
 UNKNOWN = "n/a"
+RARE = 1e-6
+"""Least probability of a class."""
 WITHOUT_EDGES = (
     "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
 )
@@ -95,19 +97,24 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
     sites = None if sites is None else sites[known]
     groups, covariates = exchange.variance_groups(target)[known], people.covariates[known]
     model = of_parts = build_model(values, covariates, sites, groups)
+    number = PERMUTATIONS if settings.permutations is None else settings.permutations
+    orders = orders_of_parts = exchange.orders(target, number)
     if target.is_binary and covariates.size:
         chance = values - remove_probability(values[:, None], covariates, np.arange(len(known)))[:, 0]
         with suppress(Unfit):  # too few people, or classes that the covariates separate
             of_parts = build_model(values, np.column_stack([covariates, chance]), sites, groups)
-    number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    orders = exchange.orders(target, number)
+            of_parts = replace(of_parts, drawn=values)
+            orders_of_parts = exchange.draws(target, number, special.logit(np.clip(chance, RARE, 1 - RARE)))
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
     threshold = settings.nbs_threshold or float(stats.t.isf(THRESHOLD_P / 2, model.df))
     smallest = (1 + repeats) / (1 + number)
     families = people.families is not None
-    return Question(target.name, target.positive, known, model, of_parts, orders, threshold, smallest, families)
+    return Question(
+        *(target.name, target.positive, known, model, orders, of_parts, orders_of_parts),
+        *(threshold, smallest, families),
+    )
 
 
 def _test(

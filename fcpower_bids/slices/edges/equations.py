@@ -35,21 +35,21 @@ def learn_shrinkage(rests: FloatArray, freedom: FloatArray) -> Shrinkage:
 
     Source: the empirical Bayes of Smyth 2004 (doi:10.2202/1544-6115.1027), of the log ratio of the variances of groups.
 
-    Shapes and units: sums of squares (G, B, E), freedom (G,).
+    Shapes and units: sums of squares (G, B, E), freedom (G, B) or (G, 1).
     """
     n_groups, n_orders, n_edges = rests.shape
     if n_groups < 2 or n_edges < 2:
         return Shrinkage(*np.ones((2, n_groups, n_orders)))
     half = freedom / 2
-    logs = np.log(np.maximum(rests, np.finfo(float).tiny)) - special.digamma(half)[:, None, None]
+    logs = np.log(np.maximum(rests, np.finfo(float).tiny)) - special.digamma(half)[..., None]
     logs -= np.log(2)  # each is without bias for the log variance
     logs -= logs.mean(axis=0)
-    chance = (1 - 1 / n_groups) * special.polygamma(1, half).sum()
+    chance = (1 - 1 / n_groups) * special.polygamma(1, half).sum(axis=0)
     excess = (logs.var(axis=2, ddof=1).sum(axis=0) - chance) / (n_groups - 1)
     ratio = np.exp(logs.mean(axis=2))
-    ratio /= freedom @ ratio / freedom.sum()
+    ratio /= (freedom * ratio).sum(axis=0) / freedom.sum(axis=0)
     prior = 2 * _inverse_trigamma(np.maximum(excess, LEAST_EXCESS))
-    own = np.where(excess > LEAST_EXCESS, freedom[:, None] / (freedom[:, None] + prior), 0.0)
+    own = np.where(excess > LEAST_EXCESS, freedom / (freedom + prior), 0.0)
     return Shrinkage(own, ratio)
 
 
@@ -69,26 +69,25 @@ def join_variances(
 
     Degrees of freedom by Satterthwaite: those of Welch where each edge goes by its own, all where one ratio serves all.
 
-    Shapes and units: sums of squares (G, B, E), weights (G,), freedom (G,).
+    Shapes and units: sums of squares (G, B, E); weights and freedom (G, B) or (G, 1).
     """
-    own, ratio, whole = shrinkage.own, shrinkage.ratio, freedom.sum()
-    weights, df = weights[:, None], freedom[:, None]
+    own, ratio, whole = shrinkage.own, shrinkage.ratio, float(freedom[:, 0].sum())
     borrowed = (1 - own) * ratio
-    share = weights * own / df + (weights * borrowed).sum(axis=0) / (ratio * whole)
+    share = weights * own / freedom + (weights * borrowed).sum(axis=0) / (ratio * whole)
     # of the sampling of the squares, and of how much the ratio of an edge may differ from that of all
-    uncertain = np.sqrt(share**2 * df + weights**2 * own * (1 - own) / df)
+    uncertain = np.sqrt(share**2 * freedom + weights**2 * own * (1 - own) / freedom)
     pooled, total, squared = np.zeros((3, *rests.shape[1:]))
     for rest, each, one in zip(rests, ratio, share, strict=True):
         pooled += rest / (each * whole)[:, None]
         total += rest * one[:, None]
-    for rest, from_own, from_all in zip(rests, uncertain * own / df, uncertain * borrowed, strict=True):
+    for rest, from_own, from_all in zip(rests, uncertain * own / freedom, uncertain * borrowed, strict=True):
         part = rest * from_own[:, None]
         part += pooled * from_all[:, None]
         part *= part
         squared += part
     found = total * total
     found /= np.maximum(squared, np.finfo(float).tiny, out=squared)
-    return total, np.clip(found, freedom.min(), whole, out=found)
+    return total, np.clip(found, freedom.min(axis=0)[:, None], whole, out=found)
 
 
 LEVEL = 0.95
@@ -178,6 +177,17 @@ LEAST_REST = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
+class Placed:
+    """The target after B changes of places."""
+
+    tested: FloatArray  # (B, n): without what sites and covariates explain, of length 1
+    groups: Rows  # (B, n): number of the variance group
+    weights: FloatArray  # (G, B), or (G, 1) where it is always the same: squares of the target in each group
+    freedom: FloatArray  # alike: degrees of freedom of the variance of each group
+    moved: Rows | None  # (B, n): orders of the covariates, where these change places too
+
+
+@dataclass(frozen=True, eq=False)
 class EdgeModel:
     """Edge = sites (or one mean) + covariates + target, for n people."""
 
@@ -187,6 +197,8 @@ class EdgeModel:
     sites: Rows  # (n,): number of the site of each person; 0 for everyone without sites
     groups: Rows  # (n,): number of the variance group of each person: those whose residuals are equally spread
     df: int  # residual degrees of freedom
+    # (n,): a class that orders draw anew for people who keep their covariates; without it both change places together
+    drawn: FloatArray | None = None
 
     @cached_property
     def freedom(self) -> FloatArray:
@@ -202,20 +214,34 @@ class EdgeModel:
         varies = size > ROUNDING * np.abs(values).max(axis=0, initial=0.0) * len(values) ** 0.5
         return np.asarray(left * np.where(varies, 1 / np.where(varies, size, 1.0), 0.0))
 
-    @cached_property
-    def freedom_permuted(self) -> FloatArray:
-        """The same in permutations, after which covariates are not fitted again: each group keeps what they took."""
-        return _add_up(self.groups, _left_to(self.sites, self.covariates[:, :0], self.tested))
+    def _place(self, orders: Rows | None = None) -> Placed:
+        """The model as it is, or where people have changed places."""
+        if orders is None:
+            weights = _add_up(self.groups, self.tested**2)
+            return Placed(self.tested[None], self.groups[None], weights[:, None], self.freedom[:, None], None)
+        groups = self.groups[orders]
+        if self.drawn is None:
+            # covariates are not fitted again: each group keeps what they took
+            both = self.tested**2, _left_to(self.sites, self.covariates[:, :0], self.tested)
+            weights, freedom = (_add_up(self.groups, each)[:, None] for each in both)
+            return Placed(self.tested[orders], groups, weights, freedom, orders)
+        values = _without_sites(self.drawn[orders].T, self.sites)
+        values -= self.covariates @ (self.covariates.T @ values)
+        tested = (values / np.linalg.norm(values, axis=0)).T
+        each_of = [groups == number for number in range(len(self.freedom))]
+        weights, freedom = (
+            np.stack([np.where(own, each, 0).sum(axis=1) for own in each_of])
+            for each in (tested**2, _left_to(self.sites, self.covariates, tested))
+        )
+        return Placed(tested, groups, weights, freedom, None)
 
     def shrinkage(self, residuals: FloatArray, orders: Rows | None = None) -> Shrinkage:
         """How the variances of groups go by all edges, as people are or in permutations (B, n).
 
         Shapes and units: residuals (n, E).
         """
-        varying = residuals[:, residuals.any(axis=0)]
-        if orders is None:
-            return learn_shrinkage(self._squares(varying, np.arange(len(varying))[None])[1], self.freedom)
-        return learn_shrinkage(self._squares(varying, orders)[1], self.freedom_permuted)
+        placed = self._place(orders)
+        return learn_shrinkage(self._squares(residuals[:, residuals.any(axis=0)], placed)[1], placed.freedom)
 
     def made_alike(self, residuals: FloatArray, shrinkage: Shrinkage) -> FloatArray:
         """Residuals (n, E) that may change places: over the spread that all edges have in the person's group."""
@@ -227,10 +253,9 @@ class EdgeModel:
         """Statistic of the target for residuals (n, E) of length 1; without shrinkage each edge goes by itself."""
         flat = ~residuals.any(axis=0)
         if len(self.freedom) == 1:
-            t = np.where(flat, np.nan, self._student(residuals, np.arange(len(residuals))[None])[0])
+            t = np.where(flat, np.nan, self._student(residuals, self._place())[0])
             return Statistic(t, np.full(t.shape, float(self.df)), np.ones(t.shape))
-        as_they_are = np.arange(len(residuals))[None]
-        t, df, error = (each[0] for each in self._welch(residuals, as_they_are, self.freedom, shrinkage))
+        t, df, error = (each[0] for each in self._welch(residuals, self._place(), shrinkage))
         equal = (1 - (t * error) ** 2) / self.df
         return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
@@ -242,26 +267,27 @@ class EdgeModel:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
         Brought to the degrees of freedom of the model. The residuals keep their places here, and the target and the
-        covariates change theirs, which is the same.
+        covariates change theirs, which is the same; a class that is drawn changes its own alone.
 
         Shapes and units: residuals (n, E), orders (B, n).
         """
+        placed = self._place(orders)
         if len(self.freedom) == 1:
-            return self._student(residuals, orders)
-        t, df, _ = self._welch(residuals, orders, self.freedom_permuted, shrinkage)
+            return self._student(residuals, placed)
+        t, df, _ = self._welch(residuals, placed, shrinkage)
         return comparable_t(t, df, self.df)
 
-    def _student(self, residuals: FloatArray, orders: Rows) -> FloatArray:
+    def _student(self, residuals: FloatArray, placed: Placed) -> FloatArray:
         """Student's t after Freedman and Lane, shape (B, E).
 
         They permute the residuals, add what the reduced model had fitted, and fit the full model again.
         The addition drops out of the t; the rest are products of the residuals with the target and the covariates
         in permuted order. Sites and the mean drop out too, because people change places within their sites.
         """
-        r = self.tested[orders] @ residuals
+        r = placed.tested @ residuals
         rest = 1 - r * r
-        for column in self.covariates.T:
-            explained = column[orders] @ residuals
+        for column in () if placed.moved is None else self.covariates.T:
+            explained = column[placed.moved] @ residuals
             explained *= explained
             rest -= explained
         np.maximum(rest, LEAST_REST, out=rest)
@@ -270,44 +296,40 @@ class EdgeModel:
         r /= rest
         return np.asarray(r)
 
-    def _welch(
-        self, residuals: FloatArray, orders: Rows, freedom: FloatArray, shrinkage: Shrinkage | None
-    ) -> tuple[FloatArray, ...]:
+    def _welch(self, residuals: FloatArray, placed: Placed, shrinkage: Shrinkage | None) -> tuple[FloatArray, ...]:
         """Welch's t with a variance of each group, its degrees of freedom and its standard error, each (B, E).
 
         Source: the v of Aspin and Welch for a linear model, Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060),
         with variances that go by those of all edges (`variances`).
-
-        Shapes and units: residuals (n, E), orders (B, n), freedom (G,).
         """
-        r, rests = self._squares(residuals, orders)
-        shrinkage = shrinkage or Shrinkage(*np.ones((2, len(freedom), len(orders))))
-        total, df = join_variances(rests, _add_up(self.groups, self.tested**2), freedom, shrinkage)
+        r, rests = self._squares(residuals, placed)
+        shrinkage = shrinkage or Shrinkage(*np.ones((2, *rests.shape[:2])))
+        total, df = join_variances(rests, placed.weights, placed.freedom, shrinkage)
         np.maximum(total, LEAST_REST / self.df, out=total)
         error = np.sqrt(total, out=total)
         return r / error, df, error
 
-    def _squares(self, residuals: FloatArray, orders: Rows) -> tuple[FloatArray, FloatArray]:
+    def _squares(self, residuals: FloatArray, placed: Placed) -> tuple[FloatArray, FloatArray]:
         """Product with the target (B, E), and what is left of the squares of each group without it (G, B, E)."""
-        products, rests = self._moments(residuals, orders)
+        products, rests = self._moments(residuals, placed)
         r = products.sum(axis=0)
-        for product, rest, weight in zip(products, rests, _add_up(self.groups, self.tested**2), strict=True):
+        for product, rest, weight in zip(products, rests, placed.weights, strict=True):
             product *= -2
-            product += weight * r
+            product += weight[:, None] * r
             product *= r
             rest += product
             np.maximum(rest, 0, out=rest)
         return r, rests
 
-    def _moments(self, residuals: FloatArray, orders: Rows) -> tuple[FloatArray, FloatArray]:
+    def _moments(self, residuals: FloatArray, placed: Placed) -> tuple[FloatArray, FloatArray]:
         """Product of the residuals with the target, and their sum of squares, of each group: (G, B, E).
 
         People change places within their sites, so that each product needs the rows of one site alone.
         """
-        products, rests = np.zeros((2, len(self.freedom), len(orders), residuals.shape[1]))
+        products, rests = np.zeros((2, len(self.freedom), len(placed.tested), residuals.shape[1]))
         for site in range(int(self.sites.max()) + 1):
             rows = np.flatnonzero(self.sites == site)
-            here, tested, groups = residuals[rows], self.tested[orders[:, rows]], self.groups[orders[:, rows]]
+            here, tested, groups = residuals[rows], placed.tested[:, rows], placed.groups[:, rows]
             squares, (last, *others) = here * here, np.unique(self.groups[rows])
             product, rest = tested @ here, squares.sum(axis=0)
             for group in others:

@@ -48,9 +48,10 @@ RULE = (
     "The part of ranks a to b is the sum of lambda_i^alpha v_i v_i' over these ranks, person by person: the sign of an "
     "eigenvector drops out of it, and a rotation among equal eigenvalues. Ranks of nearby eigenvalues change places "
     "between people, so that the parts become wider by doubling. Ranks that the connectome of anyone lacks are left "
-    "out. Each edge of a part is tested as other edges are, of a class with its probability given covariates as one "
-    "covariate more, because a part is curved in what edges are straight in; the statistic is the mean t^2 over "
-    f"{MOST_EDGES:,} edges, evenly taken, or over all where there are fewer."
+    "out. Each edge of a part is tested as other edges are. A part is curved in what edges are straight in: with "
+    "covariates the probability that they give to a class is one more of them, and classes are exchanged as often as "
+    "it makes likely, covariates and parts in place (Berrett et al. 2020, doi:10.1111/rssb.12340). The statistic is "
+    f"the mean t^2 over {MOST_EDGES:,} edges, evenly taken, or over all where there are fewer."
 )
 
 
@@ -85,7 +86,7 @@ def cut_spectra(family: PowerFamily, alpha: float) -> tuple[list[int], NDArray[n
 
 def measure_strength(edges: ArrayLike, asked: Question) -> FloatArray:
     """Mean t^2 of the edges (n, S) of a part, as people are and in each permutation, shape (1 + B,)."""
-    model, orders = asked.of_parts, asked.orders
+    model, orders = asked.of_parts, asked.orders_of_parts
     residuals = model.residuals(edges)
     residuals = residuals[:, residuals.any(axis=0)]
     own = model.shrinkage(residuals)

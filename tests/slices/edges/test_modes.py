@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import linalg
+from scipy import linalg, special, stats
+from sklearn.linear_model import LogisticRegression
 
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.slices.edges.equations import build_model
 from fcpower_bids.slices.edges.modes import bounds_of_parts
 from tests.page_sentences import CATALOGUE, unchecked_sentences
 from tests.slices.edges.sentences import SENTENCES as OF_EDGES
@@ -114,6 +117,25 @@ def test_strength_and_p_are_those_of_least_squares_on_parts_of_the_files(results
     largest = standard[1:].max(axis=1)
     corrected = [(1 + (largest >= one).sum()) / (1 + PERMUTATIONS) for one in standard[0]]
     np.testing.assert_allclose(rows["p_family_wise"], corrected)
+
+
+def test_a_class_is_drawn_from_its_probability_given_motion_that_stays(results, cohort, parts):
+    """Probability by scikit-learn; nine patients are too few for a square of motion."""
+    classes = read_table(cohort / "bids" / "participants.tsv")["patient"].to_numpy(dtype=float)
+    motion = read_table(cohort / "list.tsv")["mean_fd"].to_numpy()
+    standard = stats.zscore(motion)[:, None]
+    chance = LogisticRegression(C=100, tol=1e-10).fit(standard, classes).predict_proba(standard)[:, 1]
+    orders = drawn_rows(classes, special.logit(chance), PERMUTATIONS, 0)
+    model = replace(build_model(classes, np.column_stack([motion, chance]), None, classes), drawn=classes)
+    rows = rows_of(results, "patient")
+    for (_, row), edges in zip(rows.iterrows(), parts[0], strict=True):
+        left = model.residuals(edges)
+        own = model.shrinkage(left)
+        observed = (model.common_t(model.statistic(left, own)) ** 2).mean()
+        left = model.made_alike(left, own)
+        drawn = (model.permuted_t(left, orders, model.shrinkage(left, orders)) ** 2).mean(axis=1)
+        assert (row["strength"], row["strength_chance"]) == pytest.approx((observed, drawn.mean()), rel=1e-4)
+        assert row["p_permutation"] == pytest.approx((1 + (drawn >= observed).sum()) / (1 + PERMUTATIONS))
 
 
 def test_what_was_planted_in_ranks_5_to_8_is_found_there_and_nowhere_else(results):
