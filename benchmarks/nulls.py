@@ -2,9 +2,10 @@
 
     python -m benchmarks.nulls --cohorts 200 [--kinds plain families ...]
 
-Sixty people, 91 edges; FC and two embeddings are noise with the same site, family and age effects. It prints a row per
-column and a column per kind: the share of cohorts with p of at most .05 (of tests for each edge: the share of these),
-with any q below .05, or whose interval leaves out the true value. The table of ``docs/interpreting.md`` is from here.
+Sixty people, 91 edges; FC and two embeddings are noise with the same site, family and age effects. It prints the table
+of ``docs/nulls.md``: a row per column and a column per kind, with the share of cohorts with p of at most .05 (of tests
+for each edge: the share of these), with any q below .05, or whose interval leaves out the true value. Rates above the
+97.5th percentile of a true .05 are bold.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from scipy.special import expit
+from scipy.stats import binom
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.errors import FcPowerError
@@ -204,13 +206,24 @@ def count_rates(kinds: list[str], cohorts: int, first: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rates).T.reindex(columns=kinds)
 
 
+def as_markdown(rates: pd.DataFrame, cohorts: int) -> str:
+    """A table of Markdown; rates that so many cohorts of a true .05 seldom have are bold."""
+    most = binom.ppf(0.975, cohorts, 0.05) / cohorts
+    lines = [f"| | | {' | '.join(rates)} |", "|---" * (2 + len(rates.columns)) + "|"]
+    for (name, column), row in rates.iterrows():
+        cells = ["" if np.isnan(each) else f"{each:.2f}"[each < 1 :] for each in row]
+        cells = [f"**{cell}**" if round(each, 2) > most else cell for cell, each in zip(cells, row, strict=True)]
+        lines.append(f"| `{name}` | `{column}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cohorts", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first cohort")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     options = parser.parse_args()
-    print(count_rates(options.kinds, options.cohorts, options.first).to_csv(sep="\t", float_format="%.3f"))
+    print(as_markdown(count_rates(options.kinds, options.cohorts, options.first), options.cohorts))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
 import fcpower_bids
 from benchmarks.nulls import ELSEWHERE, KINDS, MEASURED, SAME, analyse, rejections
@@ -63,6 +64,16 @@ def test_columns_that_are_judged_elsewhere_name_a_program_or_a_test_that_is_ther
             assert (ROOT / "benchmarks" / f"{module}.py").is_file(), where
         for path in re.findall(r"tests/\S+\.py", where):
             assert (ROOT / path).is_file(), where
+
+
+def test_the_documentation_has_a_rate_for_every_column_and_kind_and_the_limit_it_says():
+    text = (ROOT / "docs" / "nulls.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|(.+)\|$", text, re.M)
+    assert [(name, key) for name, key, _ in rows] == [(name, key) for name, keys in MEASURED.items() for key in keys]
+    assert {len(cells.split("|")) for *_, cells in rows} == {len(KINDS)}
+    cells = [cell.strip() for *_, line in rows for cell in line.split("|") if cell.strip()]
+    assert all(("*" in cell) == (float(cell.strip("*")) > 0.08) for cell in cells)
+    assert binom.ppf([0.025, 0.975], 200, 0.05).tolist() == [4, 16]
 
 
 @pytest.mark.parametrize("kind", ["plain", "site sizes"])

@@ -12,9 +12,8 @@ from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, site_columns
-from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, null_p_values
+from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, null_p_values, score_columns
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import leave_nothing, minus_known, remove_covariates, remove_probability
@@ -158,14 +157,7 @@ class Baselines:
         columns = np.full((len(target.known), number + 1), np.nan)
         columns[rows, 0] = left
         columns[rows, 1:] = left[self.study.protocol.exchange.orders(target, number)].T
-        result = run_nested_cv(solver, columns, self.study.first_repeat, self.study.preset)
-        name = "auc" if target.is_binary else "pearson"
-        observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
-        tested = np.concatenate([fold.test for fold in result.folds])
-        if (sites := self.study.protocol.scored_within) is None:
-            scores = score_predictions(name, observed, predicted)
-        else:
-            scores = scores_within(observed, predicted, sites[tested], name)
+        scores = score_columns(solver, columns, self.study, target)
         about = {"target": target.name, "representation": entry}
         return [about | {"permutation": i, "score": float(score)} for i, score in enumerate(scores)]
 

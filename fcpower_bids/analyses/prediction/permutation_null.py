@@ -18,7 +18,7 @@ from fcpower_bids.core.inference.permutation import largest_of_permutations, lar
 from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import remember_target
+from fcpower_bids.core.regression.targets import TargetBuilder, remember_target
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -179,10 +179,14 @@ def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Row
     columns = join_target_builders([target], study.people.covariates, orders)
     if callable(columns):
         columns = remember_target(columns)
+    return score_columns(solver, columns, study, target)
+
+
+def score_columns(solver: Solver, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:
+    """Predict columns of one target in the first repeat; the score of all predictions of each together."""
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
     predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)
-    tested = np.concatenate([fold.test for fold in result.folds])
     score, sites = "auc" if target.is_binary else "pearson", study.protocol.scored_within
     if sites is None:
         return score_predictions(score, observed, predicted)
-    return scores_within(observed, predicted, sites[tested], score)
+    return scores_within(observed, predicted, sites[np.concatenate([fold.test for fold in result.folds])], score)
