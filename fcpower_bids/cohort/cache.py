@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from fcpower_bids.claims import turn
 from fcpower_bids.core.connectome.connectivity import covered_parcels
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
-from fcpower_bids.outputs.tables import MISSING, read_array, read_matrix, refuse_pipe
+from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Assembly
 from fcpower_bids.store import is_inner
@@ -124,15 +125,14 @@ def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) 
 def _first_parcels(names: Sequence[str], settings: Assembly) -> list[str]:
     """Parcels of the first file with a whole header; none where there is none."""
     for path in (path for name in names if (path := settings.output_dir / name).is_file()):
-        with path.open("rb") as file:
-            header = file.readline()
-        if header.endswith(b"\n"):
-            return header.decode("utf-8", "replace").rstrip("\r\n").split("\t")[1:]
+        with suppress(DatasetError):  # which the reading of that file will say
+            if parcels := column_names(path):
+                return parcels
     return []
 
 
 def _is_gone(name: str, settings: Assembly) -> bool:
-    return not is_inner(name) or (name.endswith(".tsv") and not (settings.output_dir / name).is_file())
+    return not is_inner(name) or (name.endswith((".tsv", ".npy")) and not (settings.output_dir / name).is_file())
 
 
 def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row | str]:
@@ -176,8 +176,10 @@ def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
 def _row_of_edges(path: Path, array: Path) -> _Row:
     """Take the array in the place of the table, unless one of them has changed since."""
     edges = read_array(array)
-    parcels, first = _first_row(path)
-    if edges.shape != (edge_count(len(parcels)),) or not _same(edges[: len(parcels) - 1], first[1:]):
+    parcels, first = (column_names(path), edges[:0]) if array == path else _first_row(path)
+    if edges.shape != (edge_count(len(parcels)),):
+        raise _unusable(path, f"{array.name} has {edges.size} edges for {len(parcels)} parcels")
+    if array != path and not _same(edges[: len(parcels) - 1], first[1:]):
         raise _unusable(path, f"{array.name} is not of it")
     if array.stat().st_mtime_ns < path.stat().st_mtime_ns:  # a copy may be so, too
         row = _row_of(path, *read_matrix(path))
@@ -186,9 +188,7 @@ def _row_of_edges(path: Path, array: Path) -> _Row:
         return row
     if np.isfinite(edges).all() and np.abs(edges).max(initial=0) <= 1 + ROUNDING:
         return _Row(edges, tuple(parcels), [])
-    matrix = rebuild_matrix(edges, np.nan, weighted=False)
-    np.fill_diagonal(matrix, np.where(np.isnan(matrix).all(axis=0), np.nan, 1.0))
-    return _row_of(path, matrix, parcels)
+    return _row_of(path, rebuild_connectome(edges), parcels)
 
 
 def _first_row(path: Path) -> tuple[list[str], np.ndarray]:

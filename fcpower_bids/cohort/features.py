@@ -20,13 +20,15 @@ from fcpower_bids.records import Entities, Output, space_of
 ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
+KINDS = (".tsv", "_relmat.npy")
+"""A table, or the array of an FC: next to its table, or in its place."""
 
 
 @dataclass(frozen=True)
 class Connectome:
     """One FC file and its companion files."""
 
-    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``
+    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy`` where that is all there is
     entities: Entities  # those of its recording
     atlas: Entities  # those of its atlas
     powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
@@ -93,7 +95,7 @@ def list_connectomes(output_dir: Path) -> list[Connectome]:
     found = sorted(_scan(output_dir), key=lambda one: (one.participant, one.session, one.path.name))
     if not found:
         raise DatasetError(
-            f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.tsv). "
+            f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.*). "
             "Run the participant level with this output folder first."
         )
     return found
@@ -119,7 +121,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _in_folder(folder: Path) -> list[Connectome]:
-    names = [one.name for one in _entries(folder) if one.name.startswith("sub-") and one.name.endswith(".tsv")]
+    there = {one.name for one in _entries(folder) if one.name.startswith("sub-") and one.name.endswith(KINDS)}
+    names = [name for name in there if f"{name.removesuffix('.npy')}.tsv" not in there]
     connectomes: list[tuple[str, Entities]] = []
     powers: dict[Entities, list[str]] = defaultdict(list)
     embeddings: dict[Entities, list[tuple[str, Entities]]] = defaultdict(list)

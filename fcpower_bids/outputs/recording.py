@@ -59,6 +59,8 @@ Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 """Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
 
 
+FULL, TRIANGLE = "Full", "UpperTriangle"
+"""How a matrix is stored: as a table, or as the array of its edges alone."""
 FLAT = 1e-9
 """Range of a diagonal that is rounding."""
 
@@ -268,9 +270,10 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
-        yield write_matrix(path, matrix, atlas.names, index=atlas.names)
-        if name == FC:  # once more as an array: a cohort is gathered from these in a tenth of the time
-            yield write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
+        files = [] if results.settings.compact else [write_matrix(path, matrix, atlas.names, index=atlas.names)]
+        if name == FC:  # also, or alone, as an array: a cohort is gathered from these in a tenth of the time
+            files.append(write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False)))
+        yield from files
         if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
@@ -278,8 +281,9 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
         stat = dict(output.entities)["stat"]
         measure = RELATIONSHIPS.get(stat, stat)
-        arrays = [path.with_suffix(".npy")] * (name == FC)
-        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, path, *arrays)
+        if results.settings.compact:
+            about |= {"StorageFormat": TRIANGLE, SERIES_COLUMNS: atlas.names}
+        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, *files)
 
 
 RELATIONSHIPS = {
@@ -298,7 +302,7 @@ def relationship_metadata(output_dir: Path, results: Results, number: int, matri
         "Weighted": True,
         "Directed": False,
         "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
-        "StorageFormat": "Full",
+        "StorageFormat": FULL,
         "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), datasets)],
     }
     if len(results.series[number].clean):
@@ -399,9 +403,9 @@ def _forget(path: Path) -> None:
 
 
 def _forget_transforms(fc: Path) -> None:
-    """Remove what other choices have made of a connectome."""
+    """Remove what other choices have made of a connectome, its table and the transforms."""
     for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_stat-*_relmat.*"):
-        if path not in (fc, _beside(fc)):
+        if path not in (fc.with_suffix(".npy"), _beside(fc)):
             path.unlink(missing_ok=True)
 
 

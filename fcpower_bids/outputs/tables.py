@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
@@ -77,13 +78,18 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
 
     Shapes and units: values (rows, columns). Raises ValueError.
     """
+    return write_text(path, matrix_text(values, columns, index))
+
+
+def matrix_text(values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> str:
+    """Return what :func:`write_matrix` writes."""
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "fiub" or numbers.ndim != 2 or numbers.shape[1] != len(columns):
         raise ValueError(f"An array {numbers.shape} of {numbers.dtype} is no table of {len(columns)} columns.")
     rows = map(_decimals, numbers.astype(np.float64).tolist())
     header = "\t".join(([] if index is None else ["Node"]) + list(columns))
     lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
-    return write_text(path, "\n".join([header, *lines]) + "\n")
+    return "\n".join([header, *lines]) + "\n"
 
 
 def refuse_changed(path: Path) -> None:
@@ -145,7 +151,7 @@ def _numbers(body: bytes, first: int, n_columns: int) -> np.ndarray:
 
 
 SERIES_COLUMNS = "Columns"
-"""Entry of the sidecar of an array that names its columns."""
+"""Entry of the sidecar of an array that stands for a table: the names of the columns."""
 
 
 def write_array(path: Path, values: np.ndarray) -> Path:
@@ -171,7 +177,7 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def series_file(table: Path) -> Path:
-    """Return where a series is: in the table, or in the array that ``--compact`` writes in its place."""
+    """Return where a series or FC is: in the table, or in the array that ``--compact`` writes in its place."""
     array = table.with_suffix(".npy")
     return array if array.is_file() and not table.is_file() else table
 
@@ -201,22 +207,36 @@ def is_cut_short(path: Path) -> bool:
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a series (T, P), or a matrix stored likewise, and the names of its columns; an array has them in its JSON.
+    """Read a series (T, P) or a matrix (P, P), and the names of its columns; an array has them in its JSON.
 
     Raises DatasetError.
     """
-    values, names = read_matrix(path) if path.suffix != ".npy" else _read_series_array(path)
+    values, names = read_matrix(path) if path.suffix != ".npy" else _read_stored(path)
     if fault := _volumes_fault(path, len(values)):
         raise DatasetError(f"{path} {fault}. Remove it and run participant level.")
     return values, names
 
 
-def _read_series_array(path: Path) -> tuple[np.ndarray, list[str]]:
-    values = read_array(path)
-    names = list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
+def _read_stored(path: Path) -> tuple[np.ndarray, list[str]]:
+    values, names = read_array(path), column_names(path)
+    if values.shape == (edge_count(len(names)),):
+        values = rebuild_connectome(values)
     if values.ndim != 2 or values.shape[1] != len(names):
         raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
     return values.astype(np.float64), names
+
+
+def column_names(path: Path) -> list[str]:
+    """Read the names of the columns of a series or a matrix: from a table, or from the JSON of an array.
+
+    Raises DatasetError, OSError.
+    """
+    if path.suffix == ".npy":
+        return list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline()
+    names = header.rstrip("\r\n").split("\t") if header.endswith("\n") else [""]
+    return names[names[0] in ("", "Node") :]
 
 
 def _volumes_fault(path: Path, rows: int) -> str:

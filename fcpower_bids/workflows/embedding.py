@@ -24,7 +24,7 @@ from fcpower_bids.outputs.status import (
     status_path,
     write_status,
 )
-from fcpower_bids.outputs.tables import describe_files, read_json, read_series, series_file, write_matrix
+from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import known_digest
@@ -91,13 +91,8 @@ def _refuse_unknown(label: str, settings: Settings) -> None:
 
 def _by_parcels(those: Iterable[Connectome]) -> Iterable[tuple[tuple[str, ...], list[Connectome]]]:
     """Group scans by the names of their parcels: an encoder is loaded once for each."""
-    named = sorted(((_parcels(one), one) for one in those), key=lambda each: (each[0], each[1].path))
+    named = sorted(((tuple(column_names(one.path)), one) for one in those), key=lambda each: (each[0], each[1].path))
     return [(parcels, [one for _, one in own]) for parcels, own in groupby(named, key=lambda each: each[0])]
-
-
-def _parcels(one: Connectome) -> tuple[str, ...]:
-    with one.path.open(encoding="utf-8") as file:
-        return tuple(file.readline().rstrip("\r\n").split("\t")[1:])
 
 
 def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str:

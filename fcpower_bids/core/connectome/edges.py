@@ -73,6 +73,13 @@ def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool =
     return flat.reshape(*edges.shape[:-1], n_parcels, n_parcels)
 
 
+def rebuild_connectome(edges: ArrayLike) -> NDArray[np.floating]:
+    """Put the edges of one FC back, (P (P - 1) / 2,) to (P, P): the diagonal is 1, NaN for parcels without a value."""
+    matrix = rebuild_matrix(edges, np.nan, weighted=False)
+    np.fill_diagonal(matrix, np.where(np.isnan(matrix).all(axis=0), np.nan, 1.0))
+    return matrix
+
+
 def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """Names of the two parcels of each edge, in the order of `vectorise_edges`.
 

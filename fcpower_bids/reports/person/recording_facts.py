@@ -215,7 +215,7 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
         return
     if view is None:
         view = views[atlas] = View(about["Atlas"])
-    if suffix == "relmat" and path.suffix == ".npy":
+    if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
         return  # the numbers of its table
     if suffix in ("relmat", "embedding"):
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)

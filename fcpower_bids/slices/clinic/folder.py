@@ -24,7 +24,7 @@ from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.preprocessing import gather_preprocessing
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import plain, read_declared, read_matrix, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_declared, read_series, write_declared, write_json
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Settings
@@ -223,4 +223,4 @@ def write_model(
 @cache
 def _telling(path: Path, _changed: int) -> np.ndarray:
     """Read the 48 numbers that identify a scan, once for all models of a run."""
-    return telling_edges(read_matrix(path)[0])
+    return telling_edges(read_series(path)[0])

@@ -20,7 +20,7 @@ from fcpower_bids.core.inference.duplicate_scans import EXPONENT
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.selection import label_remedy
-from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
+from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.slices.clinic.pages.identity import write_identity_pages
 from fcpower_bids.slices.clinic.same_person import ERRORS, PAIRS, SAME, compare_scans
 
@@ -59,7 +59,7 @@ def identify_scans(
     _refuse_single(chosen, asked, output_dir)
     rows, kept, left_out = _read(chosen)
     similarity = correlation_kernel(rows)
-    names = [one.path.name.removesuffix("_relmat.tsv") for one in kept]
+    names = [one.path.stem.removesuffix("_relmat") for one in kept]
     persons, sessions = [one.participant for one in kept], [one.session for one in kept]
     pairs, errors, doubtful = compare_scans(similarity, names, persons, sessions, asked)
     path = output_dir / "group" / f"{PAIRS.name}.tsv"
@@ -106,7 +106,7 @@ def _read(chosen: list[Connectome]) -> tuple[NDArray[np.float64], list[Connectom
     matrices, readable, left_out, parcels = [], [], [], None
     for one in chosen:
         try:
-            matrix, names = read_matrix(one.path)
+            matrix, names = read_series(one.path)
         except DatasetError as error:
             left_out.append(f"{one.recording}: {error}")
             continue

@@ -20,7 +20,7 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, explain
-from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
+from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
@@ -221,7 +221,7 @@ def _attempt(
     local: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Predict one scan; what is wrong with it is its row, and no business of the others."""
-    scan = one.path.name.removesuffix("_relmat.tsv")
+    scan = one.path.stem.removesuffix("_relmat")
     judged: dict[str, str] = {}
     try:
         judged = {"sha256": known_digest(one.path)}
@@ -275,7 +275,7 @@ def _predict(
     quality = read_quality(one)
     if quality.fault:
         raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-    matrix, parcels = read_matrix(one.path)
+    matrix, parcels = read_series(one.path)
     if matrix.shape != (len(parcels), len(parcels)):
         raise RecordingError(f"{one.path} is no square matrix: it is damaged. Make it again.")
     seen = scan_digest(model.facts["Salt"], telling_edges(matrix)) in model.facts["TrainingScans"]

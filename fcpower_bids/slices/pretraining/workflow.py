@@ -138,7 +138,7 @@ def _atlases(output_dir: Path) -> set[str]:
     """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
     names = {path.name for path in _series(output_dir)}
     if not names:
-        if next(output_dir.glob("sub-*/**/func/sub-*_relmat.tsv"), None) is not None:
+        if next(output_dir.glob("sub-*/**/func/sub-*_relmat.*"), None) is not None:
             raise DatasetError(
                 f"{output_dir} holds matrices and no series, and training needs series: give the group level the "
                 "series of these scans (--derivatives) in another output folder."

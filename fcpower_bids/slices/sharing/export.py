@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from fcpower_bids.claims import CLAIMS, alone
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.dataset import DESCRIPTION, known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
-from fcpower_bids.outputs.tables import is_formula, json_text, read_json
-from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, sweep, write_bytes, write_text
+from fcpower_bids.outputs.recording import FULL
+from fcpower_bids.outputs.tables import SERIES_COLUMNS, is_formula, json_text, matrix_text, read_json, read_series
+from fcpower_bids.store import DIGESTS, file_in_the_way, may_write, replace_folder, stored_path, sweep, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
 """Which name stands for which person: below the outputs, or next to the copy."""
@@ -123,8 +125,10 @@ class _Words:
         return sorted(found | labels_in(text, self.people.keys() - shared, short=sentences))
 
 
-def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str], Path]:
+def share_outputs(output_dir: Path, share: Path, as_tables: bool = False) -> tuple[int, list[str], Path]:
     """Write the copy; return the number of its files, what is left out, and the file of who is who.
+
+    ``as_tables`` makes the tables of arrays that ``--compact`` has written in their place.
 
     Raises DatasetError, UsageError.
     """
@@ -145,7 +149,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str], Path]:
     written: list[str] = []
 
     def fill(folder: Path) -> None:
-        for source, content in _copies(output_dir, statuses, words):
+        for source, content in _copies(output_dir, statuses, words, as_tables):
             name = words.rename(source)
             if rest := words.remaining(name, content):
                 words.left_out.append(f"{name} (it names what cannot be replaced: {len(rest)})")
@@ -215,7 +219,9 @@ def _names(output_dir: Path) -> list[str]:
     return sorted({name for name in names if len(name) > 2 and name.lower() not in ORDINARY})
 
 
-def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iterator[tuple[str, bytes]]:
+def _copies(
+    output_dir: Path, statuses: Iterable[Status], words: _Words, as_tables: bool
+) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file of the copy, participants in the order of their new names, arrays last."""
     about = read_json(stored_path(output_dir, DESCRIPTION))
     for key in ("SourceDatasets", "DatasetLinks"):
@@ -230,9 +236,36 @@ def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iter
         yield name, _cleaned(stored_path(output_dir, name), words)
     names = {name for status in statuses for name in status.outputs}
     for name in sorted(names, key=lambda name: (name.endswith(".npy"), words.rename(name))):
-        if (path := stored_path(output_dir, name)).is_file():
+        if not (path := stored_path(output_dir, name)).is_file():
+            continue
+        if as_tables and SERIES_COLUMNS in _facts_of(path):
+            yield from _as_tables(path, name, words) if path.suffix == ".npy" else ()
+        else:
             yield name, _cleaned(path, words)
     yield from _group_copies(output_dir, words)
+
+
+def _facts_of(path: Path) -> dict[str, Any]:
+    """The sidecar of an array, itself a JSON; nothing for other files."""
+    sidecar = path.with_suffix(".json")
+    return read_json(sidecar) if path.suffix in (".json", ".npy") and sidecar.is_file() else {}
+
+
+def _as_tables(array: Path, name: str, words: _Words) -> Iterator[tuple[str, bytes]]:
+    """Yield the table that an array stands for and its JSON, as without ``--compact``; FC is an array as well."""
+    about, (values, columns) = _facts_of(array), read_series(array)
+    del about[SERIES_COLUMNS]
+    is_matrix = name.endswith("_relmat.npy")
+    columns = [_cell(column, words) for column in columns]
+    table = matrix_text(values, columns, columns if is_matrix else None).encode()
+    about[DIGESTS] = {".tsv": sha256(table).hexdigest()} | (about.get(DIGESTS, {}) if is_matrix else {})
+    if is_matrix:
+        about["StorageFormat"] = FULL
+        about["Sources"] = [re.sub(r"_timeseries\.npy$", "_timeseries.tsv", one) for one in about["Sources"]]
+    yield name.replace(".npy", ".tsv"), table
+    yield name.replace(".npy", ".json"), json_text(_clean_json(about, words)).encode()
+    if is_matrix:
+        yield name, array.read_bytes()
 
 
 def _group_copies(output_dir: Path, words: _Words) -> Iterator[tuple[str, bytes]]:
