@@ -131,7 +131,7 @@ def identifies(entered: Entered) -> str:
 def exports(entered: Entered) -> str:
     """A copy without names: the same connectomes under other labels."""
     target = entered.out.with_name("exported")
-    ended = run("export", entered.out, target)
+    ended = run("export", entered.out, target, "--tables")
     if ended.code:
         return ended.said
     fc = sorted(target.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
@@ -205,7 +205,7 @@ def combines(entered: Entered) -> str:
     ended = run("combine", target, entered.out)
     if ended.code:
         return ended.said
-    for path in entered.out.rglob("func/*_relmat.tsv"):
+    for path in entered.out.rglob("func/*_relmat.*"):
         assert (target / path.relative_to(entered.out)).read_bytes() == path.read_bytes()
     return ""
 

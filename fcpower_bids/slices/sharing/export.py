@@ -23,7 +23,16 @@ from fcpower_bids.outputs.dataset import DESCRIPTION, known_folders, without_fol
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.recording import FULL
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, is_formula, json_text, matrix_text, read_json, read_series
-from fcpower_bids.store import DIGESTS, file_in_the_way, may_write, replace_folder, stored_path, sweep, write_bytes, write_text
+from fcpower_bids.store import (
+    DIGESTS,
+    file_in_the_way,
+    may_write,
+    replace_folder,
+    stored_path,
+    sweep,
+    write_bytes,
+    write_text,
+)
 
 IDS = "logs/shared_ids.tsv"
 """Which name stands for which person: below the outputs, or next to the copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,17 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cli.run import main
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.timeseries import z_score
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import (
+    SERIES_COLUMNS,
+    read_json,
+    read_matrix,
+    read_table,
+    write_array,
+    write_json,
+    write_table,
+)
 from tests.derivatives.participant_outputs import ATLAS, P, add_output
 
 MEAN, SD = 45.0, 12.0
@@ -59,6 +69,18 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
     write_table(root / "bids" / "participants.tsv", known.iloc[:people])
     write_table(root / "truth.tsv", known)
     return root
+
+
+def as_arrays(out: Path, copy: Path) -> Path:
+    """Outputs as ``--compact`` writes their FC: the array of its edges, and its parcels in the JSON."""
+    shutil.copytree(out, copy)
+    for path in copy.rglob("*_stat-pearsoncorrelation_relmat.tsv"):
+        matrix, parcels = read_matrix(path)
+        write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
+        sidecar = path.with_suffix(".json")
+        write_json(sidecar, read_json(sidecar) | {SERIES_COLUMNS: parcels})
+        path.unlink()
+    return copy
 
 
 def group(root: Path, *options: str, target: str = "age", permutations: int = 200) -> int:

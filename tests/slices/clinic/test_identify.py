@@ -15,7 +15,7 @@ from scipy import linalg, stats
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
-from tests.slices.clinic.planted import make_pairs
+from tests.slices.clinic.planted import as_arrays, make_pairs
 
 ANSWERS = {"are of one person.": "own", "are not all of one person": "other", "cannot be said.": "open"}
 
@@ -80,3 +80,12 @@ def test_numbers_of_a_pair_are_those_of_its_files(tmp_path):
     assert row["false_match"] == pytest.approx((1 + np.sum(different >= mine)) / (1 + len(different)))
     assert row["false_non_match"] == pytest.approx((1 + np.sum(same <= mine)) / (1 + len(same)))
     assert row["likelihood_ratio"] == pytest.approx(min(ratio, 1 + len(different)), rel=1e-3)
+
+
+def test_arrays_in_place_of_tables_give_the_same_table(tmp_path):
+    out = make_pairs(tmp_path, people=12)
+    copy = as_arrays(out, tmp_path / "copy")
+    for folder in (out, copy):
+        assert main(["identify", str(folder)]) == 0
+    one, other = (folder / "group" / "identify_pairs.tsv" for folder in (out, copy))
+    assert one.read_bytes() == other.read_bytes()

@@ -13,6 +13,7 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.slices.clinic.pages import prediction
 from fcpower_bids.slices.clinic.pages.prediction import fitting
 from tests.derivatives.participant_outputs import make_outputs, write_participants
+from tests.slices.clinic.planted import as_arrays
 
 TARGET = [float(7 * person % 12) for person in range(12)]
 ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0"
@@ -93,3 +94,16 @@ def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsy
     assert "12 of 12 scans predicted" in told.out
     assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err
     assert len(list(output.glob(f"sub-*_{fitted[1].name.removesuffix('_model')}.html"))) == 11
+
+
+def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
+    """Also of the people of the model, whom it knows by the numbers of their scans."""
+    out, model = fitted
+    tables = []
+    for folder in (shutil.copytree(out, tmp_path / "one"), as_arrays(out, tmp_path / "two")):
+        assert main(["predict", str(model), str(folder), "--no-pages", "--accept-no-skill"]) == 0
+        tables.append(read_table(folder / "group" / "predicted" / "target-score-fc.tsv"))
+    assert len(tables[0]) == 12
+    assert tables[0]["state"].tolist() == ["predicted"] * 12
+    assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
+    pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)

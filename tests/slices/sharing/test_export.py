@@ -17,10 +17,11 @@ import pytest
 
 import fcpower_bids
 from fcpower_bids.cli.run import main
+from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.dataset import describe_without_folders, without_folders
 from fcpower_bids.slices.sharing.export import labels_in
 from fcpower_bids.store import DIGESTS, change_of
-from tests.running import contents
+from tests.running import contents, run_rounded
 
 PACKAGE = Path(fcpower_bids.__file__).parent
 PEOPLE = {"01": "NDARJANE7", "02": "NDARJOHN8"}
@@ -137,6 +138,30 @@ def test_the_digests_are_those_of_the_copies(outputs, tmp_path):
     assert len(files) > 20
     assert [path.name for path in files if change_of(path)] == []
     assert all(DIGESTS in json.loads(path.with_suffix(".json").read_text()) for path in files)
+
+
+def test_the_tables_of_compact_outputs_are_those_of_the_plain_form(tmp_path):
+    """Equal to the byte with their JSON, where the series are those that the compact form rounds."""
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=2, troubles=True))
+    for name, options in (("plain", ()), ("compact", ("--compact",))):
+        run = run_rounded(tmp_path / "in", tmp_path / name, "--atlas", "builtin", *options)
+        assert run.code == 0, run.err
+    assert main(["export", str(tmp_path / "plain"), str(tmp_path / "one")]) == 0
+    shutil.copy(tmp_path / "plain" / "logs" / "shared_ids.tsv", tmp_path / "compact" / "logs")
+    assert main(["export", str(tmp_path / "compact"), str(tmp_path / "two"), "--tables"]) == 0
+    made = sorted((tmp_path / "two").rglob("*_relmat.*")) + sorted((tmp_path / "two").rglob("*_timeseries.*"))
+    assert {path.suffix for path in made if "timeseries" in path.name} == {".tsv", ".json"}
+    assert sum(path.suffix == ".tsv" for path in made) == 10
+    for path in made:
+        known = tmp_path / "one" / path.relative_to(tmp_path / "two")
+        if path.suffix == ".json":
+            facts, expected = (json.loads(each.read_text()) for each in (path, known))
+            assert facts.pop("ConfigurationHash") != expected.pop("ConfigurationHash")
+            assert facts == expected
+        else:
+            assert path.read_bytes() == known.read_bytes(), path.name
+    listed = (tmp_path / "two" / ".exported").read_text().splitlines()
+    assert len(listed) == len(set(listed))
 
 
 def test_what_a_killed_export_left_is_removed(outputs, tmp_path):
