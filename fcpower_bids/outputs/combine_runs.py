@@ -67,7 +67,7 @@ def combine_runs(
             arrays[f"{number}/{name}"] = matrix
             facts[f"{number}/{name}"] = {**about, "Combination": settings.combine_runs, "NumberOfRuns": len(runs)}
     kind = TIMESERIES if settings.combine_runs == CONCAT else CONNECTIVITY
-    sources = tuple(output_path(output_dir, run, kind, atlas) for run in runs for atlas in atlases)
+    sources = tuple(series_file(output_path(output_dir, run, kind, atlas)) for run in runs for atlas in atlases)
     results = Results(
         whole, atlases, settings, {"": output_dir}, cleaning, series, (arrays, facts), ({}, {}), sources=sources
     )

@@ -147,6 +147,8 @@ def test_runs_are_averaged_as_from_tables(troubled_demo, whole, compact, tmp_pat
         assert again.code == 0, again.err
         paths = [path for path in again.files("sub-01_ses-a*_relmat.npy") if "run-" not in path.name]
         edges.append([np.load(path) for path in paths])
+        sources = [one for path in paths for one in json.loads(path.with_suffix(".json").read_text())["Sources"]]
+        assert all((copy / one.removeprefix("bids::")).is_file() for one in sources)
         assert edges[-1]
     np.testing.assert_array_equal(*edges)
 

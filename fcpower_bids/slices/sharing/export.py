@@ -20,8 +20,8 @@ from typing import Any
 from fcpower_bids.claims import CLAIMS, alone
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.dataset import DESCRIPTION, known_folders, without_folders
-from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.recording import FULL
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, is_formula, json_text, matrix_text, read_json, read_series
 from fcpower_bids.store import (
     DIGESTS,
@@ -245,12 +245,8 @@ def _copies(
         yield name, _cleaned(stored_path(output_dir, name), words)
     names = {name for status in statuses for name in status.outputs}
     for name in sorted(names, key=lambda name: (name.endswith(".npy"), words.rename(name))):
-        if not (path := stored_path(output_dir, name)).is_file():
-            continue
-        if as_tables and SERIES_COLUMNS in _facts_of(path):
-            yield from _as_tables(path, name, words) if path.suffix == ".npy" else ()
-        else:
-            yield name, _cleaned(path, words)
+        if (path := stored_path(output_dir, name)).is_file():
+            yield from _as_tables(path, name, words) if as_tables else [(name, _cleaned(path, words))]
     yield from _group_copies(output_dir, words)
 
 
@@ -260,8 +256,21 @@ def _facts_of(path: Path) -> dict[str, Any]:
     return read_json(sidecar) if path.suffix in (".json", ".npy") and sidecar.is_file() else {}
 
 
-def _as_tables(array: Path, name: str, words: _Words) -> Iterator[tuple[str, bytes]]:
-    """Yield the table that an array stands for and its JSON, as without ``--compact``; FC is an array as well."""
+def _named_as_tables(name: str, content: bytes) -> bytes:
+    """Let a sidecar name the tables of the series and matrices that it is about."""
+    return re.sub(rb'_(timeseries|relmat)\.npy"', rb'_\1.tsv"', content) if name.endswith(".json") else content
+
+
+def _as_tables(path: Path, name: str, words: _Words) -> Iterator[tuple[str, bytes]]:
+    """Yield a file as without ``--compact``: with an array the table for which it stands, and their JSON."""
+    if SERIES_COLUMNS not in _facts_of(path):
+        yield name, _named_as_tables(name, _cleaned(path, words))
+    elif path.suffix == ".npy":
+        yield from _made_tables(path, name, words)
+
+
+def _made_tables(array: Path, name: str, words: _Words) -> Iterator[tuple[str, bytes]]:
+    """Yield table and JSON of an array; FC is an array as well."""
     about, (values, columns) = _facts_of(array), read_series(array)
     del about[SERIES_COLUMNS]
     is_matrix = name.endswith("_relmat.npy")
@@ -270,9 +279,9 @@ def _as_tables(array: Path, name: str, words: _Words) -> Iterator[tuple[str, byt
     about[DIGESTS] = {".tsv": sha256(table).hexdigest()} | (about.get(DIGESTS, {}) if is_matrix else {})
     if is_matrix:
         about["StorageFormat"] = FULL
-        about["Sources"] = [re.sub(r"_timeseries\.npy$", "_timeseries.tsv", one) for one in about["Sources"]]
+    name_of_json = name.replace(".npy", ".json")
     yield name.replace(".npy", ".tsv"), table
-    yield name.replace(".npy", ".json"), json_text(_clean_json(about, words)).encode()
+    yield name_of_json, _named_as_tables(name_of_json, json_text(_clean_json(about, words)).encode())
     if is_matrix:
         yield name, array.read_bytes()
 
