@@ -23,10 +23,10 @@ from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
-from fcpower_bids.outputs.combine_runs import CONCAT
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
+from fcpower_bids.settings.run import CONCAT
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,8 @@ from fcpower_bids.outputs.recording import VOLUMES, Results, write_combination
 from fcpower_bids.outputs.tables import read_declared, read_json, read_series, series_file
 from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
+from fcpower_bids.settings.run import AVERAGE, CONCAT
 from fcpower_bids.transforms.connectomes import connect
-
-CONCAT, AVERAGE = "concat", "average"
 
 
 def group_runs(recordings: Iterable[Recording]) -> list[tuple[Recording, ...]]:

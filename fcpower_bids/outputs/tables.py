@@ -26,6 +26,8 @@ MISSING = "n/a"
 ROWS = 50_000
 """Rows of a table that become text at a time."""
 COMPRESSION = 6
+SAMPLE = 1000
+"""First values of a column of decimals by which it is seen whether they repeat, as q and p of permutations do."""
 
 
 def write_json(path: Path, content: Mapping[str, Any], *, flush: bool = True) -> Path:
@@ -321,9 +323,15 @@ def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
 
 
 def _cells(column: pd.Series) -> list[str]:
-    """:func:`_cell` of each value; a column of floats at once, and each text once, as tables of edges are long."""
+    """:func:`_cell` of each value; numbers at once, and what repeats once, as tables of edges are long."""
     if column.dtype == np.float64 and len(column):
-        return _decimals(column.tolist()).split("\t")
+        values = column.tolist()
+        if len(set(values[:SAMPLE])) > SAMPLE // 2:
+            return _decimals(values).split("\t")
+        known = {value: _decimal(value) for value in set(values)}  # 0.0 and -0.0 are one key
+        return [known[value] if value else _decimal(value) for value in values]
+    if column.dtype.kind in "iu":
+        return list(map(str, column.tolist()))
     texts: dict[str, str] = {}
     return [
         texts.get(value) or texts.setdefault(value, _cell(value)) if type(value) is str else _cell(value)

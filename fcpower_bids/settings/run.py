@@ -8,6 +8,9 @@ from pathlib import Path
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.options import Choices, option
 
+CONCAT, AVERAGE = "concat", "average"
+"""How the runs of a session become one: series one after the other, or connectomes averaged."""
+
 
 @dataclass(frozen=True)
 class Resources(Choices):
@@ -227,7 +230,7 @@ class Method(Choices):
     min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
     combine_runs: str = option(
-        "none", "method", "runs of one session and task: also their combination", choices=("none", "concat", "average")
+        "none", "method", "runs of one session and task: also their combination", choices=("none", CONCAT, AVERAGE)
     )
     alpha: float = option(
         ALPHA_STAR,

@@ -6,14 +6,17 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.outputs.names import previews_of
 from fcpower_bids.outputs.status import embedding_names, own_files, read_status, status_path
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
-from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
 from fcpower_bids.workflows.run_progress import Progress, say
+
+if TYPE_CHECKING:
+    from fcpower_bids.workflows.execution.batches import Job
 
 
 def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
@@ -21,6 +24,8 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
 
     Items that another run has finished meanwhile are not done again. A killed run is waited for no longer.
     """
+    from fcpower_bids.workflows.execution.batches import is_done, run_jobs  # loads nipype
+
     with claims_in(settings.output_dir / CLAIMS) as claims:
         names = claims.acquire(job[0].name for job in jobs if not is_done(job, settings))
         theirs = [job for job in jobs if job[0].name not in names and not is_done(job, settings)]

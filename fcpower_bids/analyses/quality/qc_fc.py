@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import linalg, stats
+from scipy import linalg, special
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_parcels
@@ -24,6 +24,7 @@ from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
 from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.inference.sentinel_codes import rank_correlation
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
@@ -284,7 +285,7 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
 def correlation_p_values(r: FloatArray, df: int) -> FloatArray:
     """Two-sided p of correlations by t with so many degrees of freedom; NaN stays NaN."""
     size = np.clip(1 - r**2, 1e-300, None)
-    return np.asarray(2 * stats.t.sf(np.abs(r) * np.sqrt(df / size), df))
+    return np.asarray(2 * special.stdtr(df, -np.abs(r) * np.sqrt(df / size)))
 
 
 def edge_distances(cohort: Cohort) -> FloatArray:
@@ -300,9 +301,9 @@ def edge_distances(cohort: Cohort) -> FloatArray:
 def _summarise(r: FloatArray, p: FloatArray, q: FloatArray, distance: FloatArray, df: int) -> dict[str, Any]:
     known = np.isfinite(r)
     both = known & np.isfinite(distance)
-    middle = float(stats.t.ppf(0.75, df))
+    middle = float(special.stdtrit(df, 0.75))
     apart = both.sum() > 2 and np.ptp(distance[both]) > 0
-    rho = stats.spearmanr(np.abs(r[both]), distance[both]).statistic if apart else np.nan
+    rho = rank_correlation(np.abs(r[both]), distance[both]) if apart else np.nan
     return {
         "n_edges": int(known.sum()),
         "median_abs_r": float(np.median(np.abs(r[known]))) if known.any() else np.nan,

@@ -13,8 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial.chebyshev import chebfit
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import BarycentricInterpolator
-from scipy.optimize import minimize_scalar
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -66,7 +64,9 @@ class AlignmentCurves:
     slopes: FloatArray | None = None  # (M, 2, F, q), or None: dN/dalpha and <HKH, K'> at the nodes
 
     @cached_property
-    def _basis(self) -> BarycentricInterpolator:
+    def _basis(self) -> Callable[[FloatArray], FloatArray]:
+        from scipy.interpolate import BarycentricInterpolator  # takes a quarter of a second
+
         return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)))
 
     def at(self, alphas: ArrayLike) -> FloatArray:
@@ -107,6 +107,8 @@ class AlignmentCurves:
     def _search(
         self, fold: int, target: int, bracket: tuple[float, float], tolerance: float
     ) -> tuple[float, float, float, int]:
+        from scipy.optimize import minimize_scalar  # takes a fifth of a second
+
         moments = self.moments[:, :, fold, target]
         found = minimize_scalar(
             lambda alpha: -alignment_from((self._basis(alpha) @ moments)[None])[0],

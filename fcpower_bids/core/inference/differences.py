@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray
 
@@ -64,8 +64,8 @@ def corrected_resampled_t(
     ratio = np.divide(*sizes[:, used][:, first].sum(axis=1)) if len(folds) else np.nan
     mean, t, standard_error = _t_statistic(folds, float(ratio))
     df = float(len(folds) - 1)
-    half = stats.t.isf((1 - level) / 2, df) * standard_error if df > 0 else np.nan
-    greater, less = (float(stats.t.sf(sign * t, df)) if df > 0 else np.nan for sign in (1, -1))
+    half = -special.stdtrit(df, (1 - level) / 2) * standard_error if df > 0 else np.nan
+    greater, less = (float(special.stdtr(df, -sign * t)) if df > 0 else np.nan for sign in (1, -1))
     return ResampledT(
         mean=mean,
         low=float(mean - half),
@@ -113,6 +113,8 @@ def exact_mcnemar(only_first: int, only_second: int) -> float:
     discordant scans.
     """
     discordant = only_first + only_second
+    from scipy import stats  # takes half a second, and few cohorts need it
+
     return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
 
 

@@ -19,7 +19,7 @@ from itertools import permutations as ordered_pairs
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Labels
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
@@ -78,8 +78,8 @@ class Identification:
         n, rare = float(n_units), min((hits > 0).sum(), (hits < sizes).sum())
         if rare >= FEWEST_MISSES and variance > 0:
             n = float(np.clip(share * (1 - share) / variance, n_units, len(units)))
-        z = float(stats.norm.isf((1 - level) / 2))
-        n *= (z / float(stats.t.isf((1 - level) / 2, n_units - 1))) ** 2
+        z = float(-special.ndtri((1 - level) / 2))
+        n *= (z / float(-special.stdtrit(n_units - 1, (1 - level) / 2))) ** 2
         half = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
         low, high = np.clip((share + z**2 / (2 * n) + np.array([-half, half])) / (1 + z**2 / n), 0, 1)
         return float(np.sqrt(variance)), float(min(low, share)), float(max(high, share))

@@ -8,7 +8,6 @@ from math import lcm
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray
 
@@ -66,8 +65,9 @@ class PooledNull:
 def false_discovery_rates(p: FloatArray) -> FloatArray:
     """Benjamini and Hochberg 1995 over the p that are known, shape (E,); NaN stays NaN."""
     q, known = np.full(p.shape, np.nan), np.isfinite(p)
-    if known.any():
-        q[known] = stats.false_discovery_control(p[known])
+    order = np.flatnonzero(known)[np.argsort(p[known])]
+    above = p[order] * (len(order) / np.arange(1, len(order) + 1))
+    q[order] = np.minimum(np.minimum.accumulate(above[::-1])[::-1], 1.0)
     return q
 
 

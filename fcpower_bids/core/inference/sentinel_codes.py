@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray
 
@@ -61,7 +62,7 @@ def repeated_inside(values: ArrayLike) -> list[tuple[float, int]]:
         alone = n >= FEWEST_ALONE and np.median(others) == 1 and n >= FEWEST_ALONE * others[-1]
         near = (np.abs(distinct - value) <= reach) & (distinct != value)
         places = min(value + reach, distinct[-1]) - max(value - reach, distinct[0])
-        chance = float(stats.poisson.sf(n - 1, counts[near].sum() / places))
+        chance = float(special.pdtrc(n - 1, counts[near].sum() / places))
         if alone or (whole and n >= FEWEST_REPEATS and _is_code(value, 2) and chance < LEAST_CHANCE):
             found.append((float(value), int(n)))
     return found
@@ -141,7 +142,7 @@ def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
     if within <= 1e-12 * total:
         return Association(1.0, 0.0, n)
     f = (total - within) / (n_groups - 1) / (within / (n - n_groups))
-    return Association(share, float(stats.f.sf(f, n_groups - 1, n - n_groups)), n)
+    return Association(share, float(special.fdtrc(n_groups - 1, n - n_groups, f)), n)
 
 
 def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list[str]:
@@ -158,12 +159,21 @@ def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list
     for name in np.unique(labels).tolist():
         own = positive[labels == name]
         size = len(own)
-        chance = sum(stats.hypergeom.pmf(size, n, k, size) for k in (total, n - total))
+        chance = sum(comb(k, size) / comb(n, size) for k in (total, n - total))
         if own.all() != own.any():
             continue
         if chance < level / len(np.unique(labels)):
             found.append(name)
     return found
+
+
+def rank_correlation(values: FloatArray, others: FloatArray) -> float:
+    """Spearman's correlation of two variables of shape (n,), ties at their mean rank."""
+    ranks = []
+    for each in (values, others):
+        _, places, counts = np.unique(each, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
+    return float(np.corrcoef(np.column_stack(ranks), rowvar=False)[1, 0])
 
 
 def rank_association(values: ArrayLike, others: ArrayLike) -> Association:
@@ -173,5 +183,6 @@ def rank_association(values: ArrayLike, others: ArrayLike) -> Association:
     first, second = first[both], second[both]
     if len(first) < 4 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return Association(float("nan"), float("nan"), len(first))
-    found = stats.spearmanr(first, second)
-    return Association(float(found.statistic), float(found.pvalue), len(first))
+    r, df = rank_correlation(first, second), len(first) - 2
+    p = 2 * special.stdtr(df, -abs(r) * np.sqrt(df / ((1 + r) * (1 - r)))) if abs(r) < 1 else 0.0
+    return Association(r, float(p), len(first))

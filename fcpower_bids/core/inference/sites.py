@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.scores import score_predictions
@@ -124,7 +124,7 @@ def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tupl
     own = 1 / (1 / weights + between)
     mean = float(np.average(z, weights=own))
     error = float(np.sqrt(own @ (z - mean) ** 2 / ((k - 1) * own.sum())))
-    alike = stats.norm.isf((1 - level) / 2) / np.sqrt(own.sum())
-    half = max(float(stats.t.isf((1 - level) / 2, k - 1)) * error, float(alike))
+    alike = -special.ndtri((1 - level) / 2) / np.sqrt(own.sum())
+    half = max(float(-special.stdtrit(k - 1, (1 - level) / 2)) * error, float(alike))
     low, middle, high = np.tanh([mean - half, mean, mean + half])
     return float(middle), float(low), float(high)

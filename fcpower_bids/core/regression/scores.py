@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from fcpower_bids.core.arrays import FloatArray
 
@@ -76,6 +75,8 @@ def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatAr
     Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
     same covariates. Raises ValueError: if a target is neither 0 nor 1, nor the residual of such.
     """
+    from scipy.stats import rankdata  # takes half a second, and only classes need it
+
     positive, weight = _classes(observed)
     if (weight == 1).all():
         n_positive = positive.sum(axis=-2)

@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 
 from fcpower_bids.errors import Unfit
 
@@ -141,6 +140,8 @@ def interpolate_censored(
         )
     known, gaps = np.flatnonzero(kept), np.flatnonzero(~kept)
     filled = series.copy()
+    from scipy.interpolate import CubicSpline  # takes a quarter of a second, and the group level needs none
+
     filled[gaps] = CubicSpline(known, series[known])(gaps)
     after = np.searchsorted(known, gaps)
     before, after = known[after - 1], known[after]

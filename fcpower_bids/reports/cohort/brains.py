@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy import ndimage
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.reports.cohort.tables import Cell, Grid, Sources, count, make_grid, missing
@@ -176,7 +175,9 @@ def brain_surface() -> tuple[np.ndarray, np.ndarray]:
     One corner lies in each cube of the grid that the surface crosses, where it crosses the sides on average; one face
     around each side that it crosses (surface nets, Gibson 1998). Seen from outside corners go round to the left.
     """
-    from nilearn.datasets import load_mni152_brain_mask  # slow to load, and few pages draw brains
+    # slow to load, and few pages draw brains
+    from nilearn.datasets import load_mni152_brain_mask
+    from scipy import ndimage
 
     mask = load_mni152_brain_mask(resolution=SPACING)
     field = ndimage.gaussian_filter(np.asarray(mask.dataobj, dtype=np.float64), SMOOTHING) - 0.5

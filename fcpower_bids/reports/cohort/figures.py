@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.reports.kit.charts import (
     GREY,
@@ -55,9 +55,7 @@ def draw_edge_motion(edges: Mapping[str, np.ndarray], n_people: int) -> str:
     boxes = lay_out(sheet, 1, count, (12, 10, 20, BELOW), (52 if has_distance else 22, 0))
     grid = np.linspace(-1, 1, 401)
     freedom = max(n_people - 2, 1)
-    slope = np.sqrt(freedom) / np.clip(1 - grid**2, 1e-9, None) ** 1.5
-    chance = stats.t.pdf(grid * np.sqrt(freedom / np.clip(1 - grid**2, 1e-9, None)), freedom) * slope
-    chance = np.where(np.isfinite(chance), chance, 0)
+    chance = np.clip(1 - grid**2, 1e-9, None) ** (freedom / 2 - 1) / special.beta(freedom / 2, 0.5)
     for number, (title, values) in enumerate(edges.items()):
         colour, _ = style(number)
         r = values[np.isfinite(values[:, 0]), 0]
@@ -189,7 +187,7 @@ def _draw_fit(chart: Chart, observed: np.ndarray, predicted: np.ndarray) -> None
     grid = np.linspace(observed.min(), observed.max(), 60)
     centred = observed - observed.mean()
     error = np.sqrt(((predicted - slope * observed - intercept) ** 2).sum() / (n - 2))
-    width = stats.t.ppf(0.975, n - 2) * error * np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
+    width = special.stdtrit(n - 2, 0.975) * error * np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
     line = slope * grid + intercept
     chart.band(grid, line - width, line + width, "#000", 0.14)
     chart.plot(grid, line, "#000", 1.1)

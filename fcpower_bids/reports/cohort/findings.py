@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.prediction.baselines import KNOWN
@@ -294,7 +294,7 @@ def _judge_difference(row: pd.Series, later: str, earlier: str, where: str, numb
 
 def describe_power(needed: float, digits: int, unit: str = "") -> str:
     """Half of a 95 % interval as the observed threshold, and the true difference that passes it in 80 of 100."""
-    true = needed * (1 + POWER / stats.norm.isf(SIGNIFICANT / 2))
+    true = needed * (1 - POWER / special.ndtri(SIGNIFICANT / 2))
     return (
         f"the threshold was an observed difference of {needed:.{digits}f}{unit}, and a true one of {true:.{digits}f}"
         f"{unit} is found in 80 of 100 cohorts"
@@ -314,7 +314,7 @@ def smallest_correlation(n_people: int) -> float:
     """Smallest |r| that is significant (two-sided, 0.05) for a single correlation over so many people."""
     if n_people < 4:
         return 1.0
-    t = float(stats.t.ppf(1 - SIGNIFICANT / 2, n_people - 2))
+    t = float(special.stdtrit(n_people - 2, 1 - SIGNIFICANT / 2))
     return t / math.sqrt(n_people - 2 + t**2)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray
 
@@ -49,7 +49,7 @@ def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> 
     values, labels, counts = _by_group(residuals, groups, level)
     quantile = _weighted_quantile(np.abs(values), 1 / (len(counts) * counts[labels]), level)
     upper = (1 + level) / 2
-    factor = stats.t.ppf(upper, _degrees_of_freedom(values, labels, counts)) / stats.norm.ppf(upper)
+    factor = special.stdtrit(_degrees_of_freedom(values, labels, counts), upper) / special.ndtri(upper)
     return Radius(float(quantile * factor), level, len(counts))
 
 
@@ -183,6 +183,8 @@ def regress_on_known(predicted: ArrayLike, known: ArrayLike) -> Regression | Non
     y, x = np.asarray(predicted, dtype=float), np.asarray(known, dtype=float)
     if len(x) < 3 or np.ptp(x) == 0:
         return None
+    from scipy import stats  # takes half a second
+
     line = stats.linregress(x, y)
     rest = y - line.intercept - line.slope * x
     sd = float(np.sqrt(np.sum(rest**2) / (len(x) - 2)))
@@ -307,6 +309,8 @@ def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
 
     Shapes and units: same (n,), different (n,).
     """
+    from scipy import stats  # takes half a second
+
     own, others = np.asarray(same, dtype=float), np.asarray(different, dtype=float)
     ratio = float("nan")
     if min(len(own), len(others)) >= FEWEST and np.ptp(own) > 0 and np.ptp(others) > 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, describe_combination
@@ -108,7 +108,7 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
-    threshold = settings.nbs_threshold or float(stats.t.isf(THRESHOLD_P / 2, model.df))
+    threshold = settings.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
     smallest = (1 + repeats) / (1 + number)
     families = people.families is not None
     return Question(

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import family_numbers
@@ -111,7 +111,7 @@ def partial_correlation(found: Statistic, df: int) -> tuple[FloatArray, FloatArr
     r = t / np.sqrt(t**2 + df)
     z, wide = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), special.stdtrit(found.df, (1 + LEVEL) / 2)
     wide *= found.spread / special.stdtrit(df, (1 + LEVEL) / 2)
-    half = wide * stats.norm.ppf((1 + LEVEL) / 2) / np.sqrt(df - 1) if df > 1 else np.nan * wide
+    half = wide * special.ndtri((1 + LEVEL) / 2) / np.sqrt(df - 1) if df > 1 else np.nan * wide
     return r, np.tanh(z - half), np.tanh(z + half)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
-from fcpower_bids.imaging.series.cifti import read_parcellated
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
@@ -138,6 +137,8 @@ def _pick(variables: Mapping[str, Any], key: str, path: Path) -> NDArray[np.floa
 
 
 def _parcellated(path: Path, key: str) -> Read:
+    from fcpower_bids.imaging.series.cifti import read_parcellated  # loads nibabel
+
     return read_parcellated(path)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
@@ -119,5 +119,5 @@ def critical_correlation(n: int, p: float) -> float:
     """Absolute Pearson correlation of n people above which its two-sided p is below ``p``; above 1 for n < 3."""
     if n < 3:
         return np.inf
-    t = float(stats.t.isf(p / 2, n - 2))
+    t = float(-special.stdtrit(n - 2, p / 2))
     return t / float(np.sqrt(n - 2 + t**2))
