@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids.outputs.tables import read_table, write_table
+from tests.derivatives.participant_outputs import make_outputs
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"
 HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "PIL", "nibabel", "templateflow")
@@ -45,6 +48,21 @@ def test_light_things_load_nothing_heavy(code):
 
 def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
     assert loaded_by(PARTICIPANT) == {"nipype", "pandas", "nibabel", "scipy", "numpy"}
+
+
+def test_a_default_run_of_the_group_level_loads_what_it_needs(tmp_path):
+    """Half a second of scipy.stats and of nipype each would be a tenth of the time of a hundred people."""
+    make_outputs(tmp_path, people=12, sessions="a")
+    for number, path in enumerate(tmp_path.rglob("*_qc.tsv")):
+        write_table(path, read_table(path).assign(mean_fd=0.1 + number / 100))
+    absent = ("nipype", "nibabel", "nilearn", "scipy.stats", "scipy.signal", "scipy.optimize", "scipy.interpolate")
+    words = [str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--targets", "age", "--min-time", "60"]
+    words += ["--permutations", "5", "--folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1"]
+    code = f"from fcpower_bids.cli.run import main; assert main({words!r}) == 0"
+    probe = f"import sys\n{code}\nprint(*[m for m in {absent!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+    assert (tmp_path / "out" / "group" / "qcfc.tsv").is_file()
 
 
 def test_the_command_line_does_not_load_torch_or_nilearn_for_the_participant_level():

@@ -270,7 +270,7 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
     for at in range(0, len(table), ROWS):
         part = table.iloc[at : at + ROWS]
         cells = [_cells(part.iloc[:, i]) for i in range(part.shape[1])]
-        yield "".join(f"{row}\n" for row in map("\t".join, zip(*cells, strict=True)))
+        yield "\n".join([*map("\t".join, zip(*cells, strict=True)), ""])
 
 
 def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
@@ -332,11 +332,9 @@ def _cells(column: pd.Series) -> list[str]:
         return [known[value] if value else _decimal(value) for value in values]
     if column.dtype.kind in "iu":
         return list(map(str, column.tolist()))
-    texts: dict[str, str] = {}
-    return [
-        texts.get(value) or texts.setdefault(value, _cell(value)) if type(value) is str else _cell(value)
-        for value in column.tolist()
-    ]
+    values = column.tolist()
+    texts = {value: _cell(value) for value in set(values)} if set(map(type, values)) == {str} else {}
+    return list(map(texts.__getitem__ if texts else _cell, values))
 
 
 def _cell(value: Any) -> str:

@@ -59,7 +59,9 @@ class PooledNull:
         return p
 
     def _steps(self, values: FloatArray) -> NDArray[np.intp]:
-        return np.minimum(np.abs(values).ravel() * self._per_unit, self.STEPS).astype(np.intp)
+        sizes = np.abs(values).ravel()
+        sizes *= self._per_unit
+        return np.minimum(sizes, self.STEPS, out=sizes).astype(np.intp)
 
 
 def false_discovery_rates(p: FloatArray) -> FloatArray:

@@ -173,7 +173,7 @@ def rank_correlation(values: FloatArray, others: FloatArray) -> float:
     for each in (values, others):
         _, places, counts = np.unique(each, return_inverse=True, return_counts=True)
         ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
-    return float(np.corrcoef(np.column_stack(ranks), rowvar=False)[1, 0])
+    return float(np.asarray(np.corrcoef(np.column_stack(ranks), rowvar=False))[1, 0])
 
 
 def rank_association(values: ArrayLike, others: ArrayLike) -> Association:

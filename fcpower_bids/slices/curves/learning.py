@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.optimize import OptimizeWarning, curve_fit
 
 from fcpower_bids.analyses.engine.columns import (
     COMPARISON_COLUMNS,
@@ -104,6 +103,8 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
 def _fit(
     y: FloatArray, n: FloatArray, t: FloatArray, guess: FloatArray, bounds: tuple[FloatArray, FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
+    from scipy.optimize import OptimizeWarning, curve_fit  # takes a fifth of a second
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OptimizeWarning)  # An undetermined parameter has an infinite standard error.
         found, covariance = curve_fit(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
+from scipy import linalg
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
@@ -274,6 +274,8 @@ def learn_filter(
 
     start = np.append(form.start, 0.0)
     bounds = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))]
+    from scipy import optimize  # takes a fifth of a second
+
     found = optimize.minimize(
         objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": n_iterations}
     )

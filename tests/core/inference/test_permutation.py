@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from fcpower_bids.core.inference.permutation import permutation_p_value, sign_flips
+from fcpower_bids.core.inference.permutation import false_discovery_rates, permutation_p_value, sign_flips
 
 
 def test_p_value_counts_the_observed_statistic_and_ties():
@@ -28,3 +29,13 @@ def test_signs_are_drawn_by_the_seed_and_balanced():
     assert np.abs(flips.mean(axis=0)).max() < 0.1
     assert abs((flips[:, 0] * flips[:, 1]).mean()) < 0.1
     assert len({tuple(each) for each in sign_flips(4, 300, 0)}) == 16
+
+
+def test_false_discovery_rates_are_those_of_scipy_and_missing_ones_stay_so():
+    rng = np.random.default_rng(0)
+    for p in (rng.random(500) ** 2, np.round(rng.random(500), 1), np.array([0.2])):
+        np.testing.assert_array_equal(false_discovery_rates(p), stats.false_discovery_control(p))
+        gaps = np.insert(p, [0, len(p)], np.nan)
+        np.testing.assert_array_equal(false_discovery_rates(gaps)[1:-1], stats.false_discovery_control(p))
+        assert np.isnan(false_discovery_rates(gaps)[[0, -1]]).all()
+    assert np.isnan(false_discovery_rates(np.full(3, np.nan))).all()
