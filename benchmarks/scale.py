@@ -25,7 +25,7 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import NestedResult, nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.ridge import KernelPenalties, open_kernel
-from fcpower_bids.executors import executing, processes, share
+from fcpower_bids.executors import executing, map_tasks, select
 from fcpower_bids.resources import MEGA, memory_limit
 from fcpower_bids.settings import Resources
 
@@ -74,10 +74,10 @@ def main() -> None:
     target = (features[:, :5].sum(axis=1) + 8 * rng.standard_normal(options.n))[:, None]
     folds = replicated_folds(options.n, 10, 5, options.folds // 10)
     print(f"n={options.n}, {len(folds)} outer folds, 5 inner, {len(PAPER.penalties)} penalties, 1 target")
-    processes.WORTH = 0.0
+    select.WORTH = 0.0
 
     def ways() -> NestedResult:
-        return nested_cv(open_kernel(kernel, PAPER.penalties), target, folds, each=share)
+        return nested_cv(open_kernel(kernel, PAPER.penalties), target, folds, each=map_tasks)
 
     with memory_limit(150 + 6 * kernel.nbytes / MEGA):
         if not isinstance(open_kernel(kernel, PAPER.penalties), KernelPenalties):
@@ -94,7 +94,7 @@ def main() -> None:
         )
         with executing(Resources(executor=str(file)), Path(folder)):
             compare(reference, measure(f"Dask, {options.workers} workers", ways, options.workers))
-            kill_soon(next(share(worker_of, range(4))), 3)
+            kill_soon(next(map_tasks(worker_of, range(4))), 3)
             compare(reference, measure("the same, one killed at work", ways, options.workers))
 
 
@@ -103,7 +103,7 @@ def measure(name: str, work: Callable[[], NestedResult], workers: int = 0) -> Ne
     started, before = time.monotonic(), used()
     result = work()
     wall, after = time.monotonic() - started, used()
-    each = {pid: rest for pid, *rest in share(peak_of, range(4 * workers))}
+    each = {pid: rest for pid, *rest in map_tasks(peak_of, range(4 * workers))}
     cpu = after[0] - before[0] + sum(seconds for seconds, _ in each.values())
     peaks = " ".join(f"{most:.0f}" for _, most in each.values())
     print(

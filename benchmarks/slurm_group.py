@@ -3,9 +3,10 @@
 Usage: ``python -m benchmarks.slurm_group`` as root, with SLURM, munge and dask-jobqueue. Where one is missing it says
 so in one line and ends with 0.
 
-A demo cohort is analysed by one process, then by two jobs of SLURM of which one is cancelled while it works. Every
-table has to be the same byte for byte. Then runs that used to wait for ever: a partition that is not there, all jobs
-cancelled, nodes that are taken, workers that never begin, SIGTERM. The exit status is 1 where one ends otherwise.
+A demo cohort is analysed by one process, then by two jobs of SLURM of which one is cancelled while it works, and then
+all. Every table has to be the same byte for byte. Then runs that used to wait for ever: a partition that is not there,
+all jobs cancelled, nodes that are taken, wall time over, workers that never begin, SIGTERM and SIGINT. The exit status
+is 1 where one ends otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,8 +48,8 @@ def run(folder: Path, environment: dict[str, str], level: str, *options: str) ->
     return time.monotonic() - started
 
 
-def cancel_one(environment: dict[str, str], found: list[str]) -> None:
-    """Cancel the first of two jobs a little after both have begun."""
+def cancel(environment: dict[str, str], found: list[str]) -> None:
+    """Cancel the first of two jobs a little after both have begun, and all a little later."""
     for _ in range(600):
         said = subprocess.run(
             ["squeue", "-h", "-t", "R", "-o", "%i %N"], env=environment, capture_output=True, text=True
@@ -56,6 +58,8 @@ def cancel_one(environment: dict[str, str], found: list[str]) -> None:
         if len(jobs) > 1:
             time.sleep(4)
             subprocess.run(["scancel", jobs[0].split()[0]], env=environment, check=True)
+            time.sleep(4)
+            subprocess.run(["scancel", "-u", "root"], env=environment, check=True)
             found += jobs
             return
         time.sleep(0.2)
@@ -65,16 +69,16 @@ TASKS = """
 import sys, time
 from pathlib import Path
 from fcpower_bids.cli import run
-from fcpower_bids.executors import executing, share
+from fcpower_bids.executors import executing, map_tasks
 from fcpower_bids.settings import Resources
 
 def work(number):
-    time.sleep(0.5)
+    time.sleep(float(sys.argv[1]))
     return number
 
 def level(settings):
     with executing(Resources(executor="engine.yml"), Path("work")):
-        assert sum(share(work, range(60))) == 1770
+        assert sum(map_tasks(work, range(60))) == 1770
     return 0
 
 if __name__ == "__main__":
@@ -88,9 +92,9 @@ def without_end(folder: Path, environment: dict[str, str]) -> list[str]:
     (folder / "tasks.py").write_text(TASKS)
     here = {"env": environment, "cwd": folder}
 
-    def begin(engine: str) -> subprocess.Popen[str]:
+    def begin(engine: str, seconds: float) -> subprocess.Popen[str]:
         (folder / "engine.yml").write_text(engine + "patience: 20\n")
-        return subprocess.Popen([sys.executable, "tasks.py"], stderr=subprocess.PIPE, text=True, **here)
+        return subprocess.Popen([sys.executable, "tasks.py", str(seconds)], stderr=subprocess.PIPE, text=True, **here)
 
     def after(seconds: float, *command: str) -> subprocess.Popen[bytes]:
         time.sleep(seconds)
@@ -102,18 +106,20 @@ def without_end(folder: Path, environment: dict[str, str]) -> list[str]:
         ("all jobs cancelled", 0, "", ENGINE),
         ("nodes taken for 30 s", 0, "pending", ENGINE),
         ("workers that never begin", 4, "No worker came", ENGINE + "  job_script_prologue: ['exit 1']\n"),
+        ("wall time over", 0, "", ENGINE + "  walltime: '00:01:00'\n"),
         ("SIGTERM", 130, "interrupted", ENGINE),
+        ("SIGINT", 130, "interrupted", ENGINE),
     ):
         if name.startswith("nodes"):
             after(0, "srun", "-N2", "-n2", "sleep", "30")
             time.sleep(3)
-        run = begin(engine)
+        run = begin(engine, 4.0 if name.startswith("wall") else 0.5)
         if name.startswith("all"):
             after(12, "scancel", "-u", "root")
-        elif name == "SIGTERM":
+        elif name.startswith("SIG"):
             time.sleep(12)
-            run.terminate()
-        said = run.communicate(timeout=180)[1]
+            run.send_signal(signal.Signals[name])
+        said = run.communicate(timeout=400)[1]
         right = run.returncode == code and words in said
         print(f"{name}: exit code {run.returncode}, {'as stated' if right else said}", flush=True)
         wrong += [] if right else [name]
@@ -133,14 +139,15 @@ def main() -> int:
         (folder / "engine.yml").write_text(ENGINE)
         alone = run(folder, environment, "group", *ASKED, *PROTOCOL, "--nprocs", "1", "--name", "alone")
         jobs: list[str] = []
-        threading.Thread(target=cancel_one, args=(environment, jobs), daemon=True).start()
+        threading.Thread(target=cancel, args=(environment, jobs), daemon=True).start()
         options = ("--executor", str(folder / "engine.yml"), "--name", "slurm")
         spread = run(folder, environment, "group", *ASKED, *PROTOCOL, *options)
         tables = sorted((folder / "out" / "group" / "alone").glob("*.tsv"))
         same = [each.read_bytes() == (each.parents[1] / "slurm" / each.name).read_bytes() for each in tables]
         wrong = without_end(folder, environment)
     print(
-        f"one process {alone:.0f} s; SLURM {spread:.0f} s; jobs and nodes: {'; '.join(jobs)}, the first was cancelled"
+        f"one process {alone:.0f} s; SLURM {spread:.0f} s; jobs and nodes: {'; '.join(jobs)}, of which the first was "
+        "cancelled, and then all"
     )
     print(f"{sum(same)} of {len(same)} tables are the same byte for byte")
     return 0 if all(same) and len(same) > 8 and len(jobs) > 1 and not wrong else 1

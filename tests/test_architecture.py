@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import subprocess
 import sys
 from configparser import ConfigParser
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -130,3 +133,24 @@ def test_every_sort_of_a_table_is_stable():
         for call in (each for each in calls if getattr(each.func, "attr", "") == "sort_values"):
             kinds = [getattr(each.value, "value", None) for each in call.keywords if each.arg == "kind"]
             assert kinds == ["stable"], f"{path}, line {call.lineno}"
+
+
+def imported_names(text):
+    """Modules and names that a program imports from this package, those of programs in its strings included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fcpower_bids"):
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "\nfrom fcpower_bids" in node.value:
+            with contextlib.suppress(SyntaxError):
+                yield from imported_names(node.value)
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "scripts", "docs"])
+def test_programs_beside_the_package_import_names_that_are_there(folder):
+    programs = [*(ROOT / folder).rglob("*.py")]
+    asked = {(path, *pair) for path in programs for pair in imported_names(path.read_text(encoding="utf-8"))}
+    assert not {
+        (str(path), module, name)
+        for path, module, name in asked
+        if not hasattr(import_module(module), name) and find_spec(f"{module}.{name}") is None
+    }
