@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import mmap
@@ -235,6 +236,8 @@ def map_arrays(mapped: Mapped) -> Callable[..., Any]:
 
 AHEAD, LEAST_THREADS = 4, 4
 """Tasks in hand for each thread of the workers, where results wait until they are asked for; and threads at least."""
+TRANSFER = 30.0
+"""Seconds that a result has to come over; twice as many at each further attempt."""
 LOOK, REMIND, KEEP = 2.0, 60.0, 20.0
 """Seconds between two looks for workers where a result is missing, two lines about the queue, two submissions."""
 
@@ -302,16 +305,22 @@ class _Watch:
         self.since = self.reminded = self.kept = time.monotonic()
 
     def result(self, future: Future) -> Any:
-        """Wait for a result while there are workers, or while there is hope for some."""
+        """Wait for a result while there are workers, or while there is hope for some.
+
+        One that is done is still with its worker: where that is lost on the way, the task is done again.
+        """
         self._keep()
-        while not future.done():
+        transfer = TRANSFER
+        while True:
+            done = future.done()
             try:
-                return future.result(timeout=LOOK)
-            except TimeoutError:
-                if not future.done():
-                    self._keep()
-                    self._look()
-        return future.result()
+                return future.result(timeout=transfer if done else LOOK)
+            except (TimeoutError, asyncio.TimeoutError):  # two classes, in Python 3.10
+                if future.status == "error":  # the task has raised it
+                    raise
+                transfer *= 1 + done  # a large result takes long
+                self._keep()
+                self._look()
 
     def _keep(self) -> None:
         """Let lost jobs be submitted again, now and then."""

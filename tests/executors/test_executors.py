@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -121,6 +122,40 @@ def test_a_wrong_file_or_address_is_told(tmp_path, monkeypatch, content, told):
 @pytest.fixture
 def dask(tmp_path):
     return pytest.importorskip("fcpower_bids.executors.cluster", reason="Dask is not installed (extra 'cluster')")
+
+
+class LostOnTheWay:
+    """A future that was done when its worker was lost: the scheduler has it done again, where there is a worker."""
+
+    def __init__(self, again_after, error=None):
+        self.calls, self.again_after, self.status, self.error = 0, again_after, "finished", error
+
+    def done(self):
+        return self.calls == 0 or self.error is not None
+
+    def result(self, timeout=None):
+        assert timeout is not None, "nothing would be noticed meanwhile"
+        self.calls += 1
+        time.sleep(0.02)
+        if self.error is not None or self.calls <= self.again_after:
+            self.status = "error" if self.error else "lost"
+            raise self.error or asyncio.TimeoutError
+        return 5
+
+
+def test_a_result_that_is_lost_on_the_way_is_made_again_or_the_run_ends(dask, tmp_path):
+    file = tmp_path / "none.yml"
+    file.write_text("cluster: LocalCluster\noptions: {n_workers: 0, dashboard_address: null}\npatience: 1\n")
+    cluster = dask.Cluster(str(file), tmp_path)
+    try:
+        watch = dask._Watch(cluster.client, cluster._engine, 0.2)
+        assert watch.result(LostOnTheWay(2)) == 5
+        with pytest.raises(WorkersLost, match="No worker came"):
+            watch.result(LostOnTheWay(10**9))
+        with pytest.raises(TimeoutError, match="of the task"):
+            watch.result(LostOnTheWay(0, TimeoutError("of the task")))
+    finally:
+        cluster.close()
 
 
 def test_a_run_without_workers_ends_with_a_sentence_after_its_patience(dask, tmp_path, capsys):
