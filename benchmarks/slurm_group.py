@@ -67,18 +67,19 @@ def cancel(environment: dict[str, str], found: list[str]) -> None:
 
 TASKS = """
 import sys, time
+from functools import partial
 from pathlib import Path
 from fcpower_bids.cli import run
 from fcpower_bids.executors import executing, map_tasks
 from fcpower_bids.settings import Resources
 
-def work(number):
-    time.sleep(float(sys.argv[1]))
+def work(seconds, number):
+    time.sleep(seconds)
     return number
 
 def level(settings):
     with executing(Resources(executor="engine.yml"), Path("work")):
-        assert sum(map_tasks(work, range(60))) == 1770
+        assert sum(map_tasks(partial(work, float(sys.argv[1])), range(60))) == 1770
     return 0
 
 if __name__ == "__main__":
@@ -93,7 +94,7 @@ def without_end(folder: Path, environment: dict[str, str]) -> list[str]:
     here = {"env": environment, "cwd": folder}
 
     def begin(engine: str, seconds: float) -> subprocess.Popen[str]:
-        (folder / "engine.yml").write_text(engine + "patience: 20\n")
+        (folder / "engine.yml").write_text(engine + "patience: 60\n")
         return subprocess.Popen([sys.executable, "tasks.py", str(seconds)], stderr=subprocess.PIPE, text=True, **here)
 
     def after(seconds: float, *command: str) -> subprocess.Popen[bytes]:
