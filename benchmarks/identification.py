@@ -4,7 +4,7 @@
 
 Two sessions of everyone, 40 features: what the person has, what the family (two people each) or the site (four sites
 of unequal size) has, and noise of each scan, of three sizes. The truth is the mean accuracy of 2,000 such cohorts. The
-figures of ``docs/interpreting.md`` are from here.
+figures of ``docs/nulls.md`` are from here.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ KINDS = {
 EXCHANGEABLE = ("plain", "site sizes", "site spreads")
 """Kinds in which nothing but the person could make two scans of a person alike."""
 
+OF_ALL_TARGETS = ("p_max_targets", "p_adds")
+"""P that are corrected for all rows of their table."""
 OF_PAIRS = ("ci_low", "p_two_sided", "p_greater", "p_less", "p_holm")
 MEASURED: dict[str, tuple[str, ...]] = {
     "prediction_summary": ("p_permutation", "p_max", "p_max_targets"),
@@ -191,7 +193,8 @@ def rejections(tables: dict[str, Table], kind: str) -> Iterator[tuple[str, str, 
             by_target = (
                 wrong.groupby(frame.loc[wrong.index, "target"]).any() if corrected and "target" in frame else wrong
             )
-            yield name, column, float(by_target.any() if corrected and "target" not in frame else by_target.mean())
+            one = column in OF_ALL_TARGETS or (corrected and "target" not in frame)
+            yield name, column, float(by_target.any() if one else by_target.mean())
 
 
 def count_rates(kinds: list[str], cohorts: int, first: int = 0) -> pd.DataFrame:

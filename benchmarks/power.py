@@ -5,7 +5,7 @@
 Sixty people, 91 edges. A number or two equal classes act on seven edges without a common parcel, and on an embedding;
 in half of the cohorts age acts on all of them and on the number, and is a covariate. Another embedding has something
 of the person in both scans. The checkout is run on the same cohorts, with its own tests. The table of
-``docs/interpreting.md`` is from here.
+``docs/nulls.md`` is from here.
 """
 
 from __future__ import annotations
