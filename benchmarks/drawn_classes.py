@@ -4,8 +4,8 @@
 
 The log odds of the class go with age linearly (2.5 or 0.7 per SD), or in waves that squares cannot follow; features go
 with age linearly, or with its square and a sigmoid too. Both ways use the residual class of each fold, kernel ridge,
-five folds and 99 permutations. It prints the share of cohorts that each finds at .05, of noise and of planted effects:
-figures of ``docs/nulls.md``.
+five folds and 99 permutations. It prints the share of cohorts that each finds at .05, of noise and of planted effects;
+see ``docs/nulls.md``.
 """
 
 from __future__ import annotations
