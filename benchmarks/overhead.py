@@ -130,8 +130,8 @@ def confounds_table(volumes: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-def discover(folder: Path, recordings: int, repeats: int, volumes: int = 200) -> None:
-    """Time ``--dry-run`` on a tree of very small images whose confounds tables have the size of real ones."""
+def plant(folder: Path, recordings: int, volumes: int = 200) -> tuple[Path, Path]:
+    """Write a tree of very small images whose confounds tables have the size of real ones, and an atlas."""
     import nibabel
     import numpy as np
 
@@ -153,9 +153,33 @@ def discover(folder: Path, recordings: int, repeats: int, volumes: int = 200) ->
         os.link(folder / "confounds.tsv", func / f"{scan}_desc-confounds_timeseries.tsv")
     labels = folder / "tpl-MNI152NLin2009cAsym_atlas-Tiny_dseg.nii.gz"
     nibabel.save(nibabel.Nifti1Image(np.arange(1, 9, dtype=np.uint8).reshape(2, 2, 2), np.eye(4)), labels)
+    return root, labels
+
+
+INDEX = """
+import sys, time
+from pathlib import Path
+from fcpower_bids.inputs.layout import list_files
+list_files(Path(sys.argv[1]), None, (), None)
+started = time.process_time()
+list_files(Path(sys.argv[2]), None, (), None)
+print(time.process_time() - started)
+"""
+
+
+def discover(folder: Path, recordings: int, repeats: int) -> None:
+    """Time ``--dry-run``, and what it takes of each recording beyond the index and the start."""
+    root, labels = plant(folder, recordings)
+    few = folder / "few"
+    few.mkdir()
+    one = plant(few, 1)[0]
+    start, _ = least(repeats, *app(one, few / "out", "--dry-run", "--nprocs", "1", "--atlas", str(labels)))
+    index = min(float(measure(sys.executable, "-c", INDEX, str(one), str(root))[1]) for _ in range(repeats))
     cost, printed = least(repeats, *app(root, folder / "out", "--dry-run", "--atlas", str(labels)))
     found = printed.strip().splitlines()[-1].split(" of ")[0]
-    print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU (goal 10)")
+    print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU; ", end="")
+    each = (cost.cpu - start.cpu - index) / recordings
+    print(f"index {index:.2f} s CPU; beyond it and the start {1000 * each:.1f} ms CPU each (goal 3)")
 
 
 def main() -> None:

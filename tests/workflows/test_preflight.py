@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections import namedtuple
+import sys
+from collections import Counter, namedtuple
 
 import pytest
 
+from benchmarks.overhead import plant
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.cli.parser import parse_settings
+from fcpower_bids.core.signal import timeseries
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
 from fcpower_bids.workflows.preflight import plan
@@ -60,6 +63,34 @@ def test_the_volumes_and_degrees_of_freedom_are_those_of_the_formula(tree):
     lost = round(50 * (1 - share)) - 1
     assert (first.kept, first.regressors) == (50, 24)
     assert first.degrees_of_freedom == 50 - lost - 24 - 1
+
+
+OPENED = []
+WATCHED = []
+
+
+def note_opened(event, arguments):
+    if WATCHED and event == "open" and str(arguments[0]).startswith(WATCHED[0]):
+        OPENED.append(str(arguments[0]))
+
+
+def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, monkeypatch):
+    """A table is opened for its start, its rows, its faults and its columns; a header once."""
+    number, volumes = 4, 200
+    plant(tmp_path, number, volumes)
+    monkeypatch.setattr(timeseries, "clean_series", lambda *_: pytest.fail("a recording was cleaned to see"))
+    words = [str(tmp_path / "fmriprep"), str(tmp_path / "out"), "participant", "--nprocs", "1"]
+    atlas = next(tmp_path.glob("*_dseg.nii.gz"))
+    sys.addaudithook(note_opened)
+    WATCHED.append(str(tmp_path / "fmriprep" / "sub-"))
+    try:
+        plan = plan_run(parse_settings([*words, "--atlas", str(atlas)]), tmp_path / "atlases")
+    finally:
+        WATCHED.clear()
+    assert [one.regressors for one in plan.ready] == [24] * number
+    counts = Counter(path.rpartition("_")[2] for path in OPENED)
+    assert counts["timeseries.tsv"] == 4 * number
+    assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 6 * number
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ def clean_recording(
     parcels: Sequence[Parcels],
     settings: Method,
     measured: VolumeFigures | None = None,
+    clean: Callable[..., CleanedSeries] = clean_series,
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
@@ -48,7 +49,7 @@ def clean_recording(
     if not excluded:
         try:
             cleaned = [
-                clean_series(
+                clean(
                     one[n_dummy:],
                     confounds.values[n_dummy:],
                     kept[n_dummy:],

@@ -299,8 +299,8 @@ def _fill_first(values: NDArray[np.float64], name: str, table: Path, unknown: st
     """Repeat the second value where the first is missing, or put 0; no other may be."""
     if np.isnan(values[0]) and len(values) > 1:
         values = np.concatenate([values[1:2] if unknown == "repeat" else [0.0], values[1:]])
-    gaps = np.flatnonzero(~np.isfinite(values))
-    if gaps.size:
+    if not (known := np.isfinite(values)).all():
+        gaps = np.flatnonzero(~known)
         raise RecordingError(
             f"{table} has no value of {name} in {gaps.size} rows (the first is volume {gaps[0]}, counted from 0). "
             "Choose a --strategy without it, or run fMRIPrep again."

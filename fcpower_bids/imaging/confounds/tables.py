@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.signal.quality import framewise_displacement
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.imaging.table_checks import content_fault
 
 Columns = dict[str, NDArray[np.float64]]
 """Columns of a table (T,) by today's names."""
@@ -62,15 +64,15 @@ def read_header(table: Path) -> dict[str, str]:
     if table.name in MOTION_FILES:
         return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}
     try:
-        fault = table_fault(table)
+        content = table.read_bytes()
+        fault = content_fault(content)
     except OSError as error:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
     if fault is not None:
         raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
-    with table.open(encoding="utf-8-sig") as lines:
-        header = lines.readline().rstrip("\r\n").split("\t")
+    header = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig").split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
     if mark := next((mark for mark in SPREADSHEET if mark in "".join(header)), None):
@@ -80,6 +82,7 @@ def read_header(table: Path) -> dict[str, str]:
     return {translate(name): name for name in header}
 
 
+@lru_cache(maxsize=2**12)
 def translate(name: str) -> str:
     """Return the present name of a column that fMRIPrep 1.0 and 1.1 called otherwise."""
     for pattern, replacement in FIRST_PATTERNS:
@@ -96,8 +99,15 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
     import pandas as pd  # slow to load
 
     try:
+        # from memory and as one piece, in half the time
         frame = pd.read_csv(
-            table, sep="\t", usecols=list(spelling.values()), na_values=["n/a"], dtype=np.float64, encoding="utf-8-sig"
+            BytesIO(table.read_bytes()),
+            sep="\t",
+            usecols=list(spelling.values()),
+            na_values=["n/a"],
+            dtype=np.float64,
+            encoding="utf-8-sig",
+            low_memory=False,
         )
     except (ValueError, OSError) as error:
         raise RecordingError(
@@ -131,8 +141,8 @@ def check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> Non
     for name, values in columns.items():
         least = 0.0 if name in NEVER_NEGATIVE else -LARGEST
         most = LARGEST_DISPLACEMENT if name == "framewise_displacement" else LARGEST
-        wrong = np.flatnonzero((values < least) | (values > most))
-        if len(wrong):
+        if (outside := (values < least) | (values > most)).any():
+            wrong = np.flatnonzero(outside)
             raise RecordingError(
                 f"{table} has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be: copy it again or "
                 "run fMRIPrep again."

@@ -286,15 +286,18 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
 
 
 def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
-    """Clean one parcel of zeros: kept volumes, regressors and exclusion do not depend on the parcels.
+    """Clean one parcel of noise as far as need be: kept volumes, regressors and exclusion do not depend on parcels.
 
     Raises RecordingError.
     """
     with unsearched():
-        from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal: half a second
+        # loads scipy.signal: half a second
+        from fcpower_bids.core.signal.timeseries import foresee_series
+        from fcpower_bids.imaging.confounds.cleaning import clean_recording
 
     parcel = np.random.default_rng(0).standard_normal((volumes, 1))  # without a level that could step
-    return clean_recording(recording, ("any atlas",), [(parcel, np.ones(1))], settings)[0]
+    parcels = [(parcel, np.ones(1))]
+    return clean_recording(recording, ("any atlas",), parcels, settings, clean=foresee_series)[0]
 
 
 def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
