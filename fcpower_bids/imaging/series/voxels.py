@@ -22,7 +22,7 @@ from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_insi
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.series.brain_sample import SAMPLE, BrainSample, VolumeFigures
 from fcpower_bids.imaging.series.preview_slices import SlicePlan, SliceSums
-from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
+from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_alike, read_volumes
 from fcpower_bids.imaging.template import SPACES, template_dice, template_tissue
 from fcpower_bids.records import Atlas, Slices
 
@@ -210,14 +210,22 @@ def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
 
     Raises RecordingError.
     """
+    shape, affine = read_alike(mask, _grid_of_mask, _GRIDS)
+    if not is_same_grid(shape, affine, *header.grid):
+        raise RecordingError(
+            f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
+            "give the brain mask that fMRIPrep wrote for this very recording and space."
+        )
+
+
+_GRIDS: dict[bytes, tuple[tuple[int, ...], np.ndarray]] = {}
+
+
+def _grid_of_mask(mask: Path) -> tuple[tuple[int, ...], np.ndarray]:
     image = load_header(mask)
     if (fault := header_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
-    if not is_same_grid(image.shape, image.affine, *header.grid):
-        raise RecordingError(
-            f"The mask {mask} {image.shape} and the recording {bold} {header.shape[:3]} are on different grids: "
-            "give the brain mask that fMRIPrep wrote for this very recording and space."
-        )
+    return image.shape, image.affine
 
 
 def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndarray:
