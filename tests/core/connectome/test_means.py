@@ -5,6 +5,7 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import matrix_log, spectral_power
+from fcpower_bids.transforms import tangent
 from fcpower_bids.transforms.tangent import MEANS, arithmetic_mean, harmonic_mean, riemannian_mean, whiten, whitening
 
 
@@ -74,3 +75,24 @@ def test_order_of_the_means():
 def test_singular_matrices_are_refused_and_do_not_become_noise(name):
     with pytest.raises(ValueError, match="rank-deficient"):
         MEANS[name](draw_connectomes(n=1, n_parcels=10, n_volumes=5))
+
+
+def test_first_passes_in_single_precision_lead_to_the_same_mean(monkeypatch):
+    """In as many passes, some of them cheaper."""
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((30, 12))
+    connectomes = [
+        np.corrcoef(rng.standard_normal((400, 12)) @ mixing.T + rng.standard_normal((400, 30)), rowvar=False)
+        for _ in range(8)
+    ]
+    passes = []
+    exact, coarse = tangent._tangent_vector, tangent._coarse_vector
+    monkeypatch.setattr(tangent, "_tangent_vector", lambda one, whitener: passes.append(8) or exact(one, whitener))
+    monkeypatch.setattr(tangent, "_coarse_vector", lambda one, whitener: passes.append(4) or coarse(one, whitener))
+    mixed = riemannian_mean(connectomes)
+    counts = passes.count(8), passes.count(4)
+    passes.clear()
+    monkeypatch.setattr(tangent, "COARSE_PASSES", 0)
+    np.testing.assert_allclose(mixed, riemannian_mean(connectomes), rtol=0, atol=1e-8)
+    assert counts[1] > 0
+    assert len(passes) > counts[0]
