@@ -105,14 +105,14 @@ def without_end(folder: Path, environment: dict[str, str]) -> list[str]:
     for name, code, words, engine in (
         ("wrong partition", 2, "invalid partition", ENGINE + "  queue: nowhere\n"),
         ("all jobs cancelled", 0, "", ENGINE),
-        ("nodes taken for 30 s", 0, "pending", ENGINE),
+        ("nodes taken for 50 s", 0, "pending", ENGINE),
         ("workers that never begin", 4, "No worker came", ENGINE + "  job_script_prologue: ['exit 1']\n"),
         ("wall time over", 0, "", ENGINE + "  walltime: '00:01:00'\n"),
         ("SIGTERM", 130, "interrupted", ENGINE),
         ("SIGINT", 130, "interrupted", ENGINE),
     ):
         if name.startswith("nodes"):
-            after(0, "srun", "-N2", "-n2", "sleep", "30")
+            after(0, "srun", "-N2", "-n2", "sleep", "50")
             time.sleep(3)
         run = begin(engine, 4.0 if name.startswith("wall") else 0.5)
         if name.startswith("all"):
