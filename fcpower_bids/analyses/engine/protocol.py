@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import special
 
 from fcpower_bids.analyses.engine.people import People, column_of, join_families, split_pairs
 from fcpower_bids.analyses.engine.targets import (
@@ -22,7 +23,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     site_labels,
 )
-from fcpower_bids.core.arrays import FloatArray, Labels, Rows
+from fcpower_bids.core.arrays import Labels, Rows
 from fcpower_bids.core.inference.identification import units_of
 from fcpower_bids.core.regression.folds import (
     Fold,
@@ -36,12 +37,14 @@ from fcpower_bids.core.regression.folds import (
     replicated_folds,
 )
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
+from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows, remove_probability
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
 PERSON, FAMILY, SITE = "person", "family", "site"
+RARE = 1e-6
+"""Least probability of a class."""
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
@@ -78,10 +81,12 @@ class Exchange:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
 
-    def draws(self, target: Target, number: int, log_odds: FloatArray) -> Rows:
-        """Draw orders of the people who have a class, given log odds (n,), which stay; blocks as in `orders`."""
-        classes, seed = target.measures[target.known, 0], self.settings.random_seed
-        return drawn_rows(classes, log_odds, number, seed, *self._blocks(target))
+    def draws(self, target: Target, number: int) -> Rows:
+        """Draw orders of the people who have a class from its odds given their covariates; blocks as in `orders`."""
+        classes, covariates = target.measures[target.known], self.people.covariates[target.known]
+        chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
+        odds = special.logit(np.clip(chance, RARE, 1 - RARE))
+        return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         """Families and sites of the people who have a target."""

@@ -91,6 +91,8 @@ def join_target_builders(
 ) -> FloatArray | TargetBuilder:
     """Put targets side by side for `nested.nested_cv`, without what the covariates explain.
 
+    Orders move a number with its covariates; a class is drawn by them for people who keep theirs.
+
     Shapes and units: covariates (n, c); returns (n, B m).
     """
     if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
@@ -101,7 +103,11 @@ def join_target_builders(
     if not covariates.shape[1]:
         return join_targets([target.build(order) for order in orders for target in targets])
     residuals = [
-        residual_target(target.build(order), covariates if order is None else covariates[order], target.is_binary)
+        residual_target(
+            target.build(order),
+            covariates if order is None or target.is_binary else covariates[order],
+            target.is_binary,
+        )
         for order in orders
         for target in targets
     ]

@@ -53,11 +53,13 @@ NULL = TableSpec(
 )
 NULL_FACTS = {
     "Rule": (
-        "People exchange their target together with its covariates; families are exchanged whole, with families of the "
-        "same size; with --site-column, and where the target goes with a column of sites (TargetsThatGoWithSites), "
-        "everyone stays at their site; people without the target stay in place. The penalty is selected again in every "
-        "permutation. The statistic is that of all out-of-fold predictions of the first repeat; where sites are held "
-        "out, the mean over sites of the statistic within each, weighted as in prediction_sites."
+        "People exchange their target together with its covariates; a class alone, as often as the covariates of "
+        "both make likely, which stay (Berrett et al. 2020, doi:10.1111/rssb.12340); families are exchanged whole, "
+        "with families of the same size; with --site-column, and where the target goes with a column of sites "
+        "(TargetsThatGoWithSites), everyone stays at their site; people without the target stay in place. The "
+        "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
+        "first repeat; where sites are held out, the mean over sites of the statistic within each, weighted as in "
+        "prediction_sites."
     )
 }
 
@@ -120,8 +122,8 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
 
     The permutations are the same for all representations of a target, so the best of each corrects for their number.
     They are the same for all complete targets too; the best of all of these, each score in standard deviations of its
-    own permutations, corrects for the number of targets. Targets of other people have other permutations, as if they
-    were independent, which makes the best larger.
+    own permutations, corrects for the number of targets. Targets of other people, and classes given covariates,
+    have other permutations, as if they were independent, which makes the best larger.
     """
     scores: dict[str, dict[str, list[float]]] = {}
     for row in rows:
@@ -167,8 +169,9 @@ def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArr
 
 def _orders(study: Study, target: Target) -> list[Rows]:
     """Orders of everyone in which only people who have the target change places."""
-    known, orders = np.flatnonzero(target.known), []
-    for among in study.protocol.exchange.orders(target, choose_permutations(study).number):
+    known, orders, exchange = np.flatnonzero(target.known), [], study.protocol.exchange
+    drawn = target.is_binary and study.people.covariates.shape[1]
+    for among in (exchange.draws if drawn else exchange.orders)(target, choose_permutations(study).number):
         order = np.arange(target.known.size)
         order[known] = known[among]
         orders.append(order)

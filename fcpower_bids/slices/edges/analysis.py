@@ -38,8 +38,6 @@ PERMUTATIONS = 1000
 THRESHOLD_P = 0.001
 """Two-sided p of the threshold of networks of edges where none is asked for."""
 UNKNOWN = "n/a"
-RARE = 1e-6
-"""Least probability of a class."""
 WITHOUT_EDGES = (
     "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
 )
@@ -104,7 +102,7 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
         with suppress(Unfit):  # too few people, or classes that the covariates separate
             of_parts = build_model(values, np.column_stack([covariates, chance]), sites, groups)
             of_parts = replace(of_parts, drawn=values)
-            orders_of_parts = exchange.draws(target, number, special.logit(np.clip(chance, RARE, 1 - RARE)))
+            orders_of_parts = exchange.draws(target, number)
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")

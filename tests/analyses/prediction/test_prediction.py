@@ -7,13 +7,17 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special, stats
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.regression.targets import drawn_rows, remove_probability
 from fcpower_bids.errors import NotInCohort, UsageError
 from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
@@ -464,3 +468,30 @@ def test_the_connectome_is_compared_with_what_is_known_without_a_scan(cohort):
         expected = stacked[column] - trivial
         np.testing.assert_allclose(stacked[gain], expected.loc[stacked.index])
     assert abs(frame.loc[("of_age", "mean"), "predictive_cod"]) < 1e-12
+
+
+def test_a_class_given_a_covariate_is_drawn_from_its_odds_while_people_keep_their_covariates():
+    """Scores of the permutations again: probability by scikit-learn, kernel ridge by hand on residuals of each draw."""
+    rng, n = np.random.default_rng(4), 40
+    age = rng.standard_normal(n)
+    classes = (rng.random(n) < special.expit(1.5 * age)).astype(float)
+    cohort = single_session(rng, n, age=age, patient=classes)
+    choices = {"targets": ("patient",), "covariates": ("age",), "representations": ("fc",), "penalties": (0.5,)}
+    tables = predict(cohort, **choices, permutations=20, folds=3, inner_folds=2, repeats=1)
+    folds = tables["folds"].frame.query("role == 'test'")
+    standard = np.column_stack([stats.zscore(age), stats.zscore(age) ** 2 - 1])
+    chance = LogisticRegression(C=100, tol=1e-10).fit(standard, classes).predict_proba(standard)[:, 1]
+    orders = drawn_rows(classes, special.logit(chance), 20, 0)
+    kernel, expected = np.corrcoef(cohort.edges), []
+    for drawn in (classes, *classes[orders]):
+        left, guess = np.empty((2, n))
+        for _, part in folds.groupby("fold"):
+            test = np.isin(cohort.phenotypes.index, part["participant_id"])
+            train = np.flatnonzero(~test)
+            own = remove_probability(drawn[:, None], age, train)[:, 0]
+            level, centre = own[train].mean(), KernelCenterer().fit(kernel[np.ix_(train, train)])
+            ridge = KernelRidge(alpha=0.5, kernel="precomputed")
+            ridge.fit(centre.transform(kernel[np.ix_(train, train)]), own[train] - level)
+            left[test], guess[test] = own[test], ridge.predict(centre.transform(kernel[np.ix_(test, train)])) + level
+        expected.append(roc_auc_score(left > 0, guess, sample_weight=np.abs(left)))
+    np.testing.assert_allclose(tables["null"].frame["score"], expected, atol=1e-8)
