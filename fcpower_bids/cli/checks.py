@@ -224,7 +224,7 @@ def _executor(settings: Settings) -> Iterator[str]:
 
 
 def _solver_device(settings: Settings) -> Iterator[str]:
-    if settings.level == "group":
+    if settings.level == "group" and settings.solver_device:
         try:
             make_dense(settings.solver_device)
         except UsageError as error:

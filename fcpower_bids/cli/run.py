@@ -88,13 +88,13 @@ def _refused(error: Exception) -> str | None:
 
 
 def _run(argv: list[str]) -> int:
+    _limit_threads(1)
     if argv and (module := commands().get(argv[0])):
         return int(import_module(module).main(argv[1:]))
-    # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.cli.parser import parse_settings
+    from fcpower_bids.cli.parser import parse_settings  # a command of a slice has no need of it
 
     settings = parse_settings(argv)
-    _limit_threads(settings)
+    _limit_threads(settings.omp_nthreads)
     with unsearched():
         run = _level(settings)
     try:
@@ -107,10 +107,10 @@ def _run(argv: list[str]) -> int:
         ) from error
 
 
-def _limit_threads(settings: Settings) -> None:
-    """BLAS reads these when numpy is first imported, so they are set before it is."""
+def _limit_threads(number: int) -> None:
+    """Limit the threads of BLAS, on which the last bits depend: it reads these when numpy is first imported."""
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-        os.environ[variable] = str(settings.omp_nthreads)
+        os.environ[variable] = str(number)
     os.environ.setdefault("NO_ET", "1")  # nipype's version check
 
 
