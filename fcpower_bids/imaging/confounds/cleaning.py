@@ -27,7 +27,7 @@ def clean_recording(
     parcels: Sequence[Parcels],
     settings: Method,
     measured: VolumeFigures | None = None,
-    clean: Callable[..., CleanedSeries] = clean_series,
+    clean: Callable[..., CleanedSeries] | None = None,
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
@@ -49,7 +49,7 @@ def clean_recording(
     if not excluded:
         try:
             cleaned = [
-                clean(
+                (clean or clean_series)(
                     one[n_dummy:],
                     confounds.values[n_dummy:],
                     kept[n_dummy:],
