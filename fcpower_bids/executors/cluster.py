@@ -318,7 +318,7 @@ class _Watch:
             except (TimeoutError, asyncio.TimeoutError):  # two classes, in Python 3.10
                 if future.status == "error":  # the task has raised it
                     raise
-                transfer *= 1 + done  # a large result takes long
+                transfer *= 2 if done else 1  # a large result takes long
                 self._keep()
                 self._look()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import time
 import zipfile
@@ -48,13 +47,10 @@ def forget_kept(folder: Path) -> None:
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return a digest of this version and of anything that can be sent to another process; empty for what cannot."""
+    """Return a digest of this version, and of arrays and other values: no function has one."""
     import joblib  # takes a fifth of a second, and only long runs need it
 
-    try:
-        return str(joblib.hash((__version__, *parts), hash_name="sha1", coerce_mmap=True))
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return ""
+    return str(joblib.hash((__version__, *parts), hash_name="sha1", coerce_mmap=True))
 
 
 def keep_result(
@@ -70,13 +66,13 @@ def keep_result(
     folder = _FOLDER.get()
     if folder is None:
         return compute()
-    if folder.is_dir() and (name := key()) and (content := _read(folder / f"{name}.npz")) is not None:
+    if folder.is_dir() and (content := _read(folder / f"{key()}.npz")) is not None:
         return read(content)
     started = time.monotonic()
     result = compute()
-    if time.monotonic() - started >= QUICK and (name := key()):
+    if time.monotonic() - started >= QUICK:
         # A full disk costs the way back, not the run.
-        with suppress(OSError), atomic(folder / f"{name}.npz") as temporary, temporary.open("wb") as stream:
+        with suppress(OSError), atomic(folder / f"{key()}.npz") as temporary, temporary.open("wb") as stream:
             np.savez(stream, **write(result))  # type: ignore[arg-type]
     return result
 

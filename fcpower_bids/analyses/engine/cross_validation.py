@@ -96,13 +96,15 @@ def _keep_outcomes(solver: Solver, targets: FloatArray | TargetBuilder, preset: 
     """Let a run that was ended go on after the last penalty of a large kernel; smaller ones are quick."""
     if not isinstance(solver, KernelPenalties):
         return compute_anew
-    shared = cache(
-        partial(fingerprint, solver.kernel, solver.intercept, targets, preset.selection, type(solver.dense).__name__)
+    of_kernel = cache(
+        partial(fingerprint, solver.kernel, solver.intercept, preset.selection, type(solver.dense).__name__)
     )
 
     def keep(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
         def key() -> str:
-            return shared() and fingerprint(shared(), penalty, folds)
+            # targets that are built in the folds have no digest but that of their values there
+            built = [fingerprint(targets(fold.train)) for fold in folds] if callable(targets) else targets
+            return fingerprint(of_kernel(), built, penalty, folds)
 
         return keep_result(key, compute, _as_arrays, _from_arrays)
 

@@ -112,9 +112,9 @@ def exact_mcnemar(only_first: int, only_second: int) -> float:
     `only_first`, `only_second`: discordant scans: right by the first way alone, by the second alone. Returns: 1 without
     discordant scans.
     """
-    discordant = only_first + only_second
     from scipy import stats  # takes half a second, and few cohorts need it
 
+    discordant = only_first + only_second
     return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
 
 

@@ -168,7 +168,7 @@ def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list
 
 
 def rank_correlation(values: FloatArray, others: FloatArray) -> float:
-    """Spearman's correlation of two variables of shape (n,), ties at their mean rank."""
+    """Spearman's correlation of two variables of shape (n,), ties at their mean rank; scipy.stats loads for .5 s."""
     ranks = []
     for each in (values, others):
         _, places, counts = np.unique(each, return_inverse=True, return_counts=True)

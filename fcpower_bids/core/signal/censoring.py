@@ -138,10 +138,10 @@ def interpolate_censored(
             f"Only {kept.sum()} volumes are kept, but a cubic spline needs {MIN_SPLINE_VOLUMES}; "
             "use a higher threshold or leave the recording out."
         )
-    known, gaps = np.flatnonzero(kept), np.flatnonzero(~kept)
-    filled = series.copy()
     from scipy.interpolate import CubicSpline  # takes a quarter of a second, and the group level needs none
 
+    known, gaps = np.flatnonzero(kept), np.flatnonzero(~kept)
+    filled = series.copy()
     filled[gaps] = CubicSpline(known, series[known])(gaps)
     after = np.searchsorted(known, gaps)
     before, after = known[after - 1], known[after]

@@ -104,7 +104,8 @@ def _mat(path: Path, key: str) -> Read:
 def _is_hdf5(path: Path) -> bool:
     """Whether a file has the signature of HDF5, before which MATLAB has a block of 512 bytes."""
     with path.open("rb") as stream:
-        return SIGNATURE in (stream.read(8), stream.seek(512) and stream.read(8))
+        beginning = stream.read(520)
+    return SIGNATURE in (beginning[:8], beginning[512:])
 
 
 def _hdf5(path: Path, key: str) -> Read:
