@@ -16,12 +16,13 @@ import json
 import os
 import re
 import secrets
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, TextIO
 
 from fcpower_bids.store import ATTEMPTS, beside, leftovers, make_folder, sweep, write_text
@@ -32,8 +33,16 @@ POLL_SECONDS = 0.5
 UNKNOWN = "unknown"
 RUN = re.compile(r"\w+")
 """Names of runs: no other content of a claim becomes the name of a file."""
-HEARTBEAT = "claims"
-"""Name of the thread that says that this run lives; it takes no lock that others wait for."""
+HEARTBEAT = """import os, select, sys
+while not select.select([0], [], [], float(sys.argv[2]))[0]:
+    try:
+        os.utime(sys.argv[1])
+    except OSError:
+        pass
+"""
+"""Program of the process that touches the file of a run until its input is closed, which the end of the run does.
+
+A thread would make it unsafe to fork this process."""
 CLAIMS = "logs/claims"
 """Where the claims of an output folder are."""
 SHARED = ("logs", "logs/asked", "sourcedata/atlases", "sourcedata/atlases/tpl-*")
@@ -62,10 +71,11 @@ class Claims:
 
     folder: Path
     run: str = field(default_factory=lambda: secrets.token_hex(8))
+    is_brief: bool = False
+    """Whether all is over long before other machines take a silent run for dead: then nothing touches its file."""
     _held: set[str] = field(default_factory=set)
     _stream: Any = None
-    _stop: Event = field(default_factory=Event)
-    _heart: Thread | None = None
+    _heart: subprocess.Popen[bytes] | None = None
 
     def acquire(self, names: Iterable[str]) -> set[str]:
         """Claim the names that no other run holds, and return them."""
@@ -99,9 +109,10 @@ class Claims:
     def close(self) -> None:
         """Give everything back and say that this run is over."""
         self.release()
-        self._stop.set()
         if self._heart is not None:
-            self._heart.join()
+            self._heart.kill()
+            self._heart.communicate()
+            self._heart = None
         if self._stream is not None:
             self._mark.unlink(missing_ok=True)
             self._stream.close()
@@ -210,9 +221,12 @@ class Claims:
         if self._stream is not None:
             return
         self._revive()
-        self._stop.clear()
-        self._heart = Thread(target=self._beat, name=HEARTBEAT, daemon=True)
-        self._heart.start()
+        if not self.is_brief:  # in a session of its own: Ctrl-C in a terminal ends it with this run, not before
+            program = [sys.executable, "-I", "-S", "-c", HEARTBEAT, str(self._mark.absolute()), str(BEAT_SECONDS)]
+            null = subprocess.DEVNULL
+            self._heart = subprocess.Popen(
+                program, stdin=subprocess.PIPE, stdout=null, stderr=null, cwd="/", start_new_session=True
+            )
 
     def _revive(self) -> None:
         facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": _boot()}
@@ -237,16 +251,11 @@ class Claims:
                 return path.open("w", encoding="utf-8")
         return path.open("w", encoding="utf-8")
 
-    def _beat(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
-            with suppress(OSError):
-                os.utime(self._mark)
-
 
 @contextmanager
-def claims_in(folder: Path) -> Iterator[Claims]:
+def claims_in(folder: Path, is_brief: bool = False) -> Iterator[Claims]:
     """Open the claims of a run on a folder, and give them back at the end whatever happens."""
-    claims = Claims(folder)
+    claims = Claims(folder, is_brief=is_brief)
     try:
         yield claims
     finally:
@@ -269,7 +278,7 @@ def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
 
     After ``patience`` seconds it is done all the same: a file that is written whole is never broken by that.
     """
-    with claims_in(folder) as claims:
+    with claims_in(folder, is_brief=True) as claims:
         until = time.monotonic() + patience
         while not claims.acquire([name]) and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
@@ -293,6 +302,6 @@ def sweep_shared(output_dir: Path) -> None:
     folders = [output_dir, *(folder for place in SHARED for folder in output_dir.glob(place))]
     left = [folder / name for folder in folders for name in leftovers(folder)]
     if left:
-        with claims_in(output_dir / CLAIMS) as claims:
+        with claims_in(output_dir / CLAIMS, is_brief=True) as claims:
             free = claims.acquire([COMBINE, *(path.name for path in left)])
             sweep(path for path in left if COMBINE in free and path.name in free)

@@ -61,6 +61,42 @@ def test_a_killed_run_is_taken_over_at_once(folder):
     assert Claims(folder).acquire("ab") == set()
 
 
+BEATS = """
+import os, sys, time
+from pathlib import Path
+from fcpower_bids import claims
+claims.BEAT_SECONDS = 0.05
+own = claims.Claims(Path(sys.argv[1]))
+own.acquire("a")
+(mark,) = (path for path in own.folder.iterdir() if path.name.startswith(own.run))
+os.utime(mark, (0, 0))
+until = time.monotonic() + 30
+while mark.stat().st_mtime == 0 and time.monotonic() < until:
+    time.sleep(0.01)
+print(mark.stat().st_mtime > 0, own._heart.pid, flush=True)
+os.fork() or os._exit(0)
+own.close() if sys.argv[2] == "close" else os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_process_says_that_the_run_lives_and_ends_with_it(folder, end):
+    # nothing of it is a thread: Python warns where a process that has one is forked
+    told = subprocess.run([sys.executable, "-W", "error", "-c", BEATS, folder, end], capture_output=True, text=True)
+    lives, process = told.stdout.split()
+    assert (lives, told.stderr) == ("True", "")
+    until = time.monotonic() + 30
+    while Path("/proc", process).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path("/proc", process).exists()
+
+
+def test_a_brief_claim_starts_no_process(folder):
+    with claims_in(folder, is_brief=True) as own:
+        assert own.acquire("a") == {"a"}
+        assert own._heart is None
+
+
 @in_namespaces
 def test_process_numbers_of_containers_mean_nothing(folder):
     """The holder and the asker are both process 1, each in a namespace of its own; so is the next, after its death."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import threading
 import time
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,7 +18,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.claims import HEARTBEAT
 from fcpower_bids.resources import MEGA, SHARE, USUAL
 from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
 
@@ -83,11 +81,10 @@ def _prepare(function: str, modules: Iterable[str], later: Iterable[str]) -> Bas
 
 
 def _is_forkable() -> bool:
-    """Whether no thread runs here but that of the claims, which holds no lock; known on Linux alone."""
-    ours = 1 + sum(thread.name == HEARTBEAT for thread in threading.enumerate())
+    """Whether this process has one thread; known on Linux alone."""
     for _ in range(20):  # those of a pool before this one are not gone at once for the system
         try:
-            if len(os.listdir("/proc/self/task")) == ours:
+            if len(os.listdir("/proc/self/task")) == 1:
                 return True
         except OSError:
             return False
