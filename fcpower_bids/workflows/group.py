@@ -37,6 +37,7 @@ from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
+from fcpower_bids.workflows.forecast import forecast_group
 from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
 from fcpower_bids.workflows.status import survey
@@ -101,12 +102,16 @@ def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
     with untouched(settings) as own, memory_limit(settings.mem_mb):
         import_sources(own)
+        started = time.process_time()
         cohort, by_atlas = open_cohorts(own)
+        reading = time.process_time() - started
         if not settings.checks_only:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
         _describe_absent(own)
-    _describe_decisions(cohort, own)
-    say(describe_cohort(cohort), settings)
+        _describe_decisions(cohort, own)
+        say(describe_cohort(cohort), settings)
+        if min(cohort.edges.shape) and not settings.checks_only:
+            say(str(forecast_group(cohort, own, reading)), settings)
     return 0
 
 

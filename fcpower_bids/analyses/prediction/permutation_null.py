@@ -81,7 +81,7 @@ def choose_permutations(study: Study) -> Permutations:
         return Permutations(0, f"None: the protocol '{study.preset.name}' has none (--permutations).")
     rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
     budget = BUDGET_REBUILT if rebuilt else BUDGET
-    costs = _costs(study)
+    costs = predictor_costs(study)
     affordable = budget * sum(n for n, _ in costs.values()) / sum(n * cost for n, cost in costs.values())
     number = next((each for each in LADDER if each * len(targets) <= affordable + 1e-9), 0)
     of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
@@ -94,7 +94,7 @@ def choose_permutations(study: Study) -> Permutations:
     return Permutations(number, reason)
 
 
-def _costs(study: Study) -> dict[str, tuple[int, float]]:
+def predictor_costs(study: Study) -> dict[str, tuple[int, float]]:
     """Entries of every predictor, and how many times kernel ridge a permuted target costs it."""
     n_representations = len(expand_names(study.cohort, study.settings))
     costs = {}
