@@ -229,12 +229,29 @@ def counts(page: Page, people: str, scans: str | None) -> None:
         assert int(scans) in known
 
 
-def compared_scores(page: Page) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Scores of every permutation, target and representation as they are compared, their centre and their spread.
+def pivot_null(null: pd.DataFrame, values: str) -> pd.DataFrame:
+    return null.pivot(index="permutation", columns=["target", "representation"], values=values)
 
-    With one target these are the scores; with more they are in standard deviations of their own permutations.
+
+def statistics_of(null: pd.DataFrame) -> pd.DataFrame:
+    """What p compare: r, and AUC minus .5 in standard errors."""
+    score, error = pivot_null(null, "score"), pivot_null(null, "standard_error").astype(float)
+    return ((score - 0.5) / error).fillna(score)
+
+
+def scores_for(null: pd.DataFrame, statistics: pd.Series) -> pd.Series:
+    """Scores whose statistic would have been so large; the error of an AUC goes with sqrt(AUC (1 - AUC))."""
+    score, error = pivot_null(null, "score").loc[0], pivot_null(null, "standard_error").astype(float).loc[0]
+    odds = statistics * error / np.sqrt((score * (1 - score)).where(error.notna()))
+    return (0.5 + 0.5 * odds / np.sqrt(1 + odds**2)).fillna(statistics)
+
+
+def compared_scores(page: Page) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Statistics of every permutation, target and representation as they are compared, their centre and spread.
+
+    With one target these are `statistics_of`; with more they are in standard deviations of their own permutations.
     """
-    null = page.table("null").pivot_table(index="permutation", columns=["target", "representation"], values="score")
+    null = statistics_of(page.table("null"))
     if null.columns.get_level_values(0).nunique() == 1:
         return null, 0 * null.mean(), 1 + 0 * null.mean()
     return (null - null.mean()) / null.std(ddof=0), null.mean(), null.std(ddof=0)
@@ -327,10 +344,10 @@ def not_found(page: Page, *said: str) -> None:
     assert state_of(page, page.target) == "not found"
     null, centre, spread = compared_scores(page)
     largest = np.sort(null.iloc[1:].max(axis=1))[::-1]
-    each = (centre + spread * largest[int(np.ceil(0.05 * len(null))) - 2])[page.target]
-    deviation = (null.iloc[1:] * spread)[page.target].std(ddof=0)
-    close(needed, each.max())
-    close(true, (each + 0.84 * deviation).max())
+    each = centre + spread * largest[int(np.ceil(0.05 * len(null))) - 2]
+    deviation = (null.iloc[1:] * spread).std(ddof=0)
+    close(needed, scores_for(page.table("null"), each)[page.target].max())
+    close(true, scores_for(page.table("null"), each + 0.84 * deviation)[page.target].max())
     assert label == ("AUC" if page.rows("prediction")["auc"].notna().any() else "r")
 
 
@@ -621,7 +638,7 @@ def smallest_p(page: Page, p: str) -> None:
 
 def null_p(page: Page, said: str) -> None:
     for title, p in re.findall(rf"{NAME} {P}", said):
-        null = page.rows("null", representation=page.key(title)).set_index("permutation")["score"]
+        null = statistics_of(page.rows("null", representation=page.key(title))).iloc[:, 0]
         same_p(p, (1 + (null[1:] >= null[0] - 1e-12).sum()) / len(null))
 
 

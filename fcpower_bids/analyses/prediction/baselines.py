@@ -12,7 +12,12 @@ from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, site_columns
-from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, null_p_values, score_columns
+from fcpower_bids.analyses.prediction.permutation_null import (
+    choose_permutations,
+    list_scores,
+    null_p_values,
+    score_columns,
+)
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
@@ -157,9 +162,7 @@ class Baselines:
         columns = np.full((len(target.known), number + 1), np.nan)
         columns[rows, 0] = left
         columns[rows, 1:] = left[self.study.protocol.exchange.orders(target, number)].T
-        scores = score_columns(solver, columns, self.study, target)
-        about = {"target": target.name, "representation": entry}
-        return [about | {"permutation": i, "score": float(score)} for i, score in enumerate(scores)]
+        return list_scores(target, entry, score_columns(solver, columns, self.study, target))
 
 
 def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:

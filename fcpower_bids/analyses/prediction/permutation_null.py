@@ -48,6 +48,11 @@ NULL = TableSpec(
             "auc for targets of two classes, r for others; predictions of the first repeat together, or within sites "
             "where these are held out",
         ),
+        Column.number(
+            "standard_error",
+            "Of an auc (DeLong, one more person in each class); p are of (auc - 0.5) / standard_error, which keeps "
+            "their level where a small class is spread more widely; n/a for r, whose p are of r",
+        ),
     ),
     ("target", "representation", "permutation"),
 )
@@ -58,8 +63,8 @@ NULL_FACTS = {
         "with families of the same size; with --site-column, and where the target goes with a column of sites "
         "(TargetsThatGoWithSites), everyone stays at their site; people without the target stay in place. The "
         "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
-        "first repeat; where sites are held out, the mean over sites of the statistic within each, weighted as in "
-        "prediction_sites."
+        "first repeat (of an AUC: less .5, in standard errors); where sites are held out, the mean over sites of that "
+        "within each, weighted as in prediction_sites."
     )
 }
 
@@ -110,11 +115,15 @@ def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if choose_permutations(study).number:
         for target in study.targets:
-            rows += [
-                {"target": target.name, "representation": name, "permutation": i, "score": float(score)}
-                for i, score in enumerate(_scores(solver, study, target, name))
-            ]
+            rows += list_scores(target, name, _scores(solver, study, target, name))
     return rows
+
+
+def list_scores(target: Target, name: str, scores: FloatArray) -> list[dict[str, Any]]:
+    """Rows of `NULL` from scores and their standard errors, (2, 1 + B)."""
+    about = {"target": target.name, "representation": name}
+    numbered = enumerate(scores.T.tolist())
+    return [about | {"permutation": i, "score": score, "standard_error": error} for i, (score, error) in numbered]
 
 
 def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
@@ -125,35 +134,44 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     own permutations, corrects for the number of targets. Targets of other people, and classes given covariates,
     have other permutations, as if they were independent, which makes the best larger.
     """
-    scores: dict[str, dict[str, list[float]]] = {}
+    cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        scores.setdefault(row["target"], {}).setdefault(row["representation"], []).append(row["score"])
-    found = {}
-    of_all, needed_of_all = _correct_for_targets(scores) if len(scores) > 1 else ({}, {})
-    for target, each in scores.items():
-        table = np.array(list(each.values())).T
-        p_max, needed = largest_of_permutations(table[0], table[1:])
-        for i, name in enumerate(each):
-            needed = needed_of_all.get((target, name), needed)
-            found[target, name] = {
-                "p_permutation": _p_value(table[0, i], table[1:, i]),
-                "p_max": float(p_max[i]),
-                "p_max_targets": of_all.get((target, name), float(p_max[i])),
-                "score_needed": needed if np.isfinite(needed) else np.nan,
-                "score_powered": needed + POWER * np.nanstd(table[1:, i]) if np.isfinite(needed) else np.nan,
-                "n_permutations": len(table) - 1,
-            }
-    return found
+        key = str(row["target"]), str(row["representation"])
+        cells.setdefault(key, []).append((row["score"], row["standard_error"]))
+    if not cells:
+        return {}
+    scores, errors = np.array(list(cells.values())).transpose(2, 1, 0)  # (1 + B, m)
+    table = np.where(np.isfinite(errors), (scores - 0.5) / errors, scores)
+    p_max, needed = np.empty((2, len(cells)))
+    targets = np.array([target for target, _ in cells])
+    for target in dict.fromkeys(targets.tolist()):
+        own = targets == target
+        p_max[own], needed[own] = largest_of_permutations(table[0, own], table[1:, own])
+    of_all = p_max
+    if len(set(targets.tolist())) > 1:
+        of_all, needed = largest_standardised(table)
+    needed[~np.isfinite(needed)] = np.nan
+    needed, powered = (
+        _as_scores(each, scores[0], errors[0]) for each in (needed, needed + POWER * np.nanstd(table[1:], axis=0))
+    )
+    return {
+        key: {
+            "p_permutation": _p_value(table[0, i], table[1:, i]),
+            "p_max": float(p_max[i]),
+            "p_max_targets": float(of_all[i]),
+            "score_needed": float(needed[i]),
+            "score_powered": float(powered[i]),
+            "n_permutations": len(table) - 1,
+        }
+        for i, key in enumerate(cells)
+    }
 
 
-Keys = tuple[str, str]
-
-
-def _correct_for_targets(scores: dict[str, dict[str, list[float]]]) -> tuple[dict[Keys, float], dict[Keys, float]]:
-    """P of each target and representation against the best of all of each permutation, and the score it needs."""
-    keys = [(target, name) for target, each in scores.items() for name in each]
-    p, needed = largest_standardised(np.array([scores[target][name] for target, name in keys]).T)
-    return dict(zip(keys, p.tolist(), strict=True)), dict(zip(keys, needed.tolist(), strict=True))
+def _as_scores(statistics: FloatArray, scores: FloatArray, errors: FloatArray) -> FloatArray:
+    """Scores that would have had the statistics, (m,): the error of an AUC goes with sqrt(AUC (1 - AUC))."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        areas = 0.5 + 0.5 * np.sin(np.arctan(statistics * errors / np.sqrt(scores * (1 - scores))))
+    return np.where(np.isfinite(errors), areas, statistics)
 
 
 def _p_value(observed: float, null: FloatArray) -> float:
@@ -164,7 +182,7 @@ def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArr
     orders = [None, *_orders(study, target)]
     chunks = [orders[start : start + CHUNK] for start in range(0, len(orders), CHUNK)]
     progress = track(chunks, f"permutations of {target.name} ({name})", study.settings)
-    return np.concatenate([_score_orders(solver, study, target, chunk) for chunk in progress])
+    return np.hstack([_score_orders(solver, study, target, chunk) for chunk in progress])
 
 
 def _orders(study: Study, target: Target) -> list[Rows]:
@@ -186,10 +204,18 @@ def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Row
 
 
 def score_columns(solver: Solver, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:
-    """Predict columns of one target in the first repeat; the score of all predictions of each together."""
+    """Predict columns of one target in the first repeat; score all predictions of each, with its error, (2, m)."""
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
     predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)
-    score, sites = "auc" if target.is_binary else "pearson", study.protocol.scored_within
-    if sites is None:
-        return score_predictions(score, observed, predicted)
-    return scores_within(observed, predicted, sites[np.concatenate([fold.test for fold in result.folds])], score)
+    sites = study.protocol.scored_within
+    within = None if sites is None else sites[np.concatenate([fold.test for fold in result.folds])]
+
+    def score(name: str) -> FloatArray:
+        if within is None:
+            return score_predictions(name, observed, predicted)
+        return scores_within(observed, predicted, within, name)
+
+    if target.is_binary:
+        return np.stack([score("auc"), score("auc_error")])
+    scores = score("pearson")
+    return np.stack([scores, np.full_like(scores, np.nan)])

@@ -86,7 +86,7 @@ def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, s
     """`weighted_score` of the sites for many pairs of columns at once.
 
     `observed`, `predicted` (n, m): rows without a target (NaN) are the same in all columns. `sites` (n,). `score`: one
-    of "pearson", "auc". Returns (m,): NaN where no site has a score.
+    of "pearson", "auc", "auc_error". Returns (m,): NaN where no site has a score.
     """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     known = np.isfinite(truth).all(axis=1)
@@ -97,6 +97,9 @@ def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, s
         return np.full(truth.shape[1], np.nan)
     each = np.stack([_scores_of(truth[rows], guess[rows], score) for rows in members])
     sizes = [int(rows.sum()) for rows in members]
+    if score == "auc_error":
+        shares = np.where(np.isfinite(each), np.array(sizes)[:, None], np.nan)
+        return np.asarray(np.sqrt(np.nansum((shares * each) ** 2, axis=0)) / np.nansum(shares, axis=0))
     return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in each.T])
 
 

@@ -75,21 +75,26 @@ def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatAr
     Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
     same covariates. Raises ValueError: if a target is neither 0 nor 1, nor the residual of such.
     """
-    from scipy.stats import rankdata  # takes half a second, and only classes need it
+    own, other = _weights(observed)
+    wins = np.sum(own * _outranked(other, predicted), axis=-2)
+    return _quotient(wins, own.sum(axis=-2) * other.sum(axis=-2), _one_class(own > 0))
 
-    positive, weight = _classes(observed)
-    if (weight == 1).all():
-        n_positive = positive.sum(axis=-2)
-        n_negative = observed.shape[-2] - n_positive
-        rank_sum = np.sum(rankdata(predicted, axis=-2) * positive, axis=-2)
-        wins = rank_sum - n_positive * (n_positive + 1) / 2
-        return _quotient(wins, (n_positive * n_negative).astype(float), _one_class(positive))
-    own, other = (np.broadcast_to(np.where(side, weight, 0.0), predicted.shape) for side in (positive, ~positive))
-    ordered = np.take_along_axis(other, np.argsort(predicted, axis=-2), axis=-2)
-    below = np.concatenate([np.zeros_like(ordered[..., :1, :]), np.cumsum(ordered, axis=-2)], axis=-2)
-    ranks = [rankdata(predicted, how, axis=-2).astype(np.intp) - less for how, less in (("min", 1), ("max", 0))]
-    wins = sum(np.sum(own * np.take_along_axis(below, rank, axis=-2), axis=-2) for rank in ranks) / 2
-    return _quotient(wins, own.sum(axis=-2) * other.sum(axis=-2), _one_class(positive))
+
+def auc_error(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Standard error of `auc`, which holds where the classes are spread differently (DeLong et al. 1988).
+
+    One more person of each class, of whom no more is known than chance (a variance of 1/12), keeps it above 0.
+    """
+    own, other = _weights(observed)
+    area, variance = auc(observed, predicted, train), 0.0
+    for weight, share in (
+        (own, _outranked(other, predicted) / np.maximum(other.sum(axis=-2), FLAT)[..., None, :]),
+        (other, 1 - _outranked(own, predicted) / np.maximum(own.sum(axis=-2), FLAT)[..., None, :]),
+    ):
+        part = weight / np.maximum(weight.sum(axis=-2, keepdims=True), FLAT)
+        size = np.sum(part**2, axis=-2)  # of equal weights 1 / people
+        variance = variance + np.sum((part * (share - area[..., None, :])) ** 2, axis=-2) + size**2 / 12
+    return np.asarray(np.sqrt(variance))
 
 
 def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
@@ -98,9 +103,8 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
     A regression on 0 and 1 predicts values about the share of ones it was trained on, so the threshold is that share
     (the mean of `train`): at 0.5 a rare class would never be predicted.
     """
-    positive, weight = _classes(observed)
-    called, alone = predicted > train.mean, _one_class(positive)
-    own, other = np.where(positive, weight, 0.0), np.where(positive, 0.0, weight)
+    own, other = _weights(observed)
+    called, alone = predicted > train.mean, _one_class(own > 0)
     sensitivity = _quotient(np.sum(called * own, axis=-2), own.sum(axis=-2), alone)
     specificity = _quotient(np.sum(~called * other, axis=-2), other.sum(axis=-2), alone)
     return (sensitivity + specificity) / 2
@@ -115,6 +119,7 @@ SCORES: dict[str, Metric] = {
     "mse": mse,
     "mse_norm": mse_norm,
     "auc": auc,
+    "auc_error": auc_error,
     "balanced_accuracy": balanced_accuracy,
 }
 """Names and functions of (observed, predicted, train), rows on the second-last axis, without missing values."""
@@ -251,13 +256,24 @@ def _explained(
     return 1 - _quotient(error, np.sum((observed - centre) ** 2, axis=-2), undefined)
 
 
-def _classes(observed: FloatArray) -> tuple[NDArray[np.bool_], FloatArray]:
-    """Who is of class 1, and the weight of everyone: 1, or the size of the residual of a class."""
-    if np.isin(observed, (0.0, 1.0)).all():
-        return observed == 1.0, np.ones(observed.shape)
+def _weights(observed: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights in class 1 and in class 0: 1, or the size of the residual of a class; 0 in the other class."""
     if (np.abs(observed) > 1).any():
         raise ValueError("AUC and balanced accuracy need targets of 0 and 1, or residuals of such.")
-    return observed > 0, np.abs(observed)
+    if np.isin(observed, (0.0, 1.0)).all():
+        return observed, 1 - observed
+    return np.maximum(observed, 0.0), np.maximum(-observed, 0.0)
+
+
+def _outranked(weight: FloatArray, predicted: FloatArray) -> FloatArray:
+    """Weight of the rows that are predicted below each row, ties counted half; the shape of predicted."""
+    from scipy.stats import rankdata  # takes half a second, and only classes need it
+
+    weight = np.broadcast_to(weight, predicted.shape)
+    ordered = np.take_along_axis(weight, np.argsort(predicted, axis=-2), axis=-2)
+    below = np.concatenate([np.zeros_like(ordered[..., :1, :]), np.cumsum(ordered, axis=-2)], axis=-2)
+    ranks = [rankdata(predicted, how, axis=-2).astype(np.intp) - less for how, less in (("min", 1), ("max", 0))]
+    return np.asarray(sum(np.take_along_axis(below, rank, axis=-2) for rank in ranks) / 2)
 
 
 def _one_class(positive: NDArray[np.bool_]) -> NDArray[np.bool_]:

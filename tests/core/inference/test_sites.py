@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
+from fcpower_bids.core.inference.sites import random_effects, scores_within, site_scores, weighted_score
+from fcpower_bids.core.regression.scores import score_predictions
 
 
 def test_each_site_by_itself():
@@ -82,3 +83,14 @@ def test_an_area_within_sites_is_that_of_pairs_of_one_fold():
     (one,) = site_scores(truth, guess, ["a"] * 7, "auc", [0, 0, 0, 0, 1, 1, 1])
     pairs = [guess[i] > guess[j] for i, j in ((1, 0), (1, 3), (2, 0), (2, 3), (5, 4), (5, 6))]
     assert one.score == pytest.approx(np.mean(pairs))
+
+
+def test_the_error_of_areas_within_sites_is_that_of_their_weighted_mean():
+    rng = np.random.default_rng(3)
+    sites, classes = np.repeat(["a", "b", "c"], [20, 10, 8]), np.arange(38) % 3 == 0
+    classes[30:] = False  # no area at the third
+    predicted = rng.standard_normal((38, 2))
+    each = [score_predictions("auc_error", classes[sites == one], predicted[sites == one].T) for one in "ab"]
+    expected = np.hypot(20 * each[0], 10 * each[1]) / 30
+    both = np.repeat(classes[:, None].astype(float), 2, axis=1)
+    np.testing.assert_allclose(scores_within(both, predicted, sites, "auc_error"), expected)

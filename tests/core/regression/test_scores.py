@@ -171,3 +171,18 @@ def test_residuals_of_classes_are_scored_with_their_sizes_as_weights():
         called = predicted[i, :, j] > 0
         assert accuracy[i, j] == pytest.approx(balanced_accuracy_score(classes[:, j], called, **weights))
     assert np.isnan(score_predictions("auc", np.full(4, 0.3), np.arange(4.0)))
+
+
+@pytest.mark.parametrize("weigh", [False, True])
+def test_the_standard_error_of_an_area_is_that_of_delong_and_never_zero(rng, weigh):
+    """By pairs: the share of the other class that each person is right about; one more of each, of variance 1/12."""
+    classes, predicted = (rng.random(30) < 0.3), np.round(rng.standard_normal(30), 1)
+    weights = rng.uniform(0.1, 0.9, 30) if weigh else np.ones(30)
+    signed = np.where(classes, weights, -weights) if weigh else classes.astype(float)
+    right = (1 + np.sign(predicted[classes][:, None] - predicted[~classes])) / 2
+    own, other = weights[classes] / weights[classes].sum(), weights[~classes] / weights[~classes].sum()
+    area, variance = own @ right @ other, 0.0
+    for share, each in ((right @ other, own), (own @ right, other)):
+        variance += (each**2) @ (share - area) ** 2 + (each @ each) ** 2 / 12
+    assert score_predictions("auc_error", signed, predicted) == pytest.approx(np.sqrt(variance))
+    assert score_predictions("auc_error", signed, signed) > 0

@@ -30,6 +30,7 @@ from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, listed
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
+from tests.page_sentences import statistics_of
 from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
 from tests.running import FOOT
 
@@ -138,8 +139,7 @@ def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
 
 
 def test_the_p_of_the_verdict_is_corrected_for_picking_the_best_of_all_representations_and_targets(outputs):
-    null = read_table(outputs[1].path("null"))
-    null = null.pivot_table(index="permutation", columns=["target", "representation"], values="score")
+    null = statistics_of(read_table(outputs[1].path("null")))
     scores = (null - null.mean()) / null.std(ddof=0)
     best_of_each = scores.iloc[1:].max(axis=1)
     for finding in find_targets(outputs[1]):
