@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import special, stats
+from sklearn.linear_model import LogisticRegression
 
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
 from tests.doors.ways_on import run, table
 from tests.test_protocols import climb, inner_score, ridge
 
@@ -39,6 +40,7 @@ def root(tmp_path_factory):
     people = {"participant_id": LABELS, "age": age.round(2), "place": SITES}
     people |= {"of_age": (0.2 * age + rng.standard_normal(PEOPLE)).round(4)}
     people |= {"noise": np.where(np.arange(PEOPLE) == 4, np.nan, rng.standard_normal(PEOPLE).round(4))}
+    people |= {"ill": (age + 10 * rng.standard_normal(PEOPLE) > 43).astype(int)}
     pd.DataFrame(people).to_csv(folder / "bids" / "participants.tsv", sep="\t", index=False, na_rep="n/a")
     return folder
 
@@ -229,6 +231,12 @@ def null_of_what_is_left(kernel, left, names, roles):
     """Pearson's r of kernel ridge on what is left of a target, as it is and permuted within sites; (1 + B,)."""
     orders = permuted_rows(len(left), PERMUTATIONS, SEED, None, np.array(SITES)[np.isin(LABELS, names)])
     columns = np.column_stack([left, left[orders].T])
+    predicted = predict_columns(kernel, columns, names, roles)
+    return np.array([np.corrcoef(*each)[0, 1] for each in zip(columns.T, predicted.T, strict=True)])
+
+
+def predict_columns(kernel, columns, names, roles):
+    """Kernel ridge of every column (n, 1 + B), its penalty searched in the inner folds."""
     predicted = np.empty_like(columns)
     for _, fold in roles.groupby("fold"):
         own = fold.set_index("participant_id").loc[names]
@@ -238,7 +246,7 @@ def null_of_what_is_left(kernel, left, names, roles):
         for column, values in enumerate(columns.T):
             best, _ = climb(lambda penalty, of=scores, at=column: of[round(np.log10(penalty))][at], 1.0)
             predicted[test, column] = ridge(kernel, values, train, test, best)
-    return np.array([np.corrcoef(*each)[0, 1] for each in zip(columns.T, predicted.T, strict=True)])
+    return predicted
 
 
 def test_p_of_what_the_connectome_adds_is_that_of_permutations_by_scikit_learn(root, results, people, motion):
@@ -256,3 +264,35 @@ def test_p_of_what_the_connectome_adds_is_that_of_permutations_by_scikit_learn(r
     for target, (observed, *_) in zip(("of_age", "noise"), standard, strict=True):
         assert written.loc[target, "p_adds"] == pytest.approx((1 + (best >= observed).sum()) / (1 + PERMUTATIONS))
         assert written.loc[target, "n_permutations"] == PERMUTATIONS
+
+
+def in_errors(left, predicted):
+    """Area among people of the same odds less one half, in standard errors, by pairs of people."""
+    own, other = (np.where(side, np.abs(left), 0) / np.abs(left)[side].sum() for side in (left > 0, left <= 0))
+    right = (1 + np.sign(predicted[:, None] - predicted)) / 2
+    area, ill, well = own @ right @ other, right @ other, own @ right
+    variance = sum((w**2) @ (share - area) ** 2 + (w @ w) ** 2 / 12 for w, share in ((own, ill), (other, well)))
+    return (area - 0.5) / np.sqrt(variance)
+
+
+def test_a_class_is_drawn_given_what_is_known_for_the_p_of_what_the_connectome_adds(root, people, motion):
+    """Odds by scikit-learn, taken from every draw, whose people keep age and motion within their site."""
+    folder = group(
+        root, "ill", "--targets", "ill", "--site-column", "place", "--covariates", "age", "--representations", "fc",
+        "--analyses", "prediction", "--folds", "3", "--inner-folds", "3", "--repeats", "1",
+    )  # fmt: skip
+    known = np.column_stack([people["age"], motion, np.array(SITES) == "south"]).astype(float)
+    known, classes = stats.zscore(known), people["ill"].to_numpy(dtype=float)
+
+    def chance(values):
+        return LogisticRegression(C=100, tol=1e-12).fit(known, values).predict_proba(known)[:, 1]
+
+    orders = drawn_rows(classes, special.logit(chance(classes)), PERMUTATIONS, SEED, None, np.array(SITES))
+    columns = np.column_stack([drawn - chance(drawn) for drawn in (classes, *classes[orders])])
+    assert 5 <= classes.sum() <= 25
+    assert (classes[orders] @ people["age"] > classes.sum() * people["age"].mean()).mean() > 0.9, "the old are drawn"
+    roles = table(folder / "folds.tsv").query("repeat == 0")
+    predicted = predict_columns(np.corrcoef(connectomes_of_people(root)), columns, LABELS, roles)
+    observed, *null = (in_errors(*each) for each in zip(columns.T, predicted.T, strict=True))
+    row = table(folder / "prediction_baselines.tsv").set_index("model").loc["known and connectome"]
+    assert row["p_adds"] == pytest.approx((1 + (np.array(null) >= observed).sum()) / (1 + PERMUTATIONS))

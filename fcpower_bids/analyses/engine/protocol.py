@@ -23,7 +23,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     site_labels,
 )
-from fcpower_bids.core.arrays import Labels, Rows
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.inference.identification import units_of
 from fcpower_bids.core.regression.folds import (
     Fold,
@@ -81,9 +81,9 @@ class Exchange:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
 
-    def draws(self, target: Target, number: int) -> Rows:
-        """Draw orders of the people who have a class from its odds given their covariates; blocks as in `orders`."""
-        classes, covariates = target.measures[target.known], self.people.covariates[target.known]
+    def draws(self, target: Target, number: int, known: FloatArray) -> Rows:
+        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`."""
+        classes, covariates = target.measures[target.known], known[target.known]
         chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
         odds = special.logit(np.clip(chance, RARE, 1 - RARE))
         return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))

@@ -79,7 +79,7 @@ FACTS = {
         "people, and in a fold where they err more than the mean, each person left out in turn, the mean is taken. "
         "Gains are over the better of the mean and the known "
         "columns. For p the known columns are taken from the target once, in everyone, and the rest changes places "
-        "(Freedman and Lane)."
+        "(Freedman and Lane); classes are drawn from their odds given what is known, and it is taken from each draw."
     )
 }
 
@@ -156,12 +156,15 @@ class Baselines:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
             return []
-        rows = np.flatnonzero(target.known)
-        remove = remove_probability if target.is_binary else remove_covariates
-        left = remove(target.build()(rows)[:, :1], known, rows)[rows, 0]
+        rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
+        values = target.build()(rows)[rows, 0]
         columns = np.full((len(target.known), number + 1), np.nan)
-        columns[rows, 0] = left
-        columns[rows, 1:] = left[self.study.protocol.exchange.orders(target, number)].T
+        if target.is_binary:
+            classes = values[np.vstack([np.arange(len(rows)), exchange.draws(target, number, known)])].T
+            columns[rows] = remove_probability(classes, known[rows], np.arange(len(rows)))
+        else:
+            left = remove_covariates(values[:, None], known[rows], np.arange(len(rows)))[:, 0]
+            columns[rows] = left[np.vstack([np.arange(len(rows)), exchange.orders(target, number)])].T
         return list_scores(target, entry, score_columns(solver, columns, self.study, target))
 
 

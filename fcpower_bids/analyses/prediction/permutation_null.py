@@ -188,8 +188,9 @@ def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArr
 def _orders(study: Study, target: Target) -> list[Rows]:
     """Orders of everyone in which only people who have the target change places."""
     known, orders, exchange = np.flatnonzero(target.known), [], study.protocol.exchange
-    drawn = target.is_binary and study.people.covariates.shape[1]
-    for among in (exchange.draws if drawn else exchange.orders)(target, choose_permutations(study).number):
+    number, covariates = choose_permutations(study).number, study.people.covariates
+    drawn = target.is_binary and covariates.shape[1]
+    for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
         order = np.arange(target.known.size)
         order[known] = known[among]
         orders.append(order)

@@ -102,7 +102,7 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
         with suppress(Unfit):  # too few people, or classes that the covariates separate
             of_parts = build_model(values, np.column_stack([covariates, chance]), sites, groups)
             of_parts = replace(of_parts, drawn=values)
-            orders_of_parts = exchange.draws(target, number)
+            orders_of_parts = exchange.draws(target, number, people.covariates)
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
