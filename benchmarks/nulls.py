@@ -1,6 +1,6 @@
 """How often every p, q and interval of the group level sees something where nothing is, in seven kinds of cohorts.
 
-    python -m benchmarks.nulls --cohorts 200 [--kinds plain families ...]
+    python -m benchmarks.nulls --cohorts 200 [--kinds plain families ...] [--analyses prediction ...]
 
 Sixty people, 91 edges; FC and two embeddings are noise with the same site, family and age effects. It prints the table
 of ``docs/nulls.md``: a row per column and a column per kind, with the share of cohorts with p of at most .05 (of tests
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,23 +148,27 @@ def draw_cohort(kind: str, seed: int) -> Cohort:
     return cohort_of(np.tanh(edges), rows, table, embeddings=dict(zip("ab", embeddings, strict=True)))
 
 
-def analyse(kind: str, seed: int) -> dict[str, Table]:
+FOLDS = {"folds": 5, "inner_folds": 3, "repeats": 2}
+CHOSEN = {
+    "prediction": {"representations": ("embedding",), **FOLDS},
+    "edges": {"representations": ("fc", "fc_power")},
+    "qc_fc": {"representations": ("fc",)},
+    "fingerprinting": {"representations": ("embedding",)},
+}
+"""Analyses, and what is chosen for them."""
+
+
+def analyse(kind: str, seed: int, analyses: Sequence[str] = tuple(CHOSEN)) -> dict[str, Table]:
     """All tables whose columns are counted."""
     cohort = draw_cohort(kind, seed)
     targets = ("patient",) if kind in ("classes", "nonlinear") else ("number", "patient")
     common = {"permutations": PERMUTATIONS, "preset": "recommended", "random_seed": seed, **KINDS[kind]}
-    folds = {"folds": 5, "inner_folds": 3, "repeats": 2}
     tables: dict[str, Table] = {}
-    for name, more in (
-        ("prediction", {"representations": ("embedding",), **folds}),
-        ("edges", {"representations": ("fc", "fc_power")}),
-        ("qc_fc", {"representations": ("fc",)}),
-        ("fingerprinting", {"representations": ("embedding",)}),
-    ):
+    for name in analyses:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                tables |= ANALYSES[name](cohort, choose(targets=targets, **common, **more))
+                tables |= ANALYSES[name](cohort, choose(targets=targets, **common, **CHOSEN[name]))
             except FcPowerError as error:
                 print(f"{kind} {seed} {name}: {error}")
     return tables
@@ -197,12 +201,12 @@ def rejections(tables: dict[str, Table], kind: str) -> Iterator[tuple[str, str, 
             yield name, column, float(by_target.any() if one else by_target.mean())
 
 
-def count_rates(kinds: list[str], cohorts: int, first: int = 0) -> pd.DataFrame:
+def count_rates(kinds: list[str], cohorts: int, first: int, analyses: list[str]) -> pd.DataFrame:
     """Rates by table and column, one column per kind."""
     found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for kind in kinds:
         for seed in range(first, first + cohorts):
-            for name, column, share in rejections(analyse(kind, seed), kind):
+            for name, column, share in rejections(analyse(kind, seed, analyses), kind):
                 found[name, column][kind].append(share)
         print(f"{kind}: {cohorts} cohorts", flush=True)
     rates = {key: {kind: float(np.mean(each)) for kind, each in by.items()} for key, by in found.items()}
@@ -225,8 +229,10 @@ def main() -> None:
     parser.add_argument("--cohorts", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first cohort")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--analyses", nargs="+", default=list(CHOSEN), choices=list(CHOSEN))
     options = parser.parse_args()
-    print(as_markdown(count_rates(options.kinds, options.cohorts, options.first), options.cohorts))
+    rates = count_rates(options.kinds, options.cohorts, options.first, options.analyses)
+    print(as_markdown(rates, options.cohorts))
 
 
 if __name__ == "__main__":
