@@ -22,7 +22,7 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import factorise_kernel
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows, remember_target, remove_probability
+from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows, remove_probability
 
 EDGES, PERMUTATIONS, PENALTIES = 91, 99, np.logspace(-2, 2, 9)
 ODDS = {"steep": lambda age: 2.5 * age, "weak": lambda age: 0.7 * age, "waves": lambda age: 2.5 * np.sin(2 * age)}
@@ -56,8 +56,9 @@ def find(moved: bool, target: FloatArray, age: FloatArray, kernel: FloatArray, s
         return np.hstack([remove_probability(*pair, train) for pair in each])
 
     folds = replicated_folds(n, 5, 3, 1, seed=seed)
-    result = nested_cv(factorise_kernel(kernel, PENALTIES), remember_target(build), folds, "pooled_pearson")
-    scores = score_predictions("auc", np.concatenate(result.observed), np.concatenate(result.predicted))
+    result = nested_cv(factorise_kernel(kernel, PENALTIES), build, folds, "pooled_pearson")
+    both = np.concatenate(result.observed), np.concatenate(result.predicted)
+    scores = (score_predictions("auc", *both) - 0.5) / score_predictions("auc_error", *both)
     return permutation_p_value(float(scores[0]), np.nan_to_num(scores[1:], nan=-np.inf)) <= 0.05
 
 

@@ -11,14 +11,14 @@ from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.analyses.engine.targets import Target, join_target_builders
+from fcpower_bids.analyses.engine.targets import Target, build_once, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import POWER
-from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised, permutation_p_value
+from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised
 from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import TargetBuilder, remember_target
+from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -112,11 +112,8 @@ def predictor_costs(study: Study) -> dict[str, tuple[int, float]]:
 
 def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:
     """Score the true and the permuted targets, one row each; no rows without permutations."""
-    rows: list[dict[str, Any]] = []
-    if choose_permutations(study).number:
-        for target in study.targets:
-            rows += list_scores(target, name, _scores(solver, study, target, name))
-    return rows
+    targets = study.targets if choose_permutations(study).number else ()
+    return [row for target in targets for row in list_scores(target, name, _scores(solver, study, target, name))]
 
 
 def list_scores(target: Target, name: str, scores: FloatArray) -> list[dict[str, Any]]:
@@ -156,7 +153,7 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     )
     return {
         key: {
-            "p_permutation": _p_value(table[0, i], table[1:, i]),
+            "p_permutation": float(largest_of_permutations(table[0, [i]], table[1:, [i]])[0][0]),
             "p_max": float(p_max[i]),
             "p_max_targets": float(of_all[i]),
             "score_needed": float(needed[i]),
@@ -174,15 +171,12 @@ def _as_scores(statistics: FloatArray, scores: FloatArray, errors: FloatArray) -
     return np.where(np.isfinite(errors), areas, statistics)
 
 
-def _p_value(observed: float, null: FloatArray) -> float:
-    return np.nan if np.isnan(observed) else permutation_p_value(observed, np.nan_to_num(null, nan=-np.inf))
-
-
 def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArray:
     orders = [None, *_orders(study, target)]
     chunks = [orders[start : start + CHUNK] for start in range(0, len(orders), CHUNK)]
     progress = track(chunks, f"permutations of {target.name} ({name})", study.settings)
-    return np.hstack([_score_orders(solver, study, target, chunk) for chunk in progress])
+    builders = (join_target_builders([target], study.people.covariates, chunk) for chunk in progress)
+    return np.hstack([score_columns(solver, build_once(columns), study, target) for columns in builders])
 
 
 def _orders(study: Study, target: Target) -> list[Rows]:
@@ -195,13 +189,6 @@ def _orders(study: Study, target: Target) -> list[Rows]:
         order[known] = known[among]
         orders.append(order)
     return orders
-
-
-def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Rows | None]) -> FloatArray:
-    columns = join_target_builders([target], study.people.covariates, orders)
-    if callable(columns):
-        columns = remember_target(columns)
-    return score_columns(solver, columns, study, target)
 
 
 def score_columns(solver: Solver, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:

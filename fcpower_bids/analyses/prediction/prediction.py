@@ -106,21 +106,16 @@ def tabulate_people(entries: Entries, facts: Mapping[str, Any]) -> dict[str, Tab
     tested = sum(fold.test.size for fold in study.folds)
     n_rows = tested * len(study.targets) * len(entries.results)
     if choice == REPEAT or (choice == AUTO and n_rows <= MOST_ROWS):
-        return {PREDICTIONS.name: Table(Blocks(partial(_predictions, entries), n_rows), PREDICTIONS, facts)}
+        return {PREDICTIONS.name: Table(Blocks(partial(_predictions, entries, False), n_rows), PREDICTIONS, facts)}
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
-    blocks = Blocks(partial(_means, entries), people * len(study.targets) * len(entries.results))
+    blocks = Blocks(partial(_predictions, entries, True), people * len(study.targets) * len(entries.results))
     return {PREDICTION_MEANS.name: Table(blocks, PREDICTION_MEANS, facts)}
 
 
-def _predictions(entries: Entries) -> Iterator[pd.DataFrame]:
-    for block in entries.people():
+def _predictions(entries: Entries, of_repeats: bool) -> Iterator[pd.DataFrame]:
+    for each in entries.people():
+        block = mean_over_repeats(each) if of_repeats else each
         yield block.assign(**{MARK.key: mark_rows(entries.study.cohort, block)})
-
-
-def _means(entries: Entries) -> Iterator[pd.DataFrame]:
-    for block in entries.people():
-        means = mean_over_repeats(block)
-        yield means.assign(**{MARK.key: mark_rows(entries.study.cohort, means)})
 
 
 def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:

@@ -12,24 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.core.arrays import FloatArray
 
 
-def permutation_p_value(observed: float, null: ArrayLike, alternative: str = "greater") -> float:
-    """(1 + number of permuted statistics as extreme) / (1 + number of permutations), never zero (Phipson & Smyth 2010).
+def permutation_p_value(observed: float, null: ArrayLike) -> float:
+    """(1 + number of permuted statistics as large) / (1 + number of permutations), never zero (Phipson & Smyth 2010).
 
-    `null` (B,): the statistic under permutation, the observed one not among them. `alternative`: one of "greater",
-    "less", "two-sided"; "two-sided" compares absolute values, so the statistic must be 0 in the mean under the null.
-    Raises ValueError: a statistic is NaN, or the alternative is unknown.
+    `null` (B,): the statistic under permutation, the observed one not among them. Raises ValueError: one is NaN.
     """
     permuted = np.asarray(null, dtype=np.float64)
     if np.isnan(observed) or np.isnan(permuted).any():
         raise ValueError("A statistic of the permutation test is not a number; leave out folds without a score first.")
-    if alternative not in ("greater", "less", "two-sided"):
-        raise ValueError(f"There is no alternative '{alternative}'. Choose from: greater, less, two-sided.")
-    if alternative == "two-sided":
-        observed, permuted = abs(observed), np.abs(permuted)
-    sign = -1 if alternative == "less" else 1
     # A permutation that only reorders a sum reproduces the observed value up to rounding and counts as extreme.
-    extreme = sign * permuted >= sign * observed - 1e-12 * abs(observed)
-    return float((1 + np.count_nonzero(extreme)) / (1 + len(permuted)))
+    return float((1 + np.count_nonzero(permuted >= observed - 1e-12 * abs(observed))) / (1 + len(permuted)))
 
 
 class PooledNull:
@@ -113,7 +105,7 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
         sign = np.sign(values).astype(np.int64)
         return _exact(steps, int(abs((sign * steps).sum())))
     flips = sign_flips(len(values), n_flips, seed)
-    return permutation_p_value(float(values.sum()), np.array([signs @ values for signs in flips]), "two-sided")
+    return permutation_p_value(abs(float(values.sum())), np.abs([signs @ values for signs in flips]))
 
 
 def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:

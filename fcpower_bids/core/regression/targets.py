@@ -36,7 +36,9 @@ class Composite:
 
     def apply(self, measures: FloatArray) -> FloatArray:
         """Composite of each row, shape (n,); NaN where a person has none of the measures."""
-        return _weigh(measures, self.mean, self.scale, self.loadings)
+        scores = np.nan_to_num((measures - self.mean) / self.scale) @ self.loadings
+        scores[np.isnan(measures).all(axis=1)] = np.nan
+        return np.asarray(scores)
 
 
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
@@ -48,7 +50,7 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
-    loadings = eigenvectors[:, -1] * _sign(eigenvectors[:, -1])
+    loadings = eigenvectors[:, -1] * (-1.0 if np.sum(eigenvectors[:, -1] ** 3) < 0 else 1.0)
     return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
 
 
@@ -73,19 +75,6 @@ def fixed_target(values: ArrayLike) -> TargetBuilder:
 def join_targets(builders: Sequence[TargetBuilder]) -> TargetBuilder:
     """Put the targets of several builders side by side."""
     return lambda train: np.hstack([build(train) for build in builders])
-
-
-def remember_target(build: TargetBuilder) -> TargetBuilder:
-    """Build the targets of every training set once: a search that goes on asks for the same folds again and again."""
-    built: dict[bytes, FloatArray] = {}
-
-    def remembered(train: Rows) -> FloatArray:
-        key = train.tobytes()
-        if key not in built:
-            built[key] = build(train)
-        return built[key]
-
-    return remembered
 
 
 def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike, classes: bool = False) -> TargetBuilder:
@@ -329,14 +318,3 @@ def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatAr
     if flat.any():
         raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
     return mean, scale, centred / scale
-
-
-def _weigh(measures: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sums of the z-scored measures, the mean in place of a missing one; NaN for people with none."""
-    scores = np.nan_to_num((measures - mean) / scale) @ weights
-    scores[np.isnan(measures).all(axis=1)] = np.nan
-    return scores
-
-
-def _sign(loadings: FloatArray) -> FloatArray:
-    return np.where(np.sum(loadings**3, axis=0) < 0, -1.0, 1.0)
