@@ -296,3 +296,6 @@ def test_a_class_is_drawn_given_what_is_known_for_the_p_of_what_the_connectome_a
     observed, *null = (in_errors(*each) for each in zip(columns.T, predicted.T, strict=True))
     row = table(folder / "prediction_baselines.tsv").set_index("model").loc["known and connectome"]
     assert row["p_adds"] == pytest.approx((1 + (np.array(null) >= observed).sum()) / (1 + PERMUTATIONS))
+    assert "in standard errors [@delong1988]; classes were drawn from their odds given age [@berrett2020]." in (
+        folder / "CITATION.md"
+    ).read_text(encoding="utf-8")
