@@ -78,9 +78,9 @@ def plant(solver: str, study: Study, label: str) -> NestedResult:
 def plant_null(solver: str, study: Study, entry: str) -> list[dict[str, object]]:
     rng = np.random.default_rng(1)
     return [
-        {"target": target.name, "representation": entry, "permutation": i, "score": rng.standard_normal()}
+        {"target": target.name, "representation": entry, "permutation": i, "score": score, "standard_error": np.nan}
         for target in study.targets
-        for i in range(101)
+        for i, score in enumerate(rng.standard_normal(101).tolist())
     ]
 
 

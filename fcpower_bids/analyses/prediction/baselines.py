@@ -99,8 +99,7 @@ class Baselines:
             names, known = self._known[target.name]
             if not names:
                 continue
-            values, base, stacked = self._stack(solver, target, known)
-            mean = self._mean(target)
+            values, mean, base, stacked = self._stack(solver, target, known)
             about = {"target": target.name, "known": ", ".join(names), "n_people": int(np.isfinite(values).sum())}
             of_known, of_mean = (_describe(values, each, mean, target) for each in (base, mean))
             of_mean["value"] = 0.5 if target.is_binary else 0.0  # it orders no one
@@ -130,23 +129,17 @@ class Baselines:
         frame = pd.DataFrame(rows).reindex(columns=list(BASELINES.columns))
         return {BASELINES.name: Table(frame, BASELINES, FACTS)}
 
-    def _stack(self, solver: Solver, target: Target, known: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Target, prediction from what is known, and that with the representation; each (n,), NaN where not tested."""
+    def _stack(self, solver: Solver, target: Target, known: FloatArray) -> FloatArray:
+        """Target, predictions from the mean, from what is known, and with the representation too: (4, n), or NaN."""
         build, folds = target.build(), self.study.first_repeat
         residual = minus_known(build, known, target.is_binary)
         result = run_nested_cv(solver, residual, folds, self.study.preset)
-        values, base, stacked = np.full((3, len(known)), np.nan)
+        found = np.full((4, len(known)), np.nan)
         for fold, predicted in zip(folds, result.predicted, strict=True):
-            whole = build(fold.train)[fold.test, 0]
-            values[fold.test], base[fold.test] = whole, whole - residual(fold.train)[fold.test, 0]
-            stacked[fold.test] = base[fold.test] + predicted[:, 0]
-        return values, base, stacked
-
-    def _mean(self, target: Target) -> FloatArray:
-        """Mean of the training people of each fold, shape (n,)."""
-        build, found = target.build(), np.full(len(self.study.people.names), np.nan)
-        for fold in self.study.first_repeat:
-            found[fold.test] = np.nanmean(build(fold.train)[fold.train, 0])
+            whole = build(fold.train)[:, 0]
+            mean, base = np.nanmean(whole[fold.train]), (whole - residual(fold.train)[:, 0])[fold.test]
+            for row, each in enumerate((whole[fold.test], mean, base, base + predicted[:, 0])):
+                found[row, fold.test] = each
         return found
 
     def _permute(self, solver: Solver, target: Target, known: FloatArray, entry: str) -> list[dict[str, Any]]:
