@@ -345,7 +345,8 @@ def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) 
                 f"The connectomes of one class of {name} (the one that is 1) are {more} spread than those of the "
                 f"other, by a factor of {ratio:.2f} over {found.n} people.",
                 "Classes whose scans are shorter or move more are spread more. Tests of edges give each class a "
-                "variance of its own; a prediction may read the spread.",
+                "variance of its own; a prediction may read the spread, and its p are somewhat too small where a small "
+                "class is spread twice as much.",
                 "Compare minutes and motion of the classes.",
             )
 
