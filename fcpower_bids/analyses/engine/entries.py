@@ -44,6 +44,7 @@ class Entries:
         self.study, self.reference = study, reference
         self.results: dict[str, NestedResult] = {}
         self._about: dict[str, dict[str, Any]] = {}
+        self._folds: dict[str, list[dict[str, Any]]] = {}  # what is asked for again is not scored again
 
     def score_all(
         self, representations: Iterable[Representation], label: str = "{}", predictors: Iterable[str] = (KERNEL_RIDGE,)
@@ -84,6 +85,7 @@ class Entries:
             if _same(result.observed, other.observed):
                 result = replace(result, observed=other.observed)
         self.results[name] = result
+        self._folds.pop(name, None)
         self._about[name] = {**about, "status": SCORED, "reason": ""}
         return result
 
@@ -93,8 +95,9 @@ class Entries:
 
     def folds(self) -> pd.DataFrame:
         """Scores by target, entry and fold: `columns.FOLD_COLUMNS`."""
-        rows = [row for name, result in self.results.items() for row in fold_rows(self.study, name, result)]
-        return pd.DataFrame(rows, columns=list(FOLD_COLUMNS))
+        for name in self.results.keys() - self._folds.keys():
+            self._folds[name] = fold_rows(self.study, name, self.results[name])
+        return pd.DataFrame([row for name in self.results for row in self._folds[name]], columns=list(FOLD_COLUMNS))
 
     def pooled(self) -> pd.DataFrame:
         """Scores by target, entry and repeat: `columns.POOLED_COLUMNS`."""

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import precision
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
-from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
-from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
+from fcpower_bids.analyses.engine.series import Part, cut_series, has_series, join_runs
+from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_of_parts
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.ondisk import ScratchRows, make_room
@@ -24,19 +23,19 @@ from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 
 
-def first_half(series: FloatArray, repetition_time: float) -> FloatArray:
+def first_half(volumes: int, repetition_time: float) -> slice:
     """The volumes before the middle of the scan."""
-    return series[: len(series) // 2]
+    return slice(0, volumes // 2)
 
 
-def second_half(series: FloatArray, repetition_time: float) -> FloatArray:
+def second_half(volumes: int, repetition_time: float) -> slice:
     """The volumes from the middle of the scan on."""
-    return series[len(series) // 2 :]
+    return slice(volumes // 2, volumes)
 
 
 def first_minutes(minutes: float) -> Part:
     """Return a function that takes the volumes of the first minutes."""
-    return lambda series, repetition_time: series[: round(60 * minutes / repetition_time)]
+    return lambda volumes, repetition_time: slice(0, min(round(60 * minutes / repetition_time), volumes))
 
 
 def connect_parts(
@@ -46,19 +45,18 @@ def connect_parts(
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
     edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
     for scan in track(range(n_scans), label, settings):
-        series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
-        person = cohort.scans["participant_id"].iloc[scan]
+        series, person = join_runs(cohort.series[scan]), cohort.scans["participant_id"].iloc[scan]
         if series.shape[1] != len(cohort.parcels):
             raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
-        for i, part in enumerate(parts):
-            cut = part(series, cohort.repetition_times[scan])
-            if len(cut) < MINIMUM_VOLUMES:
-                raise Unfit(f"A part of a scan of {person} has {len(cut)} volumes, too few for a connectome.")
-            try:
-                connectome = pearson_connectivity(cut)
-            except Unfit as error:
-                raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-            edges[i][scan] = vectorise_edges(connectome, weighted=False)
+        cuts = [part(len(series), cohort.repetition_times[scan]) for part in parts]
+        fewest = min(cut.stop - cut.start for cut in cuts)
+        if fewest < MINIMUM_VOLUMES:
+            raise Unfit(f"A part of a scan of {person} has {fewest} volumes, too few for a connectome.")
+        try:
+            for own, connectome in zip(edges, pearson_of_parts(series, cuts), strict=True):
+                own[scan] = vectorise_edges(connectome, weighted=False)
+        except Unfit as error:
+            raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
     return edges
 
 
@@ -144,8 +142,8 @@ def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
     shortest = float(seconds.min())
     kept = np.floor(shortest / times + 1e-6).astype(int)
 
-    def first_volumes(series: FloatArray, repetition_time: float) -> FloatArray:
-        return series[: int(np.floor(shortest / repetition_time + 1e-6))]
+    def first_volumes(volumes: int, repetition_time: float) -> slice:
+        return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
 
     edges = connect_parts(cohort, [first_volumes], "FC of scans of one length", settings)[0]
     changed = {"seconds": kept * times, "volumes": kept.astype(float), "n_runs": 1}
@@ -179,10 +177,10 @@ def _embed(
     vectors: list[Any] = [None] * len(full)
     take = first_minutes(minutes)
     for scan in track(np.flatnonzero(np.isfinite(full).all(axis=1)).tolist(), f"{label}, {minutes:g} min", settings):
-        series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
-        time = cohort.repetition_times[scan]
+        series, time = join_runs(cohort.series[scan]), cohort.repetition_times[scan]
         try:
-            vectors[scan] = np.asarray(cohort.encoders[label](take(series, time), time), dtype=float)
+            cut = series[take(len(series), time)]
+            vectors[scan] = np.asarray(cohort.encoders[label](cut, time), dtype=float)
         except FcPowerError as error:
             notes.append(f"{label} was left out at {minutes:g} minutes: {error}")
             return None

@@ -21,8 +21,8 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Messages
 from fcpower_bids.transforms.contract import Transform
 
-Part = Callable[[FloatArray, float], FloatArray]
-"""From a series (T, P) and its repetition time in seconds to the volumes that are wanted."""
+Part = Callable[[int, float], slice]
+"""From the number of volumes and the repetition time in seconds to the volumes that are wanted."""
 Runs = Callable[[], list[NDArray[Any]]]
 
 
@@ -39,7 +39,13 @@ def cut_series(cohort: Cohort, part: Part) -> tuple[Runs, ...]:
 
 
 def _cut(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
-    return [part(np.concatenate([np.asarray(run, dtype=float) for run in runs()]), repetition_time)]
+    series = join_runs(runs)
+    return [series[part(len(series), repetition_time)]]
+
+
+def join_runs(runs: Runs) -> FloatArray:
+    """Read the runs of a scan, end to end: shape (T, P)."""
+    return np.concatenate([np.asarray(run, dtype=float) for run in runs()])
 
 
 def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
