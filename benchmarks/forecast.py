@@ -7,8 +7,8 @@ Cohorts of several shapes; each line has forecast, truth and their ratio. Beyond
 
 from __future__ import annotations
 
+import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -44,11 +44,11 @@ def main() -> None:
             found = re.search(r"Forecast: ([\d.]+) (\w+) of CPU .*?([\d.]+) GB", told.stdout + told.stderr)
             assert found, told
             shutil.rmtree(out / "work", ignore_errors=True)
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([*words, "--quiet"], check=True, stdout=subprocess.DEVNULL)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            forecast, peak = float(found[1]) * UNITS[found[2]], after.ru_maxrss / 1e6
+            run = subprocess.Popen([*words, "--quiet"], stdout=subprocess.DEVNULL)
+            _, status, used = os.wait4(run.pid, 0)
+            assert status == 0, status
+            seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
+            forecast = float(found[1]) * UNITS[found[2]]
             print(f"{n} people, {n_parcels} parcels {' '.join(more)}: {forecast:.0f} of {seconds:.0f} CPU s", end=" ")
             print(f"({forecast / seconds:.2f}), {found[3]} of {peak:.1f} GB", flush=True)
 

@@ -48,9 +48,8 @@ def is_inner(name: Any) -> bool:
 def stored_path(folder: Path, name: Any) -> Path:
     """Return the path below a folder of a name that was read from a file: no such path is made in another way.
 
-    A link may lead into the annex of the dataset that holds the folder, where DataLad keeps the contents.
-
-    Raises DatasetError.
+    A link may lead into the annex of the dataset that holds the folder, where DataLad keeps the contents. Raises
+    DatasetError.
     """
     path = folder / name if is_inner(name) else None
     if path is None or not (_is_free_of_links(folder, name) or _is_below(path, folder)):
@@ -106,7 +105,6 @@ def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path`` that takes its place when the block ends without an error.
 
     Who may read it follows from the umask, whatever the library that writes it makes of it (safetensors: the owner).
-
     Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -121,9 +121,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     Recordings are left out by their status, by ``--exclude-file`` or the ``exclude.tsv`` of the output folder, by their
     quality, as later sessions where one is enough, as damaged files, and as duplicates, in this order; the rest become
     scans; then parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``;
-    nothing missing is ever filled in.
-
-    Raises DatasetError.
+    nothing missing is ever filled in. Raises DatasetError.
     """
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})

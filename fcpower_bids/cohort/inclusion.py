@@ -294,9 +294,8 @@ def choose_parcels(
 
     Parcels that more than ``drop_parcels_missing_in`` of the scans lack are dropped for all; scans that lack more than
     ``drop_people_missing`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
-    dropped for all. A missing parcel is never filled in.
-
-    Shapes and units: missing (n, P); returns kept_scans (n,), kept_parcels (P,). Raises DatasetError.
+    dropped for all. A missing parcel is never filled in. Shapes and units: missing (n, P); returns kept_scans (n,),
+    kept_parcels (P,). Raises DatasetError.
     """
     common = missing.mean(axis=0) <= settings.drop_parcels_missing_in
     lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))

@@ -133,9 +133,7 @@ def assemble_edges(
     """Return the edges of the scans among the kept parcels, on disk.
 
     A scan of one run is the row of its recording; those of several runs are combined once, and their rows added to
-    those of the recordings.
-
-    Shapes and units: kept (P,); returns (n, E). Raises DatasetError.
+    those of the recordings. Shapes and units: kept (P,); returns (n, E). Raises DatasetError.
     """
     names = [edges.names[scan[0].place] if len(scan) == 1 else _key(scan, edges, settings) for scan in scans]
     combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
@@ -180,9 +178,8 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     """Return the edges of a scan among all P parcels, shape (P (P - 1) / 2,).
 
     ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is
-    exact; ``average`` the mean Fisher z weighted by degrees of freedom, turned back into correlations.
-
-    Raises DatasetError.
+    exact; ``average`` the mean Fisher z weighted by degrees of freedom, turned back into correlations. Raises
+    DatasetError.
     """
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:

@@ -161,10 +161,8 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     """Write a BIDS dataset with fMRIPrep-style derivatives whose truth is known.
 
     The mean over the voxels that a recording sees of a parcel is exactly 10,000 plus the painted series (all numbers
-    are small whole numbers, so float32 holds them), whatever the noise; without nuisance the painted series
-    are the clean ones.
-
-    Raises UsageError.
+    are small whole numbers, so float32 holds them), whatever the noise; without nuisance the painted series are the
+    clean ones. Raises UsageError.
     """
     design = design or DemoDesign()
     folder = Path(folder)

@@ -106,9 +106,8 @@ def start_engine(path: Path) -> Engine:
     """Start the cluster that a file describes.
 
     ``cluster: SLURMCluster`` (of dask-jobqueue; ``LocalCluster`` is of Dask itself), ``options:`` what it is made with,
-    ``jobs:`` how many jobs it keeps submitted, ``patience:`` seconds without a worker after which the run ends.
-
-    Raises UsageError.
+    ``jobs:`` how many jobs it keeps submitted, ``patience:`` seconds without a worker after which the run ends. Raises
+    UsageError.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -26,9 +26,7 @@ def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
     """Return one word for a dataset: with the label it identifies a person.
 
     It is the name given, else the DOI of the dataset (of OpenNeuro the accession number), else its Name and a digest of
-    what describes it. A derivative is known by the dataset that it was made of.
-
-    Raises UsageError.
+    what describes it. A derivative is known by the dataset that it was made of. Raises UsageError.
     """
     if name:
         if not ALLOWED.fullmatch(name):

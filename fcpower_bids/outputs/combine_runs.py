@@ -48,9 +48,7 @@ def combine_runs(
     """Combine what was written of the runs of a session into one recording without ``run`` in its name.
 
     ``concat`` puts the z-scored series one after the other, so that no run weighs more than its length; ``average``
-    averages the connectomes as Fisher z, weighted by their degrees of freedom.
-
-    Raises RecordingError.
+    averages the connectomes as Fisher z, weighted by their degrees of freedom. Raises RecordingError.
     """
     times = {run.repetition_time for run in runs}
     if len(times) > 1:

@@ -287,9 +287,7 @@ def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
 def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) -> Path:
     """Write a table as :func:`write_declared` does, block by block; with gzip where the name ends so.
 
-    The same rows give the same bytes: no name and no time is in the compressed file.
-
-    Raises TypeError.
+    The same rows give the same bytes: no name and no time is in the compressed file. Raises TypeError.
     """
     with atomic(path) as temporary, _open_text(temporary, path.suffix == ".gz") as stream:
         for i, block in enumerate(blocks):

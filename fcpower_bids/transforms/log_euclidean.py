@@ -77,9 +77,8 @@ class LogScaled(FullRankTransform):
 def unit_row_sums(matrix: FloatArray) -> FloatArray:
     """Positive d, shape (P,), for which diag(d) M diag(d) has unit row sums.
 
-    It is the minimum of the strictly convex d'Md / 2 - sum(log d), found by Newton's method.
-
-    Shapes and units: matrix (P, P). Raises Unfit.
+    It is the minimum of the strictly convex d'Md / 2 - sum(log d), found by Newton's method. Shapes and units: matrix
+    (P, P). Raises Unfit.
     """
     scaling = 1 / np.sqrt(np.diag(matrix))
     for _ in range(STEPS):

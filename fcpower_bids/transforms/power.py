@@ -19,7 +19,6 @@ class Power(Transform):
     """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
 
     Eigenvalues that are zero to rounding, or negative, get weight 0 and are counted; no other recording takes part.
-
     Raises ValueError.
     """
 

@@ -154,9 +154,7 @@ def import_sources(settings: Settings) -> None:
 def untouched(settings: Settings) -> Iterator[Settings]:
     """Give the settings an output folder that may be written to and goes away: what is there now, and what comes in.
 
-    Without sources nothing comes in, and the settings stay as they are.
-
-    Raises FcPowerError.
+    Without sources nothing comes in, and the settings stay as they are. Raises FcPowerError.
     """
     if not any(source.is_named(settings) for source in plugins.load("sources")):
         yield settings

@@ -52,9 +52,7 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, and run every analysis that was asked for on the participant outputs; return the exit code.
 
     An analysis writes all its tables or none. Choices are checked before the first analysis starts. One that the cohort
-    does not allow, or that fails, stops no other: the page shows what is there.
-
-    Raises DatasetError, Incomplete.
+    does not allow, or that fails, stops no other: the page shows what is there. Raises DatasetError, Incomplete.
     """
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)

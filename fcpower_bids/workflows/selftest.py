@@ -96,9 +96,7 @@ def run_selftest(
 ) -> Outcome:
     """Make the recording, run the participant level on it in processes of its own, and compare every step.
 
-    A command that fails is a failed step; files that it did not write are missing.
-
-    Raises DatasetError.
+    A command that fails is a failed step; files that it did not write are missing. Raises DatasetError.
     """
     expected = read_answers(against)
     encoder = ("--encoder", "random-init") if find_spec("torch") else ()

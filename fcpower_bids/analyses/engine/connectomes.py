@@ -103,11 +103,10 @@ BLOCK = 32
 class AveragedEdges:
     """FC of each unit (a scan, or a person with several scans) as a source of features that is read block by block.
 
-    Several scans become one by the mean of Fisher z, as `connectivity.average_connectivity` does, or, with
-    weights, by the weighted mean of their correlations: with T - 1 for T volumes that is the FC of the z-scored series
-    put end to end, exactly, and positive semidefinite as the mean of Fisher z is not.
-
-    Shapes and units: edges (n_scans, E), weights (n_scans,).
+    Several scans become one by the mean of Fisher z, as `connectivity.average_connectivity` does, or, with weights, by
+    the weighted mean of their correlations: with T - 1 for T volumes that is the FC of the z-scored series put end to
+    end, exactly, and positive semidefinite as the mean of Fisher z is not. Shapes and units: edges (n_scans, E),
+    weights (n_scans,).
     """
 
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:

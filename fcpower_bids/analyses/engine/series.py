@@ -51,9 +51,7 @@ def join_runs(runs: Runs) -> FloatArray:
 def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
     """Edges of a transform of the series times sqrt(2), and its diagonal where that says something: means over scans.
 
-    Runs are z-scored and put end to end.
-
-    Returns (n, E). Raises Unfit, ValueError.
+    Runs are z-scored and put end to end. Returns (n, E). Raises Unfit, ValueError.
     """
     if not has_series(cohort):
         raise Unfit("This needs the series of every scan, which this cohort does not have.")

@@ -91,9 +91,8 @@ def join_target_builders(
 ) -> FloatArray | TargetBuilder:
     """Put targets side by side for `nested.nested_cv`, without what the covariates explain.
 
-    Orders move a number with its covariates; a class is drawn by them for people who keep theirs.
-
-    Shapes and units: covariates (n, c); returns (n, B m).
+    Orders move a number with its covariates; a class is drawn by them for people who keep theirs. Shapes and units:
+    covariates (n, c); returns (n, B m).
     """
     if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
         blocks = [

@@ -52,9 +52,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Identify people between sessions.
 
-    Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2.
-
-    Raises NotInCohort.
+    Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2. Raises NotInCohort.
     """
     names = expand_names(cohort, settings)
     rows = repeated_scans(cohort, ~scans_without_features(cohort, names))

@@ -28,14 +28,12 @@ from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
     """Covariance of the training features with the in-sample predictions, averaged over the folds.
 
-    Weights of a linear model mix signal with the cancellation of noise; this covariance shows the signal alone (Haufe
-    et al. 2014, NeuroImage 87:96). Per fold, cov(X, yhat) = X'w with w = (yhat - mean(yhat)) / (s - 1), so the average
-    over folds needs one product with the averaged w. `features` (n, E): the same in every fold. `predictions` (F, n) or
-    (F, n, q): predictions for the training subjects of each fold by the model fitted on them; others are ignored.
-    `masks` (F, n): training subjects. A NaN target is excluded here, because the model was not fitted on it. Returns
-    (E,) or (E, q): in units of features times predictions; positive where a stronger edge goes with a higher
-    prediction. Raises ValueError: shapes do not fit, a fold has fewer than two training subjects, or one of their
-    predictions is missing.
+    Weights mix signal with the cancellation of noise; this shows the signal alone (Haufe et al. 2014, NeuroImage
+    87:96). Per fold, cov(X, yhat) = X'w with w = (yhat - mean(yhat)) / (s - 1), so one product with the mean of w is
+    enough. `features` (n, E). `predictions` (F, n) or (F, n, q): of the training subjects of each fold; others are
+    ignored. `masks` (F, n): training subjects whose target is known. Returns (E,) or (E, q): features times
+    predictions. Raises ValueError: shapes do not fit, a fold has fewer than two training subjects, or a prediction is
+    missing.
     """
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     predictions = np.asarray(predictions, dtype=np.float64)

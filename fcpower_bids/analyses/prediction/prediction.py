@@ -296,9 +296,7 @@ def _open(cohort: Cohort, settings: Analysis) -> Study:
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation.
 
-    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols".
-
-    Raises Unfit.
+    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols". Raises Unfit.
     """
     study = _open(cohort, settings)
     unharmonised = _score_unharmonised(study) if settings.harmonise != NONE else {}

@@ -116,9 +116,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Correlate every edge with mean FD over people.
 
-    Source: Power et al. 2012; benchmarks of Ciric et al. 2017.
-
-    Raises NotInCohort.
+    Source: Power et al. 2012; benchmarks of Ciric et al. 2017. Raises NotInCohort.
     """
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)

@@ -43,15 +43,12 @@ def corrected_resampled_t(
 ) -> ResampledT:
     """Paired t-test over cross-validation folds that share training subjects.
 
-    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning 52:239). With
-    folds of unequal size the ratio is sum(n_test) / sum(n_train), which is exactly 1/(K-1) for K complete folds.
-    Repeats of a fixed split (leave one site out) test the same people again: their differences are averaged and count
-    as one fold, because repeating them adds no evidence. `differences` (J,): score of one representation minus the
-    other's on the same fold. NaN (a fold without a score) is left out. `n_train`, `n_test` (J,): subjects per fold.
-    `test_sets`: subjects tested in each fold; folds with the same set are collapsed. Without it all folds count as
-    distinct. `level`: confidence level of the interval. Returns: if all differences are equal the statistic is 0 (p =
-    1) or infinite (p = 0). NaN with fewer than two folds. Raises ValueError: the numbers per fold do not fit, or a fold
-    has no subjects.
+    t = mean(d) / sqrt((1/J + sum(n_test)/sum(n_train)) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning
+    52:239). Repeats of a fixed split test the same people again: their differences are averaged and count as one fold.
+    `differences` (J,): NaN is left out. `n_train`, `n_test` (J,): subjects per fold. `test_sets`: subjects tested in
+    each fold; folds with the same set are collapsed. `level`: of the interval. Returns: if all differences are equal
+    the statistic is 0 (p = 1) or infinite (p = 0); NaN with fewer than two folds. Raises ValueError: the numbers per
+    fold do not fit, or a fold has no subjects.
     """
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])

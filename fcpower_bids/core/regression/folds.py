@@ -166,9 +166,8 @@ def cbig_folds(
 
     Families (or subjects) are sorted as strings, permuted by ``rng(seed); randperm``, and dealt to fold 1..K in turn,
     passing over folds that already have ``ceil(n / K)`` people. The inner folds are ``rng(1); cvpartition(n, 'kfold',
-    k)`` on the training rows in their order: the same for every seed, and not aware of families.
-
-    Source: CBIG_cross_validation_data_split and CBIG_KRR_innerloop_cv, as used by Ooi et al. 2022
+    k)`` on the training rows in their order: the same for every seed, and not aware of families. Source:
+    CBIG_cross_validation_data_split and CBIG_KRR_innerloop_cv, as used by Ooi et al. 2022
     (doi:10.1016/j.neuroimage.2022.119636).
     """
     n = len(subjects)

@@ -101,18 +101,13 @@ def nested_cv(
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
-    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols". `solver`: a kernel
-    (`factorise_kernel`), a linear probe (`probe.LinearProbe`), or one whose only penalty is NaN: it has none to select.
-    `targets` (n, m), or TargetBuilder: NaN marks a missing value: such a row trains nothing for that target and is
-    predicted in its test fold. A builder is called once per fold with the training rows. Permuted targets are further
-    columns. `folds`: the outer folds and their inner folds. `selection`: selection score, see
-    `scores.selection_scores`; the first best penalty is taken. `strict`: with a builder: build the targets anew on the
-    training rows of every inner fold. The default builds them on the outer training rows and uses these in the inner
-    loop too, as CBIG does and the paper's wording allows: the test fold informs nothing either way; `strict` also keeps
-    the inner validation rows out of the target's definition. `each`: who goes through the folds: they know nothing of
-    each other, so others may do them. `keep`: who keeps the outcomes of a penalty. Returns: penalties, predictions and
-    selection scores of every fold. Raises ValueError: if the folds are not sound, the selection score is unknown, or a
-    target has no training rows in some fold.
+    `solver`: a kernel (`factorise_kernel`), a linear probe, or one whose only penalty is NaN: it has none to select.
+    `targets` (n, m): a row with NaN trains nothing for that target and is predicted in its test fold; or a builder,
+    called once per fold with the training rows. `selection`: see `scores.selection_scores`; the first best penalty is
+    taken. `strict`: build the targets anew on the training rows of every inner fold; the default uses those of the
+    outer ones, as CBIG does: the test fold informs nothing either way. `each`: who goes through the folds. `keep`: who
+    keeps the outcomes of a penalty. Raises ValueError: if the folds are not sound, the selection score is unknown, or a
+    target has no training rows in some fold. Source: the paper, Appendix "Evaluation protocols".
     """
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
     outcomes = _go_through(solver, targets, strict, selection, folds, each, keep)

@@ -31,15 +31,12 @@ ROUNDING = 1e-12
 class LinearProbe:
     """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
 
-    The scaler depends on the training rows, so the factors of `ridge` cannot be shared between folds: every fold is
-    solved anew: for the weights of up to 512 features (and no more than people), and above that by `SubsetSolver` on
-    the kernel of the z-scored features. `features` (n, d): embeddings or edges: an array, or a memmap or HDF5 dataset
-    on disk. None missing. `penalties`: ridge penalties, none negative. Zero is dropped, with a warning, unless the
-    features have full column rank. `intercept`: whether the regression has an unpenalised intercept. `strict`: fit the
-    scaler again on the training rows of every inner fold. By default it is fitted on the outer training rows; the test
-    fold informs nothing either way. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
-    used. Source: the paper, Appendix "Evaluation protocols". A feature that is constant in the training rows is centred
-    and not scaled, as in scikit-learn's StandardScaler.
+    The scaler depends on the training rows, so every fold is solved anew: for the weights of up to 512 features (and no
+    more than people), and above that by `SubsetSolver` on the kernel. `features` (n, d): none missing; they may lie on
+    disk. `penalties`: none negative; zero is dropped, with a warning, unless the features have full column rank.
+    `strict`: fit the scaler again in every inner fold, not in the outer one alone; the test fold informs nothing either
+    way. A feature that is constant in the training rows is centred and not scaled, as by scikit-learn. Raises
+    ValueError: if a feature is NaN or infinite, or the penalties cannot be used.
     """
 
     def __init__(

@@ -122,9 +122,8 @@ def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -
 
     With the squares of covariates that have more than two values, where both classes have `ROWS_PER_COLUMN` training
     rows for each column. The size of a residual is an overlap weight: with it cases and controls have the same
-    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466).
-
-    Shapes and units: classes (n, m), covariates (n, c); returns (n, m), NaN where the class is missing.
+    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466). Shapes and units: classes (n, m),
+    covariates (n, c); returns (n, m), NaN where the class is missing.
     """
     y = np.asarray(classes, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(len(y), -1)

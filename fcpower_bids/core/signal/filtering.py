@@ -62,14 +62,12 @@ def butterworth(
 ) -> NDArray[np.float64]:
     """Filter along time with a Butterworth filter run forwards and backwards (no phase shift).
 
-    `series` (T, P): evenly sampled, without NaN. `repetition_time`: seconds between volumes. `high_pass`, `low_pass`:
-    edges of the pass-band in Hz; None or 0 for no limit on that side. `order`: order of one pass. `padding`: one of
-    "even", "constant", "odd"; continuation beyond both ends. "even" (default) mirrors the whole series and "constant"
-    repeats the end value over its whole length; "odd" is the short point reflection of `scipy.signal.sosfiltfilt`,
-    which nilearn uses. Returns (T, P). Raises ValueError: if the band is empty or reaches the Nyquist frequency, or the
-    series is too short. The default was measured: windows of 150 to 600 volumes cut out of a longer filtered series
-    differ from it by 0.8 to 2.7 % of the variance with "even", 1.6 to 8 % with "constant" and 5 to 30 % with "odd"
-    padding (white and 1/f noise, repetition times of 0.8 and 2 s), nearly all of it at the ends.
+    `series` (T, P): evenly sampled, without NaN. `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None or 0 for
+    no limit. `order`: of one pass. `padding`: "even" mirrors the whole series, "constant" repeats the end value, "odd"
+    is the short point reflection of `scipy.signal.sosfiltfilt`, which nilearn uses. Raises ValueError: if the band is
+    empty or reaches the Nyquist frequency, or the series is too short. Windows of 150 to 600 volumes cut out of a
+    longer filtered series differ from it by 0.8 to 2.7 % of the variance with "even", 1.6 to 8 % with "constant" and 5
+    to 30 % with "odd" (white and 1/f noise, repetition times of 0.8 and 2 s).
     """
     series = np.asarray(series, dtype=np.float64)
     check_band(repetition_time, high_pass, low_pass)

@@ -39,16 +39,12 @@ def band_leakage(
 ) -> NDArray[np.float64]:
     """Measure the share of each parcel's power that lies outside the pass-band.
 
-    Removed volumes are filled by a cubic spline and one Hann-windowed periodogram is taken of the whole series. A
-    Lomb-Scargle periodogram would need no filling, but spreads the power of every gap over all frequencies: with one
-    volume in ten removed at random, a series without any power outside 0.01-0.08 Hz (300 volumes, 2 s) shows 8 % there,
-    against 0.02 % after the spline. `series` (T_kept, P): cleaned series; NaN columns stay NaN. `repetition_time`:
-    seconds between volumes. `high_pass`, `low_pass`: edges of the pass-band in Hz; None or 0 for no limit. `kept` (T,),
-    or of int, shape (T_kept,), or None: which volumes the rows are: a mask over all volumes, or their indices; None if
-    they are consecutive. Returns (P,): between 0 and 1. A second-order Butterworth filter has soft edges (half the
-    amplitude passes at the edges themselves): white noise filtered to 0.01-0.08 Hz shows 5 to 6 %, 1/f noise 3 to 4 %,
-    the same noise unfiltered 72 % and 60 % at a repetition time of 2 s. Raises ValueError: if the number of kept
-    volumes and of rows differ.
+    Removed volumes are filled by a cubic spline and one Hann-windowed periodogram is taken: Lomb and Scargle's spreads
+    the power of every gap over all frequencies (8 % in place of 0.02 % with a tenth removed). `series` (T_kept, P): NaN
+    columns stay NaN. `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None or 0 for no limit. `kept`: a mask
+    over all volumes, or the indices of the rows; None if they are consecutive. Returns (P,), 0 to 1. White noise
+    filtered to 0.01-0.08 Hz by a second-order Butterworth filter shows 5 to 6 %, unfiltered 72 % (2 s). Raises
+    ValueError: if the number of kept volumes and of rows differ.
     """
     series = np.asarray(series, dtype=np.float64)
     rows = np.arange(len(series)) if kept is None else np.asarray(kept)
@@ -88,14 +84,11 @@ def filter_motion(
 ) -> NDArray[np.float64]:
     """Take breathing out of motion parameters, as XCP-D does.
 
-    `parameters` (T, 6): without NaN. `repetition_time`: seconds between volumes. `kind`: one of "notch", "lp"; a
-    band-stop around the middle of ``stop`` as wide as it, or a low-pass at its lower edge. `stop`: lower and upper edge
-    in breaths per minute; the upper one is not used by "lp". What is above the Nyquist frequency is put where it
-    appears in the data (`aliased`). `order`: of the whole filter: the low-pass of half that order runs forwards and
-    backwards; the notch, of second order, runs forwards and backwards ``order // 4`` times. Returns (T, 6). Raises
-    Unfit: if the repetition time leaves no such filter. Fair et al. (2020), doi:10.1016/j.neuroimage.2019.116400
-    (notch); Gratton et al. (2020), doi:10.1016/j.neuroimage.2020.116866 (low-pass); XCP-D, ``utils/confounds.py``
-    (coefficients and padding).
+    `parameters` (T, 6): without NaN. `repetition_time`: seconds. `kind`: "notch", a band-stop as wide as ``stop``, or
+    "lp", a low-pass at its lower edge. `stop`: breaths per minute; what is above the Nyquist frequency is put where it
+    appears in the data (`aliased`). `order`: of the whole filter, which runs forwards and backwards. Raises Unfit: if
+    the repetition time leaves no such filter. Fair et al. (2020), doi:10.1016/j.neuroimage.2019.116400; Gratton et al.
+    (2020), doi:10.1016/j.neuroimage.2020.116866; XCP-D, ``utils/confounds.py`` (coefficients and padding).
     """
     values, rate = np.asarray(parameters, dtype=np.float64), 1 / repetition_time
     edges = [aliased(edge / PER_MINUTE, repetition_time) for edge in stop if edge is not None]

@@ -46,26 +46,17 @@ def clean_series(
 ) -> CleanedSeries:
     """Clean parcel series: filter data and confounds alike, censor, regress, z-score.
 
-    1. Censored volumes at the start and the end are cut; those between are replaced by a spline through the
-       kept ones, in series and confounds (`fcpower_bids.core.signal.censoring.interpolate_censored`). Their content is
-       never read.
-    2. Series and confounds are de-trended and band-passed in the same way (`filter_series`).
-    3. The censored volumes are removed.
-    4. The confounds and an intercept are regressed from the series (`regress_confounds`).
-    5. Each series is z-scored over the volumes that are left.
-
-    The order of 2 and 4 matters: a confound that is not filtered puts back what the filter took out. `series` (T, P):
-    one column per parcel; a column with NaN in a kept volume is uncovered and stays NaN throughout. `confounds` (T, K),
-    or None: one column per regressor, without NaN in kept volumes; None or K = 0 regresses the mean only. `kept` (T,):
-    true where the volume is kept (see `fcpower_bids.core.signal.censoring.censor_mask`). `repetition_time`: seconds
-    between volumes. `high_pass`, `low_pass`: edges of the pass-band in Hz; None for no limit. With neither, no volume
-    is interpolated. `convention`: differences between programs in these steps. Returns: its ``degrees_of_freedom`` are
-    the kept volumes, less what the filter takes from as many volumes (`filter_degrees_of_freedom`), less the rank of
-    the confounds, less one for the mean. Interpolated volumes bring none. It is the count for white noise;
-    autocorrelation within the pass-band makes the effective number smaller. Raises ValueError: if shapes disagree, a
-    confound is NaN, the band is impossible, or too few volumes or degrees of freedom remain. Lindquist et al. (2019),
-    doi:10.1002/hbm.24528: filter data and confounds alike. Power et al. (2014), doi:10.1016/j.neuroimage.2013.08.048:
-    interpolate before, censor after filtering.
+    Censored volumes at the ends are cut, those between replaced by a spline through the kept ones
+    (`interpolate_censored`); series and confounds are de-trended and band-passed in the same way (`filter_series`);
+    censored volumes are removed; confounds and an intercept are regressed out (`regress_confounds`); each series is
+    z-scored. A confound that is not filtered would put back what the filter took out. `series` (T, P): a column with
+    NaN in a kept volume is uncovered and stays NaN. `confounds` (T, K), or None: without NaN in kept volumes. `kept`
+    (T,): true where the volume is kept (`censor_mask`). `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None
+    for no limit; with neither, no volume is interpolated. `convention`: differences between programs. Returns: its
+    ``degrees_of_freedom`` are the kept volumes, less what the filter takes (`filter_degrees_of_freedom`), the rank of
+    the confounds and one for the mean, for white noise. Raises ValueError: if shapes disagree, a confound is NaN, the
+    band is impossible, or too few volumes or degrees of freedom remain. Lindquist et al. (2019), doi:10.1002/hbm.24528;
+    Power et al. (2014), doi:10.1016/j.neuroimage.2013.08.048.
     """
     series, design, kept = _checked(series, confounds, kept)
     check_band(repetition_time, high_pass, low_pass)

@@ -61,10 +61,8 @@ def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
 def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
     """Carry grayordinate labels to another set of grayordinates, by structure and vertex or voxel.
 
-    Files of one surface differ in what they leave out (medial wall, subcortex), so equal length is no proof of
-    equal order; the axes are compared before a label is trusted.
-
-    Shapes and units: labels (G,). Raises ValueError.
+    Files of one surface differ in what they leave out (medial wall, subcortex), so equal length is no proof of equal
+    order; the axes are compared before a label is trusted. Shapes and units: labels (G,). Raises ValueError.
     """
     if axis == to_axis:
         return labels

@@ -65,9 +65,7 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
 
     Parcels are numbered 1, 2, ... through the parts in their order. A voxel that several parts claim stays with the
     first; how many there are is logged and stated in ``source``. The grid is that of the part with most voxels
-    (grayordinates); the others are carried to it.
-
-    Raises UsageError.
+    (grayordinates); the others are carried to it. Raises UsageError.
     """
     read = [_read_part(part) for part in parts]
     host = max(read, key=lambda part: part.parcels.size)

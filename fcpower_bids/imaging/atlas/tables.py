@@ -36,11 +36,9 @@ class AtlasTable(NamedTuple):
 def read_atlas_table(path: Path) -> AtlasTable:
     """Read a BIDS ``dseg.tsv`` or anything close to one.
 
-    The label is in column ``index`` (or ``label``, ``value``, ``id``), the name in ``name`` (or ``label``,
-    ``region``); ``network`` and ``hemisphere`` are optional and else read from names such as
-    ``7Networks_LH_Vis_1``. The order of the rows is the order of the parcels. A background row is skipped.
-
-    Raises UsageError.
+    The label is in column ``index`` (or ``label``, ``value``, ``id``), the name in ``name`` (or ``label``, ``region``);
+    ``network`` and ``hemisphere`` are optional and else read from names such as ``7Networks_LH_Vis_1``. The order of
+    the rows is the order of the parcels. A background row is skipped. Raises UsageError.
     """
     rows = _read_rows(path)
     label_column = _label_column(path, rows)

@@ -158,9 +158,8 @@ def load_confounds(
 
     Column names of fMRIPrep 1.0 and 1.1 are translated. Derivatives and squares that a table lacks (before 1.4) are
     computed from their base column by fMRIPrep's definition: backward difference, its square, square. A value missing
-    in the first row, which a derivative cannot have, is replaced by that of the second, as nilearn does.
-
-    Raises RecordingError.
+    in the first row, which a derivative cannot have, is replaced by that of the second, as nilearn does. Raises
+    RecordingError.
     """
     spelling = read_header(table)
     motion = motion or MotionTreatment(0.0)

@@ -30,9 +30,7 @@ class SlicePlan:
     """Which voxels of a recording are shown: slices evenly over the brain and the parcels, cut to these.
 
     A part of the head that the mask lacks is seen by the parcels that lie there. The slices of all planes have one
-    size; smaller ones are in its middle.
-
-    Shapes and units: brain, in_parcels, tissue (of the template) (X * Y * Z,).
+    size; smaller ones are in its middle. Shapes and units: brain, in_parcels, tissue (of the template) (X * Y * Z,).
     """
 
     def __init__(

@@ -299,9 +299,7 @@ def encode_matrix(title: str, values: np.ndarray, order: np.ndarray) -> dict[str
     """Pack the lower half and the diagonal of a symmetric matrix for the script of the page.
 
     Each value is stored as the integer that its decimals make, so what the page shows is the number in the table
-    rounded to ``digits`` decimals, and nothing else.
-
-    Shapes and units: values (P, P), order (P,).
+    rounded to ``digits`` decimals, and nothing else. Shapes and units: values (P, P), order (P,).
     """
     values = np.asarray(values, dtype=np.float64)[np.ix_(order, order)]
     rows, columns = np.tril_indices(len(values))

@@ -24,9 +24,8 @@ class Radius:
 def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
     """Radius that covers one further member of one further group.
 
-    Every group weighs 1 / (S + 1), its members equally; the group to come weighs as much, at infinity.
-
-    Shapes and units: residuals (n,), groups (n,). Raises ValueError.
+    Every group weighs 1 / (S + 1), its members equally; the group to come weighs as much, at infinity. Shapes and
+    units: residuals (n,), groups (n,). Raises ValueError.
     """
     size, labels, counts = _by_group(residuals, groups, level)
     attainable = len(counts) / (len(counts) + 1)
@@ -42,9 +41,8 @@ def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> 
     Student's t and of the normal distribution. Its degrees of freedom are those of the mean square of a residual, by
     Satterthwaite (1946, Biometrics Bulletin 2:110) from the mean squares between groups, which has S, and within
     groups, which has n - S. So the factor is 1 where groups do not differ, and that of S residuals where members of a
-    group are as good as equal. The shape of the distribution within groups is not assumed.
-
-    Shapes and units: residuals (n,), groups (n,). Raises ValueError.
+    group are as good as equal. The shape of the distribution within groups is not assumed. Shapes and units: residuals
+    (n,), groups (n,). Raises ValueError.
     """
     values, labels, counts = _by_group(residuals, groups, level)
     quantile = _weighted_quantile(np.abs(values), 1 / (len(counts) * counts[labels]), level)
@@ -250,9 +248,8 @@ def shrunken_offset(local: ArrayLike, known: Layout) -> float:
     """Offset of a new group from residuals of a few of its members: their mean, shrunk to zero.
 
     The mean of k members is multiplied by k t^2 / (k t^2 + s^2), with t^2 the variance of offsets between groups and
-    s^2 the variance within (moments of a one-way layout with groups of unequal size).
-
-    Shapes and units: local (k,). Raises ValueError.
+    s^2 the variance within (moments of a one-way layout with groups of unequal size). Shapes and units: local (k,).
+    Raises ValueError.
     """
     own, counts = np.asarray(local, dtype=float), known.counts
     if len(counts) < 2 or counts.max() < 2:
@@ -305,9 +302,7 @@ def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
     """Compare a score with those of pairs of one person and of different people.
 
     Rates count the pair itself, (1 + k) / (1 + n), so none is ever 0. Densities are Gaussian kernel estimates (Scott's
-    rule); the ratio is kept between 1 / (1 + n_same) and 1 + n_different.
-
-    Shapes and units: same (n,), different (n,).
+    rule); the ratio is kept between 1 / (1 + n_same) and 1 + n_different. Shapes and units: same (n,), different (n,).
     """
     from scipy import stats  # takes half a second
 

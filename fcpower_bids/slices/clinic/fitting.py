@@ -69,9 +69,7 @@ def fit_final_model(
 ) -> FinalModel:
     """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
 
-    ``tested`` is what the group level found about this model (`skill.tested_at_group_level`).
-
-    Raises Unfit.
+    ``tested`` is what the group level found about this model (`skill.tested_at_group_level`). Raises Unfit.
     """
     if representation not in MODEL_REPRESENTATIONS:
         allowed = " or ".join(MODEL_REPRESENTATIONS)

@@ -131,9 +131,7 @@ def open_model(path: Path) -> FinalModel:
 def predict_scans(path: Path, request: Request, table: Path | None = None) -> Predictions:
     """Apply a model to every scan of an output folder and write the table.
 
-    Connectomes of another atlas are left out where others fit.
-
-    Raises DatasetError.
+    Connectomes of another atlas are left out where others fit. Raises DatasetError.
     """
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)

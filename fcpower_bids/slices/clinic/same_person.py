@@ -72,9 +72,8 @@ def compare_scans(
     are no sessions), and pairs of different people. Scans that clearly bear a wrong name are compared and are no
     reference of others: among 24 people two exchanges would leave a third of the right pairs undecided.
 
-    Returns `PAIRS`, `ERRORS` and the names of the scans that are no reference.
-
-    Shapes and units: similarity (N, N). Raises Unfit.
+    Returns `PAIRS`, `ERRORS` and the names of the scans that are no reference. Shapes and units: similarity (N, N).
+    Raises Unfit.
     """
     kernel, labels, times = np.asarray(similarity, dtype=float), np.asarray(persons), np.asarray(sessions)
     scored = PairScores(kernel, labels)

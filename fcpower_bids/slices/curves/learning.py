@@ -209,9 +209,7 @@ def analyse_learning_curves(
 ) -> dict[str, Table]:
     """Repeat prediction and identification with fewer people and with shorter scans.
 
-    Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp".
-
-    Raises Unfit.
+    Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
     """
     sizes = sizes or settings.sample_sizes
     lengths = choose_minutes(cohort, minutes or settings.scan_minutes)

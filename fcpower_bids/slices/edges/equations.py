@@ -34,7 +34,6 @@ def learn_shrinkage(rests: FloatArray, freedom: FloatArray) -> Shrinkage:
     """Ratios of variances over all edges, and how much they truly differ between edges.
 
     Source: the empirical Bayes of Smyth 2004 (doi:10.2202/1544-6115.1027), of the log ratio of the variances of groups.
-
     Shapes and units: sums of squares (G, B, E), freedom (G, B) or (G, 1).
     """
     n_groups, n_orders, n_edges = rests.shape
@@ -68,7 +67,6 @@ def join_variances(
     """Variance of the slope, sum over groups of weight times variance, and its degrees of freedom, each (B, E).
 
     Degrees of freedom by Satterthwaite: those of Welch where each edge goes by its own, all where one ratio serves all.
-
     Shapes and units: sums of squares (G, B, E); weights and freedom (G, B) or (G, 1).
     """
     own, ratio, whole = shrinkage.own, shrinkage.ratio, float(freedom[:, 0].sum())
@@ -130,7 +128,6 @@ def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
     """Bring t to common degrees of freedom: the t that is as far in the tail there.
 
     Source: the normal equivalent of Wallace 1959 (doi:10.1214/aoms/1177706093), which is inverted in closed form.
-
     Shapes and units: t and df alike; returns the same shape.
     """
     ratio = (8 * df + 1) / (8 * df + 3)
@@ -267,9 +264,8 @@ class EdgeModel:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
         Brought to the degrees of freedom of the model. The residuals keep their places here, and the target and the
-        covariates change theirs, which is the same; a class that is drawn changes its own alone.
-
-        Shapes and units: residuals (n, E), orders (B, n).
+        covariates change theirs, which is the same; a class that is drawn changes its own alone. Shapes and units:
+        residuals (n, E), orders (B, n).
         """
         placed = self._place(orders)
         if len(self.freedom) == 1:

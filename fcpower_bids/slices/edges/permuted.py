@@ -30,9 +30,8 @@ class Components:
 def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
     """Join edges that share a parcel into networks, separately in each connectome.
 
-    Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041).
-
-    Shapes and units: graph (m,), first (m,), second (m,), excess (m,).
+    Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041). Shapes and units: graph (m,), first (m,), second
+    (m,), excess (m,).
     """
     if not len(graph):
         none = np.zeros(0, dtype=np.intp)

@@ -228,9 +228,7 @@ OWN = re.compile(r"fmriprep\d*|nibabies")
 def bring_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
 
-    A recording that cannot be read is a failed one with its reason; it stops no other.
-
-    Raises UsageError, DatasetError.
+    A recording that cannot be read is a failed one with its reason; it stops no other. Raises UsageError, DatasetError.
     """
     sources = list(_sources(settings))
     if not sources:

@@ -41,10 +41,8 @@ from fcpower_bids.settings import Analysis
 def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
     """Embed all scans for encoders of which nothing is stored, relative to all scans.
 
-    These embeddings show who can be embedded, and identify people, which needs no training. Predictions do not
-    use them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note.
-
-    Raises Unfit.
+    These embeddings show who can be embedded, and identify people, which needs no training. Predictions do not use
+    them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note. Raises Unfit.
     """
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
     for label in missing_embeddings(cohort):
@@ -243,9 +241,7 @@ def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | 
 def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Compare representations as frozen features.
 
-    Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic".
-
-    Raises Unfit.
+    Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic". Raises Unfit.
     """
     statistics = describe_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)

@@ -28,9 +28,8 @@ def centre(K: Tensor) -> Tensor:
 def cka(E: Tensor, K: Tensor) -> Tensor:
     """Centred kernel alignment of E E' and K, Equation 5 of the paper.
 
-    <H K_s H, H K H>_F = sum(e * (K e)) with e = H E, so no student kernel is formed unless d > B.
-
-    Shapes and units: E (B, d), K (B, B).
+    <H K_s H, H K H>_F = sum(e * (K e)) with e = H E, so no student kernel is formed unless d > B. Shapes and units: E
+    (B, d), K (B, B).
     """
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
@@ -50,10 +49,9 @@ def unbiased_centre(K: Tensor) -> Tensor:
 def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
     """CKA from the unbiased HSIC: 0 in expectation for embeddings that know nothing of the teacher.
 
-    On real data the diagonal is most of the norm of the centred teacher kernel, so the biased CKA of random
-    embeddings is high; this one leaves the diagonal out (Song et al. 2012; not in the paper).
-
-    Shapes and units: E (B, d), K (B, B).
+    On real data the diagonal is most of the norm of the centred teacher kernel, so the biased CKA of random embeddings
+    is high; this one leaves the diagonal out (Song et al. 2012; not in the paper). Shapes and units: E (B, d), K (B,
+    B).
     """
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
@@ -90,9 +88,8 @@ def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: flo
 def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
     """Mean cross-entropy of finding the other window of one person among all, over its value by chance: 1.
 
-    Windows i and i + B/2 are of one person (InfoNCE, van den Oord et al. 2018; not in the paper).
-
-    Shapes and units: E (B, d).
+    Windows i and i + B/2 are of one person (InfoNCE, van den Oord et al. 2018; not in the paper). Shapes and units: E
+    (B, d).
     """
     n = len(E)
     e = F.normalize(E, dim=1)

@@ -130,9 +130,8 @@ def surrogate_phases(n: int, length: int, generator: torch.Generator) -> Tensor:
 def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
     """Rotate the spectrum of every parcel by the same phase per frequency.
 
-    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper).
-
-    Shapes and units: x (n, T, P), phases (n, T // 2 + 1); returns (n, T, P).
+    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper). Shapes and
+    units: x (n, T, P), phases (n, T // 2 + 1); returns (n, T, P).
     """
     spectrum = torch.fft.rfft(x, dim=1)
     rotation = torch.polar(torch.ones_like(phases), phases).to(spectrum)

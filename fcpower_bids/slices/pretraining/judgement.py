@@ -321,9 +321,8 @@ def _say(difference: float, low: float, n: int, chosen: bool, bar: str) -> str:
 def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
     """Debiased alignment over pairs of one group, centred within it, all groups together.
 
-    Alignment that only separates groups (datasets, sites) is 0 here.
-
-    Shapes and units: kernel (n, n), teacher (n, n), groups (n,).
+    Alignment that only separates groups (datasets, sites) is 0 here. Shapes and units: kernel (n, n), teacher (n, n),
+    groups (n,).
     """
     names = np.unique(groups)
     if len(names) < 2:

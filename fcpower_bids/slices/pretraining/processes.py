@@ -201,9 +201,8 @@ class Processes:
 def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
     """Run `work` on every process of the run and return what it returns on the first.
 
-    Where torchrun or srun started the processes, the others end silently when there is an error to report.
-
-    Raises FcPowerError.
+    Where torchrun or srun started the processes, the others end silently when there is an error to report. Raises
+    FcPowerError.
     """
     try:
         fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1

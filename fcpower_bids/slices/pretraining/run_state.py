@@ -280,9 +280,8 @@ class RunFolder:
     def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
         """Restore the newest complete checkpoint; return its step, or 0 where there is none.
 
-        `steps` may be more than before: the schedule goes on as that of the longer run.
-
-        Raises UsageError, DatasetError.
+        `steps` may be more than before: the schedule goes on as that of the longer run. Raises UsageError,
+        DatasetError.
         """
         folder = self._newest()
         if folder is None:

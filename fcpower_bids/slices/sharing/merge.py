@@ -233,12 +233,10 @@ class Merged:
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:
     """Put outputs into one folder, which may hold some already.
 
-    Files of a recording or a participant are taken as they are, under an own label where two sites share one; of
-    files that all jobs write alike the first stays; decisions, links, settings and the tables of people are merged or
-    refused; the table and the index of all are left to others. A page is not taken where its participant has
-    recordings in several sources: it would lack some.
-
-    Raises DatasetError, UsageError.
+    Files of a recording or a participant are taken as they are, under an own label where two sites share one; of files
+    that all jobs write alike the first stays; decisions, links, settings and the tables of people are merged or
+    refused; the table and the index of all are left to others. A page is not taken where its participant has recordings
+    in several sources: it would lack some. Raises DatasetError, UsageError.
     """
     if (file := file_in_the_way(output_dir)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")

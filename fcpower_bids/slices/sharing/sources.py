@@ -177,10 +177,8 @@ FILE = f"{COMBINED.name}.tsv"
 def label_people(found: Sequence[Source], held: Source | None, output_dir: Path) -> list[Source]:
     """Return the sources with their people under the labels that they have in the outputs of all.
 
-    A label that another site has too, or that the outputs hold from elsewhere, gets the name of its site before it;
-    who came from the same site before keeps the label of that time.
-
-    Raises DatasetError.
+    A label that another site has too, or that the outputs hold from elsewhere, gets the name of its site before it; who
+    came from the same site before keeps the label of that time. Raises DatasetError.
     """
     known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}

@@ -77,9 +77,8 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     """Estimate the effect of each site on the mean and the spread of every feature from the training people.
 
     Source: Johnson et al. 2007 (doi:10.1093/biostatistics/kxj037), parametric empirical Bayes; for connectomes Yu et
-    al. 2018 (doi:10.1002/hbm.24241). What is kept is regressed out before and put back after.
-
-    Shapes and units: features (n, E), sites (n,), kept (n, c). Raises Unfit.
+    al. 2018 (doi:10.1002/hbm.24241). What is kept is regressed out before and put back after. Shapes and units:
+    features (n, E), sites (n,), kept (n, c). Raises Unfit.
     """
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]

@@ -87,9 +87,8 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
 
     A target that goes with the site is predicted by recognising the scanner. This shows as a score of all predictions
     far above that within sites; a handling that removes it brings both together. Handlings that hold sites out test
-    other people per fold than the rest, so the scores are given side by side and not tested against one another.
-
-    Raises NotInCohort, Unfit.
+    other people per fold than the rest, so the scores are given side by side and not tested against one another. Raises
+    NotInCohort, Unfit.
     """
     _check(settings)
     rows: list[dict[str, Any]] = []

@@ -151,9 +151,7 @@ def _open(cohort: Cohort, settings: ControlAnalysis) -> Study:
 def analyse_controls(cohort: Cohort, settings: ControlAnalysis) -> dict[str, Table]:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
-    Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from".
-
-    Raises Unfit.
+    Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
     """
     study = _open(cohort, settings)
     controls = _Controls(study)

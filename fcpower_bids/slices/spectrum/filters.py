@@ -158,9 +158,7 @@ def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
     """Kernel (n, n) of features (n, E) by one of `DOT_PRODUCTS`.
 
     The two that are not normalised per person are divided by their mean diagonal, so that one grid of penalties suits
-    all four.
-
-    Raises Unfit.
+    all four. Raises Unfit.
     """
     if name not in DOT_PRODUCTS:
         raise ValueError(f"There is no kernel called '{name}'. Choose from: {', '.join(DOT_PRODUCTS)}.")

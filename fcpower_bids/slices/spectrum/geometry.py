@@ -131,10 +131,9 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
 
-    Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices
-    "The scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel".
-
-    Raises Unfit.
+    Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices "The
+    scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel". Raises
+    Unfit.
     """
     check_choices(cohort, settings)
     spectra = _decompose(cohort, settings)

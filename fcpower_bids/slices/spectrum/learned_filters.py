@@ -258,9 +258,8 @@ def learn_filter(
 ) -> FloatArray:
     """Minimise `inner_loss` over the filter and the penalty, from lambda^alpha and penalty 1, by L-BFGS.
 
-    Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss.
-
-    Shapes and units: target (n,); returns (B,).
+    Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss. Shapes and units:
+    target (n,); returns (B,).
     """
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:

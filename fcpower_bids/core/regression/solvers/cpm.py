@@ -24,10 +24,9 @@ class EdgeSums:
     """The CPM protocol as a regression for `nested.nested_cv`; it has no penalty to choose.
 
     In the training people every edge is correlated with the target. Those with p below the threshold are summed, the
-    positive and the negative ones each, and the target is regressed on both sums and an intercept.
-
-    Source: Shen et al. 2017 (doi:10.1038/nprot.2016.178), with both sums in one model. `features` (n, E): one person
-    per row. `threshold`: two-sided p below which an edge is selected.
+    positive and the negative ones each, and the target is regressed on both sums and an intercept. Source: Shen et al.
+    2017 (doi:10.1038/nprot.2016.178), with both sums in one model. `features` (n, E): one person per row. `threshold`:
+    two-sided p below which an edge is selected.
     """
 
     penalties: FloatArray = np.array([np.nan])

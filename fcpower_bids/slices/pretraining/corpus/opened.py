@@ -27,9 +27,8 @@ def write_arrays(
     """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given.
 
     ``safetensors.numpy`` writes the buffer of an array as it lies in memory and calls it row-major: a column-major
-    array (what pandas gives) would come back scrambled, in silence. So every array is laid out here.
-
-    Raises FcPowerError.
+    array (what pandas gives) would come back scrambled, in silence. So every array is laid out here. Raises
+    FcPowerError.
     """
     with atomic(path, flush=flush) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)

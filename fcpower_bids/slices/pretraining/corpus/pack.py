@@ -31,9 +31,8 @@ KERNEL_TOLERANCE = 1e-3
 def prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[np.float32]) -> None:
     """Recompute teacher vectors of a few recordings from their stored series; compare them and the kernel.
 
-    One recording of every shard and the ends of the table: less than a second for a pack of one shard.
-
-    Raises DatasetError.
+    One recording of every shard and the ends of the table: less than a second for a pack of one shard. Raises
+    DatasetError.
     """
     chosen = {*table.groupby("shard").head(1).index, 0, len(table) // 2, len(table) - 1}
     vectors = []

@@ -63,9 +63,7 @@ def pack_corpus(
     """Add recordings to a corpus pack; what is already in it (by content) is passed over.
 
     A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``. A run that was
-    interrupted goes on with the recording it was at.
-
-    Raises DatasetError, RecordingError, UsageError.
+    interrupted goes on with the recording it was at. Raises DatasetError, RecordingError, UsageError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / "parts"):

@@ -277,10 +277,8 @@ def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tupl
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
 
-    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times
-    and what is for the card of a model.
-
-    Raises DatasetError.
+    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times and
+    what is for the card of a model. Raises DatasetError.
     """
     corpus = load_corpus(pack)
     counts = corpus.table["T"].to_numpy(dtype=np.intp) // window
