@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -106,36 +106,47 @@ class RowsOnDisk:
         return block
 
 
+_IN_USE: WeakSet[ScratchRows] = WeakSet()
+
+
 class ScratchRows(RowsOnDisk):
     """An array on disk that is written by rows, and removed with the last that refers to it."""
 
     def __init__(self, folder: Path, shape: tuple[int, int], dtype: DTypeLike) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        for own in _IN_USE:  # a run may take days, and what it only reads would look out of use
+            own.files[0][0].touch()
         _remove_older(folder.glob("scratch-*"))
         path = folder / f"scratch-{secrets.token_hex(8)}"
         super().__init__([(path, 0)], [(0, row) for row in range(shape[0])], shape[1], dtype)
         path.touch(exist_ok=False)
         self._gone = finalize(self, path.unlink, missing_ok=True)
+        _IN_USE.add(self)
         os.truncate(path, shape[0] * shape[1] * self.dtype.itemsize)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Others read it; it is removed here."""
         return RowsOnDisk, (self.files, self.places, self.stored, self.dtype)
 
-    def __setitem__(self, rows: int | slice, values: ArrayLike) -> None:
-        """Write one row, or some in a row."""
+    def __setitem__(self, key: int | slice | tuple[slice, slice], values: ArrayLike) -> None:
+        """Write one row, some in a row, or a block of rows and columns."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         start = rows if isinstance(rows, (int, np.integer)) else rows.indices(self.shape[0])[0]
-        with self.files[0][0].open("r+b") as file:
-            file.seek(int(start) * self.stored * self.dtype.itemsize)
-            file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+        at, block = columns.indices(self.stored)[0], np.ascontiguousarray(values, dtype=self.dtype)
+        with self.files[0][0].open("r+b", buffering=0) as file:
+            for number, part in enumerate([block] if block.shape[-1] == self.stored else block):
+                file.seek(((int(start) + number) * self.stored + at) * self.dtype.itemsize)
+                view = part.data.cast("B")
+                while view:  # one call writes 2 GB at most
+                    view = view[file.write(view) :]
 
 
 def put_on_disk(arrays: Sequence[NDArray[np.floating]], folder: Path | None, most: int) -> tuple[Any, ...]:
     """Write arrays to be read by other processes, where they have more bytes together than these may map.
 
-    Return them as they are where they have not, or where there is no folder for what does not fit.
+    Return them as they are where they have not, lie on disk, or where there is no folder for what does not fit.
     """
-    if folder is None or sum(each.nbytes for each in arrays) <= most:
+    if folder is None or sum(getattr(each, "nbytes", 0) for each in arrays) <= most:
         return tuple(arrays)
     written = []
     for each in arrays:

@@ -72,6 +72,11 @@ def make_dense(device: str) -> Dense:
     return TorchDense(device)
 
 
+def processes(settings: Resources) -> int:
+    """Return how many processes of this machine share the work."""
+    return 1 if settings.low_mem else settings.nprocs or cores()
+
+
 def make_executor(settings: Resources, folder: Path | None) -> Executor:
     """Return the executor of the settings; its libraries are imported only now."""
     if settings.executor:
@@ -81,7 +86,7 @@ def make_executor(settings: Resources, folder: Path | None) -> Executor:
         except ImportError as error:
             raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
         return Cluster(settings.executor, folder or Path.cwd())
-    number = 1 if settings.low_mem else settings.nprocs or cores()
+    number = processes(settings)
     return Serial() if number == 1 else Processes(number, folder)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.dense import trace_of
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
+from fcpower_bids.ondisk import RowsOnDisk
 
 
 class Described(Protocol):
@@ -28,6 +30,9 @@ class Described(Protocol):
 
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
+
+    def similarity_in_panels(self) -> FloatArray | RowsOnDisk:
+        """The same, on disk where kernels of so many people do not fit in memory."""
 
 
 class Predictor:
@@ -52,7 +57,10 @@ class Predictor:
 
 
 def regress_on_similarity(
-    people: Described, kernel: Callable[[FeatureSource], FloatArray], whole: FloatArray, preset: PredictionPreset
+    people: Described,
+    kernel: Callable[[FeatureSource], FloatArray],
+    whole: FloatArray | RowsOnDisk,
+    preset: PredictionPreset,
 ) -> Solver:
     """Return kernel ridge regression, on the kernel of everyone or on those of features that are fitted in the folds.
 
@@ -67,4 +75,4 @@ def regress_on_similarity(
     def make(train: Rows, penalties: FloatArray) -> Solver:
         return SubsetSolver(kernels(train), penalties, preset.intercept)
 
-    return search_penalties(lambda penalties: FoldSolver(make, penalties), float(whole.trace()) / len(whole), preset)
+    return search_penalties(lambda penalties: FoldSolver(make, penalties), trace_of(whole) / len(whole), preset)

@@ -31,7 +31,7 @@ class KernelRidge(Predictor):
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the regression on the kernel that the representation asks for."""
         if people.kernel == "correlation":
-            return regress_on_similarity(people, correlation_kernel, people.similarity(), preset)
+            return regress_on_similarity(people, correlation_kernel, people.similarity_in_panels(), preset)
         features = np.asarray(people.features()[:])
         scale, fitted = float((np.ptp(features, axis=0) > 0).sum()), people.fitted
         if fitted is None:

@@ -19,6 +19,7 @@ from fcpower_bids.analyses.engine.representations import encoders_of, expand_nam
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.baselines import MOST_PERMUTATIONS
 from fcpower_bids.analyses.prediction.permutation_null import CHUNK, choose_permutations, predictor_costs
+from fcpower_bids.analyses.prediction.prediction import memory_of_folds
 from fcpower_bids.analyses.quality import qc_fc
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose
@@ -26,6 +27,7 @@ from fcpower_bids.core.regression.dense import dense
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from fcpower_bids.core.regression.penalties import DECADES, regress_on_kernel
+from fcpower_bids.core.regression.ridge import KERNELS, fits_in_memory
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
@@ -74,19 +76,26 @@ def forecast_group(cohort: Cohort, settings: Settings, reading: float) -> Foreca
     }
     if "qc_fc" in names:
         seconds["QC-FC"] = len(entries) * n_edges * _of_motion(n, settings)
-    if "prediction" in names:
-        with suppress(Unfit):  # it will be left out
-            seconds["prediction"] = _of_prediction(open_study(cohort, settings))
+    memory = _memory(n, n_edges, len(cohort.parcels))
+    if "prediction" in names and (study := _open(cohort, settings)):
+        seconds["prediction"] = _of_prediction(study)
+        memory += max(0.0, memory_of_folds(study) - available_bytes())
     seconds["start, tables and page"] = START + EACH_EDGE * n_edges
-    return Forecast(
-        seconds, _memory(n, n_edges, len(cohort.parcels)), tuple(name for name in names if name not in MEASURED)
-    )
+    return Forecast(seconds, memory, tuple(name for name in names if name not in MEASURED))
+
+
+def _open(cohort: Cohort, settings: Settings) -> Study | None:
+    """Return the study of a prediction, if it will not be left out."""
+    with suppress(Unfit):
+        return open_study(cohort, settings)
+    return None
 
 
 def _memory(n: int, n_edges: int, n_parcels: int) -> float:
     spectra = n * n_parcels * (n_parcels + 1) * 8 if fits(n, n_parcels) else 0
     features = min(8 * n * n_edges, available_bytes())
-    return PROGRAM + spectra + features + n * n * 8 * (5 if _one_at_a_time(n) else INVERSES)
+    kernels = n * n * 8 * (KERNELS if _one_at_a_time(n) else INVERSES)
+    return PROGRAM + spectra + features + (kernels if fits_in_memory(n) else available_bytes())  # tiles of one
 
 
 def _one_at_a_time(n: int) -> bool:
@@ -102,9 +111,8 @@ def _of_prediction(study: Study) -> float:
     added = [1, min(number, MOST_PERMUTATIONS) + 1] if number else [1]  # what the connectome adds to known columns
     cost = {size: _beyond(n, partial(_of_folds, n_columns=size, study=study)) for size in {m, *null, *added}}
     rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in study.targets)
-    passes = m * sum(
-        cost[size] * times for sizes, times in ((null, REBUILT if rebuilt else 1), (added, 1)) for size in sizes
-    )
+    of_null = (REBUILT if rebuilt else 1) * sum(cost[size] for size in null)
+    passes = m * (of_null + sum(cost[size] for size in added))
     share = len(study.first_repeat) / preset.n_folds
     inverses = INVERSES * (1 + m * len(null + added) if _one_at_a_time(n) else 1) * _beyond(n, _of_inverse)
     return entries * (cost[m] * len(study.folds) / preset.n_folds + passes * share + inverses)
@@ -119,11 +127,10 @@ def _beyond(n: int, unit: Callable[[int], float]) -> float:
     return (whole - cubic) * (n / PEOPLE) ** 2 + cubic * (n / PEOPLE) ** 3
 
 
-def _timed(work: Callable[[], Any], times: int = 1) -> float:
+def _timed(work: Callable[[], Any]) -> float:
     started = time.process_time()
-    for _ in range(times):
-        work()
-    return (time.process_time() - started) / times
+    work()
+    return time.process_time() - started
 
 
 def _of_spectrum(cohort: Cohort) -> float:

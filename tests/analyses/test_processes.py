@@ -38,16 +38,21 @@ def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
         pd.testing.assert_frame_equal(alone[table].frame, shared[table].frame, check_exact=True)
 
 
+@pytest.fixture
+def made(monkeypatch):
+    """Shapes of the arrays that were made on disk."""
+    shapes, start = [], ScratchRows.__init__
+    monkeypatch.setattr(ScratchRows, "__init__", lambda self, *given: shapes.append(given[1]) or start(self, *given))
+    return shapes
+
+
 LITTLE = 0.2
 """MB, of which one array may take a quarter: none of the features of 16 people fits."""
 
 
 @pytest.mark.parametrize("name", ["prediction", "fingerprinting", "qc_fc", "edges"])
-def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monkeypatch, tmp_path):
-    made, asked = [], {"representations": ("fc_power",)} if name == "edges" else {}
-    start = ScratchRows.__init__
-    monkeypatch.setattr(ScratchRows, "__init__", lambda self, *given: made.append(given[1]) or start(self, *given))
-    found = []
+def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, made, tmp_path):
+    asked, found = {"representations": ("fc_power",)} if name == "edges" else {}, []
     for folder in (None, tmp_path):
         assert made == []
         with memory_limit(LITTLE, folder):
@@ -56,4 +61,20 @@ def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monke
     for table in found[0]:
         pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)
     assert made, "this analysis wrote none to disk"
+    assert list(tmp_path.iterdir()) == [], "what was written is removed"
+
+
+@pytest.mark.parametrize("nprocs", [1, 2])
+def test_kernels_on_disk_give_the_tables_of_those_in_memory(cohort, nprocs, made, monkeypatch, tmp_path):
+    """Inverses by tiles differ from those of LAPACK in the last digits."""
+    monkeypatch.setattr("fcpower_bids.executors.select.WORTH", 0.0)
+    settings = choose(**CHOICES, representations=("fc", "fc_power"), permutations=20, nprocs=nprocs)
+    expected = ANALYSES["prediction"](cohort, settings)
+    monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.fits_in_memory", lambda n: False)
+    with executing(settings, tmp_path):
+        found = ANALYSES["prediction"](cohort, settings)
+    assert found.keys() == expected.keys()
+    for table in expected:
+        pd.testing.assert_frame_equal(found[table].frame, expected[table].frame, rtol=1e-8, atol=1e-9)
+    assert len(made) > 7 * 2, "inverses of every penalty lie on disk, of both representations"
     assert list(tmp_path.iterdir()) == [], "what was written is removed"

@@ -57,9 +57,12 @@ def test_units_are_measured_and_follow_their_law_beyond():
     assert forecast._beyond(3000, float) == pytest.approx(9000)  # never less than quadratic
 
 
-@pytest.mark.parametrize(("n", "edges", "parcels", "gigabytes"), [(2000, 4950, 100, 0.86), (20000, 79800, 400, 18.2)])
+@pytest.mark.parametrize(
+    ("n", "edges", "parcels", "gigabytes"),
+    [(2000, 4950, 100, 0.86), (20000, 79800, 400, 4.2), (40000, 79800, 400, 4.2)],
+)
 def test_memory_is_that_of_the_arrays_which_are_there_together(n, edges, parcels, gigabytes):
-    # 20,000 people: neither spectra nor features fit, and 5 kernels of 3.2 GB are there
+    # 20,000 people: neither spectra, features nor kernels fit; a part of the features and tiles are there
     with memory_limit(0):
         assert forecast._memory(n, edges, parcels) / 1e9 == pytest.approx(gigabytes, rel=0.1)
 

@@ -21,6 +21,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
 from fcpower_bids.core.connectome.spectrum import clip_tolerance
+from fcpower_bids.core.regression.dense import HOST, dense
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
     correlation_kernel,
@@ -28,9 +29,10 @@ from fcpower_bids.core.regression.kernels import (
     power_features,
 )
 from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.core.regression.ridge import fits_in_memory
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import map_tasks
-from fcpower_bids.ondisk import make_room
+from fcpower_bids.ondisk import RowsOnDisk, ScratchRows, make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes, scratch
@@ -296,12 +298,11 @@ def similarity(features: FeatureSource) -> FloatArray:
     return correlation_kernel(features, dtype=precision(features.shape))
 
 
-def similarity_in_panels(features: FeatureSource) -> FeatureSource:
-    """`similarity` where it fits into the memory that was given; else on disk, and never whole in memory."""
-    n = features.shape[0]
-    if scratch() is None or n * n * 8 <= available_bytes():
+def similarity_in_panels(features: FeatureSource) -> FloatArray | RowsOnDisk:
+    """`similarity` where kernels fit into the memory that was given; else on disk, and never whole in memory."""
+    n, folder = features.shape[0], scratch()
+    if folder is None or dense() is not HOST or fits_in_memory(n):
         return similarity(features)
-    kind = precision(features.shape)
-    kernel = make_room((n, n), kind)
-    fill_correlations(features, kernel, available_bytes() // (PANEL_COPIES * 8 * n), kind)
+    kernel = ScratchRows(folder, (n, n), np.float64)
+    fill_correlations(features, kernel, available_bytes() // (PANEL_COPIES * 8 * n), precision(features.shape))
     return kernel

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST
+from fcpower_bids.core.regression.dense import HOST, strips
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import Keep, NestedResult, Outcome, compute_anew, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
@@ -96,9 +97,13 @@ def _keep_outcomes(solver: Solver, targets: FloatArray | TargetBuilder, preset: 
     """Let a run that was ended go on after the last penalty of a large kernel; smaller ones are quick."""
     if not isinstance(solver, KernelPenalties):
         return compute_anew
-    of_kernel = cache(
-        partial(fingerprint, solver.kernel, solver.intercept, preset.selection, type(solver.dense).__name__)
-    )
+
+    @cache
+    def of_kernel() -> str:
+        kernel: Any = solver.kernel
+        if not isinstance(kernel, np.ndarray):  # its file has another name in every run
+            kernel = [fingerprint(kernel[rows]) for rows in strips(len(kernel))]
+        return fingerprint(kernel, solver.intercept, preset.selection, type(solver.dense).__name__)
 
     def keep(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
         def key() -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy import linalg
+from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_parcels
@@ -20,6 +19,7 @@ from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import standardising_scale
+from fcpower_bids.core.regression.ridge import fit_in_sample
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -129,9 +129,14 @@ class EdgeImportance:
         if not representation.is_edges:
             return
         features = representation.features()
-        kernel = representation.similarity() if representation.kernel == "correlation" else None
+        targets, masks = self._training_targets()
+        chosen = result.chosen[: len(masks)]
+        if representation.kernel == "correlation":
+            fitted = self._fit_kernel(representation, targets, masks, chosen)
+        else:
+            fitted = _fit_probe(features, targets, masks, chosen)
         for j, target in enumerate(self.study.targets):
-            values = self._importance(features, kernel, result, j) / representation.weight
+            values = _transform_edges(features, fitted[:, :, j], masks[:, :, j]) / representation.weight
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
             self.networks += [keys | row for row in self._average(values)]
@@ -164,20 +169,27 @@ class EdgeImportance:
         for keys, values in self.edges:
             yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
 
-    def _importance(
-        self, features: FeatureSource, kernel: FloatArray | None, result: NestedResult, target: int
+    def _training_targets(self) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Targets as each fold of the first repeat defines them, (F, n, m), and whose train it."""
+        folds, n = self.study.first_repeat, len(self.study.people.names)
+        targets = np.stack(
+            [np.column_stack([self._target(fold, j) for j in range(len(self.study.targets))]) for fold in folds]
+        )
+        masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
+        return targets, masks
+
+    def _fit_kernel(
+        self, representation: Representation, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
     ) -> FloatArray:
-        folds = self.study.first_repeat
-        n = len(self.study.people.names)
-        fitted, masks = np.zeros((len(folds), n)), np.zeros((len(folds), n), dtype=bool)
-        for i, fold in enumerate(folds):
-            values = self._target(fold, target)
-            train = fold.train[~np.isnan(values[fold.train])]
-            gram = _standardised_gram(features, train) if kernel is None else kernel[np.ix_(train, train)]
-            masks[i, train] = True
-            fitted[i, train] = fit_in_sample(gram, values[train], float(result.chosen[i, target]))
-        panels = range(0, features.shape[1], PANEL)
-        return np.concatenate([haufe_transform(features[:, at : at + PANEL], fitted, masks) for at in panels])
+        """In-sample predictions (F, n, m) by the kernel of everyone: all fits with one penalty share an inverse."""
+        kernel, fitted = representation.similarity_in_panels(), np.zeros(targets.shape)
+        for penalty in np.unique(chosen):
+            i, j = np.nonzero(chosen == penalty)
+            own = fit_in_sample(
+                kernel, float(penalty), targets[i, :, j].T, masks[i, :, j].T, self.study.preset.intercept
+            )
+            fitted[i, :, j] = own.T
+        return fitted
 
     def _target(self, fold: Fold, target: int) -> FloatArray:
         about = self.study.targets[target]
@@ -208,15 +220,22 @@ def _of_parcels(values: FloatArray, n_parcels: int) -> dict[str, FloatArray]:
     }
 
 
-def fit_in_sample(gram: FloatArray, values: FloatArray, penalty: float) -> FloatArray:
-    """Predictions for the people (s,) that a kernel ridge regression with an unpenalised intercept is fitted on.
+def _fit_probe(
+    features: FeatureSource, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+) -> FloatArray:
+    """In-sample predictions (F, n, m) on features that are z-scored in every fold."""
+    fitted = np.zeros(targets.shape)
+    for i, j in np.ndindex(chosen.shape):
+        train = np.flatnonzero(masks[i, :, j])
+        gram, everyone = _standardised_gram(features, train), np.ones((train.size, 1), dtype=bool)
+        own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
+        fitted[i, train, j] = own[:, 0]
+    return fitted
 
-    The residual is ``l (A y - A1 (1'A y) / (1'A1))`` with A the inverse of ``K + l I``.
-    """
-    penalised = gram + penalty * np.eye(len(gram))
-    solved = linalg.solve(penalised, np.column_stack([values, np.ones(len(values))]), assume_a="pos")
-    centred = solved[:, 0] - solved[:, 1] * solved[:, 0].sum() / solved[:, 1].sum()
-    return np.asarray(values - penalty * centred)
+
+def _transform_edges(features: FeatureSource, fitted: FloatArray, masks: NDArray[np.bool_]) -> FloatArray:
+    panels = range(0, features.shape[1], PANEL)
+    return np.concatenate([haufe_transform(features[:, at : at + PANEL], fitted, masks) for at in panels])
 
 
 def _standardised_gram(features: FeatureSource, train: Rows) -> FloatArray:

@@ -54,7 +54,9 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
+from fcpower_bids.core.regression.ridge import check_memory, fits_in_memory, fold_bytes
 from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.executors import processes
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
@@ -283,8 +285,18 @@ TABLES = (
 
 
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak."""
-    _open(cohort, settings)
+    """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
+    study = _open(cohort, settings)
+    if KERNEL_RIDGE in settings.predictors:
+        check_memory(len(study.people.names), memory_of_folds(study))
+
+
+def memory_of_folds(study: Study) -> float:
+    """Bytes that all processes need for the blocks of their folds; 0 where kernels are in memory."""
+    n, preset = len(study.people.names), study.preset
+    if fits_in_memory(n):
+        return 0.0
+    return processes(study.settings) * fold_bytes(n, preset.n_folds, preset.n_inner)
 
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:

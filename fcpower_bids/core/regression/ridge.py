@@ -15,10 +15,11 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
+from fcpower_bids.core.regression.dense import HOST, STRIP, TOO_SMALL, Dense, dense, norm_of, strips
+from fcpower_bids.core.regression.tiled import Tiled
 from fcpower_bids.errors import Unfit
-from fcpower_bids.ondisk import put_on_disk
-from fcpower_bids.resources import MEGA, available_bytes, given_bytes, scratch
+from fcpower_bids.ondisk import RowsOnDisk, put_on_disk
+from fcpower_bids.resources import MEGA, SHARE, USUAL, available_bytes, given_bytes, scratch
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
 MAPPED = 2**28
@@ -26,6 +27,8 @@ MAPPED = 2**28
 KERNELS, OTHER = 5, 150 * 2**20
 """Kernels in memory at once where one penalty follows the other, with those of the other representation, and bytes of
 all else: a command on 5,000 people took 1,139 MB."""
+BLOCKS = 2.4
+"""How often the blocks of a fold are there at once where kernels lie on disk; measured, with five folds in five."""
 SHORT_OF_MEMORY = "A kernel of {n:,} people needs {needed:,.0f} MB of memory; give it (--mem-mb), or use fewer people."
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 
@@ -150,7 +153,7 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
 class KernelPenalties:
     """A kernel for which all inverses together are too large: one penalty after the other, `KernelSolver` each."""
 
-    kernel: FloatArray  # (n, n): symmetric positive semidefinite
+    kernel: FloatArray | RowsOnDisk  # (n, n): symmetric positive semidefinite
     penalties: FloatArray  # (n_penalties,): the grid, without those that the kernel does not allow
     intercept: bool = True  # whether the regression has an unpenalised intercept
     notes: tuple[str, ...] = ()  # penalties that were dropped
@@ -158,10 +161,7 @@ class KernelPenalties:
 
     def part(self, penalty: float) -> Solver:
         """Return the regression for one penalty; keep no more than one."""
-        inverse = self.dense.invert(self.kernel, penalty, self.intercept)
-        if inverse is None:
-            raise Unfit(TOO_SMALL)
-        return KernelSolver(np.array([penalty]), (inverse,), dense=self.dense)
+        return _invert_once(self.kernel, penalty, self.intercept, self.dense)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
@@ -177,27 +177,82 @@ class KernelPenalties:
         return np.concatenate(test), [np.concatenate(rows) for rows in zip(*validation, strict=True)]
 
 
-def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver | KernelPenalties:
+def fit_in_sample(
+    kernel: FloatArray | RowsOnDisk, penalty: float, targets: FloatArray, masks: NDArray[np.bool_], intercept: bool
+) -> FloatArray:
+    """Predictions of the people that a regression is trained on, from one inverse for all training sets.
+
+    `targets` (n, m), each finite where its `masks` (n, m) say that it trains. Returns (n, m), of the others their
+    predictions out of sample: with these in the place of their targets, ``a = C y`` are the weights of the training
+    people, whose residuals are ``l a``, and zero for the others.
+    """
+    solver, values = _invert_once(kernel, penalty, intercept, _inverter(kernel)), np.where(masks, targets, 0.0)
+    sides = solver.prepare(values)
+    for j, trains in enumerate(masks.T):
+        if not trains.all():
+            split = Split(np.flatnonzero(~trains), np.flatnonzero(trains), (), np.array([], dtype=int))
+            values[~trains, j] = solver.predict(split, sides.columns(slice(j, j + 1)), [])[0][0, :, 0]
+    return np.asarray(values - penalty * solver.prepare(values).products[0])
+
+
+def _inverter(kernel: FloatArray | RowsOnDisk) -> Dense:
+    """Return the dense operations for a kernel: inverses of one on disk are in its folder."""
+    return Tiled(kernel.files[0][0].parent) if isinstance(kernel, RowsOnDisk) else dense()
+
+
+def _invert_once(kernel: FloatArray | RowsOnDisk, penalty: float, intercept: bool, inverter: Dense) -> KernelSolver:
+    inverse = inverter.invert(kernel, penalty, intercept)
+    if inverse is None:
+        raise Unfit(TOO_SMALL)
+    return KernelSolver(np.array([penalty]), (inverse,), dense=inverter)
+
+
+def fits_in_memory(n: int) -> bool:
+    """Whether kernels of n people are kept in memory: what was given, else 8 GB, holds all that are there together."""
+    return _are_held(KERNELS * 8 * n**2, min(given_bytes(), SHARE * USUAL))
+
+
+def fold_bytes(n: int, n_folds: int, n_inner: int) -> float:
+    """Bytes of the blocks of a fold, its inner folds and some rows, where the kernel lies on disk."""
+    held = n / n_folds
+    inner = (n - held) / n_inner
+    return 8 * (BLOCKS * (held**2 + held * inner + inner**2) + STRIP * n)
+
+
+def check_memory(n: int, needed: float) -> None:
+    """Refuse n people whose kernels need more bytes than were given. Raises Unfit, with the memory that would do."""
+    if not _are_held(needed, given_bytes()):
+        raise Unfit(SHORT_OF_MEMORY.format(n=n, needed=(needed + OTHER) / MEGA))
+
+
+def _are_held(needed: float, given: float) -> bool:
+    return needed <= max(given - OTHER, given / 2)  # what is given may be less than the program takes for few people
+
+
+def open_kernel(
+    kernel: FloatArray | RowsOnDisk, penalties: ArrayLike, intercept: bool = True
+) -> KernelSolver | KernelPenalties:
     """Return the regression on a kernel: factorised for all penalties, or where memory is short for one at a time.
 
-    Parameters, errors and numbers are those of `factorise_kernel`.
+    Parameters, errors and numbers are those of `factorise_kernel`; of a kernel on disk, which is symmetric and finite
+    as `kernels.fill_correlations` writes it, inverses lie on disk too.
     """
-    grid = check_penalties(penalties)
-    needed, given = KERNELS * kernel.nbytes, given_bytes()
-    if needed > max(given - OTHER, given / 2):  # what is given may be less than the program takes for a small cohort
-        raise Unfit(SHORT_OF_MEMORY.format(n=len(kernel), needed=(needed + OTHER) / MEGA))
-    if grid.size * kernel.nbytes <= available_bytes():
-        return factorise_kernel(kernel, grid, intercept)
-    _check_kernel(kernel)
+    grid, n = check_penalties(penalties), len(kernel)
+    inverter = _inverter(kernel)
+    if not isinstance(kernel, RowsOnDisk):
+        check_memory(n, KERNELS * kernel.nbytes)
+        if grid.size * kernel.nbytes <= available_bytes():
+            return factorise_kernel(kernel, grid, intercept)
+        _check_kernel(kernel)
     # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
-    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * norm_of(kernel)
-    dropped = [each for each in grid if each < doubtful and dense().invert(kernel, each, False) is None]
+    doubtful = 1e3 * n * np.finfo(float).eps * norm_of(kernel)
+    dropped = [each for each in grid if each < doubtful and inverter.invert(kernel, each, False) is None]
     if len(dropped) == grid.size:
         raise Unfit(ALL_SINGULAR)
     notes = tuple(DROPPED.format(each) for each in dropped)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes, dense())
+    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes, inverter)
 
 
 def check_penalties(penalties: ArrayLike) -> FloatArray:

@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import ALIKE
-from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.duplicate_scans import (
     COPIED,
@@ -144,7 +143,7 @@ def build_similarity(cohort: Cohort, settings: Analysis) -> FeatureSource:
     chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
-    return similarity_in_panels(representation.features())
+    return representation.similarity_in_panels()
 
 
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
