@@ -148,14 +148,16 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
 }
 
 
+NODES = {"parcellate", "bandpass", "connectivity", "power", "transforms", "embed", "measure", "sink"}
+GROUPS = {"none": set(), "all": NODES, "all but parcellate": NODES - {"parcellate"}}
+
+
 def documented() -> dict[str, tuple[set[str], bool, bool]]:
     """What runs, whether volumes are read, and whether it is the first of its row, by what has changed."""
     rows = re.search(r"\| changed \|.*?\n\n", read(DOCS / "architecture.md"), re.S)[0].strip().splitlines()
-    header, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
     table = {}
-    for changed, *cells in body[1:]:
-        said = dict(zip(header[1:], cells, strict=True))
-        runs, volumes = {name for name, cell in said.items() if cell == "runs"}, said["volumes"] == "read"
+    for changed, again, read_again in ([cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]):
+        runs, volumes = GROUPS.get(again, set(again.split(", "))), read_again == "read"
         words = [word.strip() for word in re.sub(r"`[^`]*`", "", changed).split(",")]
         names = [*filter(None, words), *re.findall(r"`(--[\w-]+)`", changed)]
         first = next(name for name in names if name in CHANGES)
