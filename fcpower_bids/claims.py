@@ -274,10 +274,7 @@ def alone(folder: Path, name: str) -> Iterator[None]:
 
 @contextmanager
 def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
-    """Do something short one after the other, e.g. merge into a file that many jobs share.
-
-    After ``patience`` seconds it is done all the same: a file that is written whole is never broken by that.
-    """
+    """Do something short one after the other, e.g. merge into a shared file; after ``patience`` seconds anyhow."""
     with claims_in(folder, is_brief=True) as claims:
         until = time.monotonic() + patience
         while not claims.acquire([name]) and time.monotonic() < until:

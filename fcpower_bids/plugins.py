@@ -90,10 +90,7 @@ def places(kind: str) -> dict[str, str]:
 
 
 def extend(known: Mapping[str, str], *kinds: str) -> dict[str, str]:
-    """Return the known names and their places with those of all slices, of which none may be known already.
-
-    Raises UsageError.
-    """
+    """Return the known names and their places with those of all slices. Raises UsageError where one is known."""
     found = dict(known)
     for kind in kinds:
         for name, place in ((name, place) for one in slices() for name, place in getattr(one, kind).items()):

@@ -45,10 +45,6 @@ def given_bytes() -> float:
 
 
 def available_bytes() -> int:
-    """Bytes that one large array may take: a quarter of what was given, else 2 GB.
-
-    The machine's memory is not read: some rows and the precision of very large features follow from this number, and
-    the same command must give the same tables everywhere.
-    """
+    """Bytes that one array may take: a quarter of what was given, else 2 GB, so that tables do not vary by machine."""
     given = _GIVEN.get()
     return int(given * MEGA) // SHARE if given else USUAL

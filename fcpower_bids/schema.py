@@ -116,10 +116,7 @@ class TableSpec:
         return tuple(self.columns[key] for key in keys)
 
     def check(self, keys: Sequence[str]) -> None:
-        """Compare with the columns of a frame.
-
-        Raises TypeError: a column is not declared, or one that is needed is not there: a slip of ours.
-        """
+        """Compare with the columns of a frame. Raises TypeError: one is not declared, or a needed one is missing."""
         unknown = [key for key in keys if key not in self.columns]
         lacking = [key for key in self.needed if key not in keys]
         if unknown or lacking:

@@ -46,11 +46,7 @@ def is_inner(name: Any) -> bool:
 
 
 def stored_path(folder: Path, name: Any) -> Path:
-    """Return the path below a folder of a name that was read from a file: no such path is made in another way.
-
-    A link may lead into the annex of the dataset that holds the folder, where DataLad keeps the contents. Raises
-    DatasetError.
-    """
+    """Path below a folder of a name that was read from a file, the one way to make it. Raises DatasetError."""
     path = folder / name if is_inner(name) else None
     if path is None or not (_is_free_of_links(folder, name) or _is_below(path, folder)):
         raise DatasetError(
@@ -88,10 +84,7 @@ def may_write(folder: Path) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder that another process may remove at the same moment.
-
-    Removed while it is made, it is there for the system, which refuses, and no folder a moment later for `exist_ok`.
-    """
+    """Make a folder that another process may remove at the same moment, which `exist_ok` does not bear."""
     for _ in range(ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):
             path.mkdir(parents=True, exist_ok=True)
@@ -102,11 +95,7 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path`` that takes its place when the block ends without an error.
-
-    Who may read it follows from the umask, whatever the library that writes it makes of it (safetensors: the owner).
-    Raises OSError.
-    """
+    """Yield a temporary path that takes the place of ``path`` at the end, with the umask's rights. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = beside(path)
     try:
@@ -193,10 +182,7 @@ def change_of(path: Path) -> str:
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a new folder, then put it in the place of ``folder``; a failure leaves the old one.
-
-    Raises OSError.
-    """
+    """Let ``write`` fill a new folder, then put it in the place of ``folder``. Raises OSError."""
     part, old = beside(folder, "part"), beside(folder, "old")
     part.mkdir(parents=True)
     try:

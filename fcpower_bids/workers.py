@@ -16,12 +16,7 @@ from threading import Thread
 
 
 def leave_surroundings() -> None:
-    """Run nothing that lies about in the current folder, and go on without a home or a name.
-
-    Python puts the current folder first among the places that it imports from when it is started with ``-m`` or
-    ``-c``, as the servers of workers are: a file called ``json.py`` there would be executed. A user number without a
-    name, as containers have it, has no home: asking for one would end with an error or make a folder called ``~``.
-    """
+    """Import nothing from the current folder, which ``-m`` puts first, and go on without a home or a name."""
     os.environ["PYTHONSAFEPATH"] = "1"  # for all processes that are started from this one, from Python 3.11 on
     try:
         home = Path.home()
@@ -64,10 +59,7 @@ def unsearched() -> Iterator[None]:
 
 
 def begin_worker() -> None:
-    """Leave what was imported out of the searches for garbage, and do not outlive the process that waits for results.
-
-    A process that is killed cannot end its workers; they would wait for work for ever.
-    """
+    """Leave what was imported out of garbage collection, and do not outlive the process that waits for results."""
     sys.path[:] = [place for place in sys.path if place]
     gc.freeze()
     Thread(target=_end_with_parent, daemon=True).start()

@@ -41,22 +41,14 @@ DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 
 
 def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
-    """Raise what an analysis would raise after its first look, where its module says what that is: ``check_choices``.
-
-    Raises Unfit.
-    """
+    """Raise Unfit as an analysis would after its first look, where its module has a ``check_choices``."""
     check = getattr(import_module(ANALYSES[name].__module__), "check_choices", None)
     if check is not None:
         check(cohort, settings)
 
 
 def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
-    """Names of the analyses that are asked for, and the choice of the exponent where this cohort makes it.
-
-    Without any, those of `DEFAULT`. ``all`` stands for every one; those that a cohort does not allow, as identification
-    with one session, is then for the caller to leave out.
-    With ``--alpha nested`` the prediction makes that choice, and its tables, itself.
-    """
+    """Names of the analyses asked for (none: `DEFAULT`; ``all``: every one), and of the exponent's choice."""
     asked = settings.analyses or DEFAULT
     chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
     rule = settings.alpha_selection

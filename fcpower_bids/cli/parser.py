@@ -247,10 +247,7 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
-    """Turn a command line into Settings; a configuration file gives what the command line does not.
-
-    Raises UsageError.
-    """
+    """Turn a command line into Settings; a file gives what the command line does not. Raises UsageError."""
     parser = build_parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if asked_for_help(words):

@@ -45,10 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
-    """Fetch the checkpoint of an encoder into a folder, or verify the one that is there.
-
-    Raises CheckpointError, DatasetError.
-    """
+    """Fetch the checkpoint of an encoder into a folder, or verify it there. Raises CheckpointError, DatasetError."""
     from fcpower_bids.encoders import HUB_IDS, NOTICE
     from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
 

@@ -81,11 +81,7 @@ def exclude_duplicates(
     accepted: Collection[str] = (),
     elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
 ) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out connectomes that are equal to the bit, as two recordings never are.
-
-    Of one person the first is kept. Of several people none is, since one of the names is wrong and nothing says which;
-    where the user has accepted one recording, that one is kept.
-    """
+    """Leave out connectomes equal to the bit but one of a person; of several people none, or the accepted one."""
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
         alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])
@@ -116,13 +112,7 @@ def _why_copied(one: Connectome, copies: Sequence[Connectome], kept: Connectome 
 
 
 def load_cohort(settings: Assembly) -> Cohort:
-    """Assemble the cohort.
-
-    Recordings are left out by their status, by ``--exclude-file`` or the ``exclude.tsv`` of the output folder, by their
-    quality, as later sessions where one is enough, as damaged files, and as duplicates, in this order; the rest become
-    scans; then parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``;
-    nothing missing is ever filled in. Raises DatasetError.
-    """
+    """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
     phenotypes = check_phenotypes(settings, people)  # before thousands of files are read
@@ -180,10 +170,7 @@ def load_cohort(settings: Assembly) -> Cohort:
 
 
 def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
-    """Read the phenotype tables, and refuse those that cannot be used with the people who are scanned.
-
-    Raises DatasetError.
-    """
+    """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, people)
     _columns_of(phenotypes, people, settings)
     count_people(phenotypes.frame.index, people, phenotypes.renamed, settings)

@@ -129,10 +129,7 @@ def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[C
 
 
 def check_alike(found: Sequence[Connectome]) -> list[str]:
-    """Check that all connectomes were made alike, and return notes on what differs without harm.
-
-    Raises DatasetError.
-    """
+    """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
     _same(found, "pass-band in Hz", _band)
     powers = [set(one.powers) for one in found if one.powers]

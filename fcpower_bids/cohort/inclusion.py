@@ -118,10 +118,7 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def quality_row(one: Connectome) -> dict[str, str]:
-    """The row of the atlas, empty where there is no table; read without pandas, because there are thousands of these.
-
-    Raises DatasetError.
-    """
+    """The row of the atlas, empty where there is no table; read without pandas, for speed. Raises DatasetError."""
     path = one.beside(QUALITY)
     if not path.is_file() and not os.path.lexists(path):
         return {}
@@ -149,10 +146,7 @@ def _number(text: Any) -> float:
 
 
 def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
-    """Leave out recordings that the participant level excluded or did not finish, or whose FC file is not whole now.
-
-    One without an FC file is reported as well, where the selection asks for it.
-    """
+    """Leave out recordings that were excluded or not finished, or whose FC file, if it is asked for, is not whole."""
     folders = known_folders(settings.output_dir)
     bad = {
         status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
@@ -290,13 +284,7 @@ def _by_number(label: str) -> list[tuple[int, str]]:
 def choose_parcels(
     missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: GroupLevel
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
-    """Choose scans and parcels so that nothing is missing, by three rules in this order.
-
-    Parcels that more than ``drop_parcels_missing_in`` of the scans lack are dropped for all; scans that lack more than
-    ``drop_people_missing`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
-    dropped for all. A missing parcel is never filled in. Shapes and units: missing (n, P); returns kept_scans (n,),
-    kept_parcels (P,). Raises DatasetError.
-    """
+    """Choose scans (n,) and parcels (P,) by the rules of docs/phenotypes.md; missing (n, P). Raises DatasetError."""
     common = missing.mean(axis=0) <= settings.drop_parcels_missing_in
     lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))
     kept_scans = lacking <= settings.drop_people_missing

@@ -21,11 +21,7 @@ WITH = "with "
 
 
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
-    """Call people of a table as the scans do where only zeros, capitals, signs or the text before a number differ.
-
-    Spreadsheets turn ``0012`` into ``12``; ABIDE has ``Pitt_0050003`` and ``50003`` for ``sub-Pitt0050003``. A name is
-    changed only where it has no scan of its own, and where there is exactly one candidate on both sides.
-    """
+    """Name people of a table as the scans do where zeros, capitals, signs or a prefix differ, if one fits."""
     names: dict[str, str] = {}
     for key in (_without_zeros, _without_signs, _number):
         names |= _unique(there, people, names, key)

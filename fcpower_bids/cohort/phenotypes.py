@@ -247,13 +247,7 @@ HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
 def remove_codes(
     frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Set codes for missing values to missing.
-
-    A value is a code when the user names it (``--missing-values``), when the sidecar declares it (``MissingValues``, or
-    a level described as missing, unknown, refused, ...), when it is infinite, or when it is one of `CODES` and either
-    negative where the other values are not, or further outside their range than the range is wide, and at least twice
-    as far from zero.
-    """
+    """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart."""
     cleaned = frame.copy()
     found: dict[str, list[str]] = {}
     for name in map(str, frame.columns):

@@ -31,10 +31,7 @@ no sha256."""
 
 
 def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
-    """Read the embeddings of all encoders, averaged over the runs of a scan that have one.
-
-    Returns embeddings (n_scans, d). Raises DatasetError.
-    """
+    """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError."""
     labels = sorted({label for scan in scans for run in scan for label in run.connectome.encoders})
     embeddings = {}
     rows: list[Exclusion] = []
@@ -97,10 +94,7 @@ def _identity(facts: dict[str, Any]) -> str:
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Training facts of encoders from the sidecars of embeddings, per label and scan.
-
-    A scan of several runs is the first of `STATES` that any of them is.
-    """
+    """Training facts of encoders from the sidecars of embeddings; several runs have the first of `STATES` of any."""
     return {label: tuple(_seen(scan, label) for scan in scans) for label in labels}
 
 

@@ -130,11 +130,7 @@ def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
 def assemble_edges(
     scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Assembly
 ) -> RowsOnDisk:
-    """Return the edges of the scans among the kept parcels, on disk.
-
-    A scan of one run is the row of its recording; those of several runs are combined once, and their rows added to
-    those of the recordings. Shapes and units: kept (P,); returns (n, E). Raises DatasetError.
-    """
+    """Return the edges (n, E) of the scans among the kept parcels (P,), on disk. Raises DatasetError."""
     names = [edges.names[scan[0].place] if len(scan) == 1 else _key(scan, edges, settings) for scan in scans]
     combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
     stored = GrowingRows(folder)
@@ -175,12 +171,7 @@ def weight_of(run: Run, settings: Assembly) -> float:
 
 
 def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
-    """Return the edges of a scan among all P parcels, shape (P (P - 1) / 2,).
-
-    ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is
-    exact; ``average`` the mean Fisher z weighted by degrees of freedom, turned back into correlations. Raises
-    DatasetError.
-    """
+    """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]

@@ -51,10 +51,7 @@ FIRST_RELEASE = (
 def build_confounds(
     head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
 ) -> tuple[Columns, Metadata]:
-    """Measure every confound of fMRIPrep that the demo's voxels allow.
-
-    Shapes and units: voxels (V, T); returns columns (T,).
-    """
+    """Measure every confound of fMRIPrep that the demo's voxels (V, T) allow: columns (T,)."""
     n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
     tissue = head.csf | head.white_matter
     restless = _find_most_variable(voxels[:, n_first:])

@@ -158,12 +158,7 @@ class _Drawn:
 
 
 def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: bool = True) -> DemoTruth:
-    """Write a BIDS dataset with fMRIPrep-style derivatives whose truth is known.
-
-    The mean over the voxels that a recording sees of a parcel is exactly 10,000 plus the painted series (all numbers
-    are small whole numbers, so float32 holds them), whatever the noise; without nuisance the painted series are the
-    clean ones. Raises UsageError.
-    """
+    """Write a BIDS dataset whose truth is known: the mean of seen voxels is 10,000 plus the painted series."""
     design = design or DemoDesign()
     folder = Path(folder)
     check_empty(folder)
@@ -250,10 +245,7 @@ def write_recording(
     share_of_spikes: float,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Add artefacts to series (T, P), write voxels with these means, their mask and confounds; return what is painted.
-
-    ``scan`` is participant, session and run.
-    """
+    """Add artefacts to series (T, P), write voxels, mask and confounds of a scan; return what is painted."""
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)

@@ -43,10 +43,7 @@ repetition time: 2 s is assumed, at which their pass-band is the published one (
 
 
 def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tuple[list[str], Path]:
-    """Write a dataset with fMRIPrep-style derivatives of the first people of a folder of series.
-
-    Returns the names of the scans and the path of the atlas. Raises UsageError.
-    """
+    """Write a dataset with fMRIPrep-style derivatives of the first people of a folder of series. Raises UsageError."""
     check_empty(folder)
     scans = _read_table(source / "list.tsv")
     people = sorted({row["participant_id"] for row in scans})[:n_people]

@@ -46,10 +46,7 @@ def quantise(values: FloatArray) -> FloatArray:
 def draw_clean_series(
     connectome: FloatArray, n_volumes: int, repetition_time: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw parcel series with a given true correlation, all of it in the pass-band; shape (T, P), a priori SD 100.
-
-    With few volumes the sample correlation differs from the true one as it would for any scan of that length.
-    """
+    """Draw parcel series with a given true correlation, all of it in the pass-band; shape (T, P), a priori SD 100."""
     frequencies = np.fft.rfftfreq(n_volumes, repetition_time)
     band = (frequencies > BAND[0]) & (frequencies < BAND[1])
     spectrum = np.zeros((len(frequencies), len(connectome)), dtype=complex)
@@ -93,10 +90,7 @@ def measure_displacement(motion: FloatArray) -> FloatArray:
 
 
 def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: np.random.Generator) -> FloatArray:
-    """Mix what is not of interest into parcels, each in its own proportion; shape (T, P).
-
-    Everything is a linear function of columns of the confounds table, so a suitable strategy can remove it.
-    """
+    """Mix what is not of interest into parcels, each in its own proportion; shape (T, P)."""
     sources = np.column_stack([_standardise(physiology.motion), physiology.white_matter[:, 0], physiology.csf[:, 0]])
     typical = np.repeat([0.0, 0.4], [6, 2])[:, None]
     weights = SIGNAL_SD * (typical + 0.2 * rng.standard_normal((sources.shape[1], n_parcels)))

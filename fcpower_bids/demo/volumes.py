@@ -96,10 +96,7 @@ def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray
 def paint_recording(
     head: Head, painted: FloatArray, physiology: Physiology, design: DemoDesign, rng: np.random.Generator
 ) -> FloatArray:
-    """Give every voxel its series, shape (V, T): the mean over the seen voxels of a parcel is the painted series.
-
-    Baselines differ between voxels but average to a whole number over each parcel.
-    """
+    """Give every voxel its series, shape (V, T): the mean over the seen voxels of a parcel is the painted series."""
     inside = head.parcel > 0
     voxels = np.empty((len(head.parcel), len(painted)))
     voxels[inside] = painted.T[head.parcel[inside] - 1]

@@ -46,10 +46,7 @@ def load_encoder(
     parcel_names: Sequence[str] | None = None,
     **published: Any,
 ) -> Encoder:
-    """Load an encoder of the registry, ready to embed recordings.
-
-    Raises UsageError, EncoderUnavailable, CheckpointError.
-    """
+    """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
     if name in PUBLISHED:
         from fcpower_bids.encoders.checkpoint_files import PublishedOptions  # loads numpy
 
@@ -107,10 +104,7 @@ def name_of_weights(weights: str | Path) -> str:
 
 
 def embedding_label(settings: Embedding) -> str:
-    """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
-
-    ``fbert1mwindows`` is read by windows, ``brainjepapaper`` is fed as in the paper, so that they stand side by side.
-    """
+    """Return the ``desc`` label of the embedding: ``fbert1m``, ``fbert1mwindows``, ``brainjepapaper``."""
     name = re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
     if settings.encoder in PUBLISHED:  # they have windows of their own
         return name + ("" if settings.encoder_protocol == "own" else settings.encoder_protocol)

@@ -35,10 +35,7 @@ DEFAULTS = PublishedOptions()
 
 
 def find_weights(name: str, licence: str, weights: str | Path | None, options: PublishedOptions) -> Path:
-    """Return the weights file of a published encoder whose licence the user has accepted.
-
-    Raises EncoderUnavailable, UsageError, CheckpointError.
-    """
+    """Weights file of an encoder whose licence is accepted. Raises EncoderUnavailable, UsageError, CheckpointError."""
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
     if not options.accept_licence:
@@ -87,10 +84,7 @@ def fill(
     published: Callable[[str], tuple[str, ...]] = same_key,
     unused: Sequence[str] = (),
 ) -> nn.Module:
-    """Put foreign tensors into a model that was made without memory (``torch.device("meta")``), and freeze it.
-
-    Raises CheckpointError.
-    """
+    """Put foreign tensors into a model made on ``torch.device("meta")``, and freeze it. Raises CheckpointError."""
     import torch  # large, and an extra of the installation
 
     own = model.state_dict()

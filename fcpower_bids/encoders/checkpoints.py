@@ -198,11 +198,7 @@ def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def read_config(
     folder: Path, aux: Sequence[Path] = (), published: Mapping[str, Any] | None = None
 ) -> tuple[Architecture, ModelCard]:
-    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError.
-
-    `aux`: files of the same form with fields that it does not state. `published`: fields that are known where neither
-    states them.
-    """
+    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError."""
     path = folder / "config.json"
     raw, values = read_fields(path)
     for file in aux:
@@ -265,10 +261,7 @@ def read_proof(folder: Path) -> dict[str, Any] | None:
 
 
 def check_proof(folder: Path, config: Architecture, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors and their results with the proof; a checkpoint without a proof is only noted.
-
-    Raises CheckpointError.
-    """
+    """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
     from fcpower_bids.encoders.proof import fault  # loads torch
 
     proof = read_proof(folder)
@@ -283,10 +276,7 @@ def check_proof(folder: Path, config: Architecture, state: Mapping[str, Tensor])
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors from ``.safetensors``, or from a torch file by its weights-only reader.
-
-    Raises CheckpointError.
-    """
+    """Read tensors from ``.safetensors``, or from a torch file by its weights-only reader. Raises CheckpointError."""
     import torch  # large, and an extra of the installation
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -321,10 +311,7 @@ def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) ->
 
 
 def locate(weights: str | Path, revision: str | None = None) -> Path:
-    """Return the local folder of a checkpoint; a hub id is downloaded (or found in the hub's cache).
-
-    Raises CheckpointError.
-    """
+    """Return the local folder of a checkpoint, downloaded where it is of the hub. Raises CheckpointError."""
     folder = Path(weights).expanduser()
     if folder.is_dir():
         return folder
@@ -384,10 +371,7 @@ def write_model(folder: Path, model: nn.Module, config: Architecture, card: Mode
 def save_checkpoint(
     folder: Path, model: nn.Module, config: Architecture, card: ModelCard, facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a checkpoint folder with a model card; it appears whole or not at all, and an older one survives a failure.
-
-    Raises OSError.
-    """
+    """Write a checkpoint folder with a model card, whole or not at all. Raises OSError."""
 
     def write(target: Path) -> None:
         write_model(target, model, config, card)

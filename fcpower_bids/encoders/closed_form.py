@@ -79,11 +79,7 @@ class ClosedForm(nn.Module):
 
 
 def power_edges_of(x: Tensor, exponent: float) -> Tensor:
-    """Edges of FC^alpha of series (B, T, P), centred and of unit norm, in double precision: (B, E).
-
-    `fcpower_bids.core.filters.student.power_edges` for a batch and on any device. Parcels without a signal, which are
-    allowed when they are asked for, have edges of 0.
-    """
+    """Edges of FC^alpha of series (B, T, P), centred and of unit norm, in double precision: (B, E)."""
     x = x.to("cpu" if x.device.type == "mps" else x.device, torch.float64)
     there = (x.amax(1) > x.amin(1))[:, None]
     z = (x - x.mean(1, keepdim=True)) * there

@@ -60,10 +60,7 @@ class SeriesEncoder:
         repetition_time: float | Sequence[float],
         read: Read = "sequence",
     ) -> Array:
-        """Embed recordings.
-
-        Shapes and units: repetition_time (seconds); returns (n, d). Raises RecordingError, UsageError.
-        """
+        """Embed recordings, repetition time in seconds: (n, d). Raises RecordingError, UsageError."""
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
         columns = self.columns(parcel_names)
@@ -178,10 +175,7 @@ class SeriesEncoder:
 
 
 def _windows(x: Array, length: int) -> Array:
-    """Cut (T, P) into ceil(T / length) windows of equal length, evenly spread so that they cover all of it.
-
-    Where `length` divides T these are the consecutive windows of the paper; a shorter recording is one window.
-    """
+    """Cut (T, P) into ceil(T / length) windows, evenly spread over all of it; a shorter recording is one."""
     length = min(length, len(x))
     starts = np.linspace(0, len(x) - length, -(-len(x) // length)).round().astype(int)
     return np.stack([x[start : start + length] for start in starts])

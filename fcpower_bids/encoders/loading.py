@@ -140,11 +140,7 @@ def load_random_init(
     parcel_names: Sequence[str] | None = None,
     aux: Sequence[Path] = (),
 ) -> SeriesEncoder:
-    """Make the negative control: F-BERT with seeded random weights.
-
-    With `weights`, the architecture and parcels of that checkpoint (its tensors are not read); without, those of
-    ``fbert-1m`` on `parcel_names`.
-    """
+    """Make the negative control: F-BERT with seeded random weights, by default those of ``fbert-1m``'s sizes."""
     if weights is not None:
         folder = locate(weights, revision)
         config, card = read_config(folder, aux)
@@ -191,10 +187,7 @@ HF_QKV = re.compile(
 
 
 def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Translate the key names of ``nn.TransformerEncoder`` files and of HF-BERT files into those of `FBert`.
-
-    Unknown names are passed through, so that the strict comparison can name them.
-    """
+    """Translate the key names of ``nn.TransformerEncoder`` files and of HF-BERT files into those of `FBert`."""
     import torch  # large, and an extra of the installation
 
     renamed: dict[str, Tensor] = {}

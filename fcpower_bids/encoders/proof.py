@@ -24,10 +24,7 @@ TOLERANCE = 1e-3
 
 
 def probe_series(n_parcels: int) -> Tensor:
-    """Make the fixed series (1, `PROBE_LENGTH`, n_parcels): uniform, mean 0, variance 1.
-
-    Raw numbers of PCG64 with seed 0, whose stream never changes, scaled from 53 bits.
-    """
+    """Make the fixed series (1, `PROBE_LENGTH`, n_parcels): uniform, mean 0, variance 1."""
     raw = np.random.PCG64(0).random_raw(PROBE_LENGTH * n_parcels) >> np.uint64(11)
     uniform = raw.astype(np.float64) * 2.0**-53
     series = ((uniform - 0.5) * 12**0.5).reshape(1, PROBE_LENGTH, n_parcels)

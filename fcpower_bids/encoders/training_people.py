@@ -50,10 +50,7 @@ def people_digests(salt: str, people: Iterable[tuple[str, str]]) -> tuple[str, .
 
 
 def stretch_correlations(series: ArrayLike, length: int) -> FloatArray:
-    """Correlations of some pairs of parcels over every `length` volumes in a row.
-
-    Shapes and units: series (..., T, P); returns (..., T - length + 1, at most `PAIRS`).
-    """
+    """Correlations of some pairs of parcels of series (..., T, P) over every `length` volumes in a row."""
     x = np.asarray(series)
     one, other = np.triu_indices(x.shape[-1], 1)
     chosen = np.linspace(0, len(one) - 1, min(PAIRS, len(one))).astype(int)
@@ -71,11 +68,7 @@ def stretch_correlations(series: ArrayLike, length: int) -> FloatArray:
 
 
 def part_signatures(parts: ArrayLike) -> list[str]:
-    """Signature of each part (n, L, P) of recordings: checksum of its rounded correlations.
-
-    It is that of the same volumes in another scale, precision or order. Another cleaning or parcellation gives another.
-    None where there are too few parcels.
-    """
+    """Checksum of rounded correlations of each part (n, L, P), whatever its scale or order; None with few parcels."""
     parts = np.asarray(parts)
     found = stretch_correlations(parts, parts.shape[1])[:, 0]
     return [_signature(np.floor(r / STEP), parts.shape) for r in found if len(r) >= FEWEST]
@@ -128,10 +121,7 @@ def describe_training(
 def find_in_training(
     card: ModelCard, dataset: str, subject: str, series: ArrayLike, parcel_names: Sequence[str]
 ) -> tuple[str, str]:
-    """Say whether a part of a recording, or else its person, was in the training of a model: the series comes first.
-
-    Shapes and units: series (T, P).
-    """
+    """Say whether a part of a series (T, P), or else its person, was in the training of a model."""
     if not card.trained_on:
         return UNKNOWN, ""
     parts = _possible_digests(card, np.asarray(series), parcel_names)

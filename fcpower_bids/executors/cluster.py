@@ -103,12 +103,7 @@ class Engine:
 
 
 def start_engine(path: Path) -> Engine:
-    """Start the cluster that a file describes.
-
-    ``cluster: SLURMCluster`` (of dask-jobqueue; ``LocalCluster`` is of Dask itself), ``options:`` what it is made with,
-    ``jobs:`` how many jobs it keeps submitted, ``patience:`` seconds without a worker after which the run ends. Raises
-    UsageError.
-    """
+    """Start the cluster that a file describes: ``cluster``, ``options``, ``jobs``, ``patience``. Raises UsageError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         name, options, jobs = str(content["cluster"]), dict(content.get("options") or {}), int(content.get("jobs") or 0)
@@ -304,10 +299,7 @@ class _Watch:
         self.since = self.reminded = self.kept = time.monotonic()
 
     def result(self, future: Future) -> Any:
-        """Wait for a result while there are workers, or while there is hope for some.
-
-        One that is done is still with its worker: where that is lost on the way, the task is done again.
-        """
+        """Wait for a result while there is hope for workers; one that is lost with its worker is computed again."""
         self._keep()
         transfer = TRANSFER
         while True:

@@ -19,12 +19,7 @@ class Executor(Protocol):
     """Someone who calls a function for every item."""
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        """Yield what the function returns of every item, in the order of the items.
-
-        Shared arguments are bound to the function (``functools.partial``): it goes to a worker once, not with every
-        item, and its arrays are mapped, not copied. The function must not change it. Raises WorkersLost: workers end
-        without a word again and again, at the same tasks.
-        """
+        """Yield the function of every item, in order; shared arrays are bound to it once. Raises WorkersLost."""
 
     def close(self) -> None:
         """End the workers and remove what was shared."""

@@ -59,10 +59,7 @@ def keep_result(
     write: Callable[[Result], Mapping[str, FloatArray]],
     read: Callable[[Mapping[str, FloatArray]], Result],
 ) -> Result:
-    """Return what is kept under a key, else compute it, and keep it where that took long.
-
-    `key`: a `fingerprint` of all that the result depends on. `write` and `read`: a result as named arrays, and back.
-    """
+    """Return what is kept under a key (a `fingerprint`), else compute it, and keep it where that took long."""
     folder = _FOLDER.get()
     if folder is None:
         return compute()

@@ -62,12 +62,7 @@ def cause_of_death(workers: Iterable[BaseProcess], kills_before: int) -> str:
 
 
 def _prepare(function: str, modules: Iterable[str], later: Iterable[str]) -> BaseContext:
-    """Import what workers need, and return how they are to be started.
-
-    They are forked from this process, which has imported most of it for its own use. Where that would not be safe,
-    because another thread could hold a lock at that moment (torch has threads, and a numerical library that was given
-    several), they are forked from a server that does its own imports.
-    """
+    """Import what workers need; fork them from here, or from a server where other threads could hold a lock."""
     if _is_forkable():
         with unsearched():
             for module in (function.partition(":")[0], *modules):
@@ -99,14 +94,7 @@ def run_calls(
     modules: Iterable[str] = (),
     later: Iterable[str] = (),
 ) -> Generator[Any, None, None]:
-    """Call a function in processes of its own, and yield what it returns, in the order of the ends.
-
-    No more calls are begun than there are processes, so the next one is made when one has ended; closing the iterator
-    ends the processes at once, and if this process is killed they end too.
-
-    Modules are imported once for all calls; those of later calls too where a server of workers has to be started.
-    Raises WorkerDied.
-    """
+    """Yield what calls in processes of their own return, in the order of the ends. Raises WorkerDied."""
     waiting = iter(calls)
     first = list(islice(waiting, n_processes))
     if not first:

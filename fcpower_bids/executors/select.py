@@ -56,10 +56,7 @@ def _ending_workers() -> Iterator[None]:
 
 
 def make_dense(device: str) -> Dense:
-    """Return who does the dense operations on a device of PyTorch; numpy and scipy where none is named.
-
-    Raises UsageError.
-    """
+    """Return who does dense operations on a device; numpy and scipy where none is named. Raises UsageError."""
     if not device:
         from fcpower_bids.core.regression.dense import HOST  # loads scipy
 

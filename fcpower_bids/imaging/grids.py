@@ -24,10 +24,7 @@ def is_same_grid(
 def resample_labels(
     labels: np.ndarray, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray
 ) -> np.ndarray:
-    """Carry a label image to another grid by nearest neighbour.
-
-    Shapes and units: labels (I, J, K), affine (4, 4), to_affine (4, 4); returns (X, Y, Z).
-    """
+    """Carry a label image (I, J, K) with an affine (4, 4) to another grid by nearest neighbour."""
     if is_same_grid(labels.shape, affine, shape, to_affine):
         return labels
     carried = np.zeros(shape, dtype=labels.dtype)

@@ -54,10 +54,7 @@ def header_fault(path: Path, image: Any) -> str | None:
 
 
 def content_fault(path: Path, image: Any) -> str | None:
-    """Read a small image to its last byte and say what is wrong with it; None when it is whole.
-
-    The data of a recording are not read for that: streaming them ends with the same checks.
-    """
+    """Name the fault of a small image, read to its last byte; None when it is whole."""
     fault = header_fault(path, image)
     if fault is not None or not path.name.endswith(".gz"):
         return fault

@@ -21,10 +21,7 @@ IMAGE = Path(__file__).parents[1] / "data" / "template_dseg.nii.gz"
 
 @lru_cache(maxsize=2)
 def template_tissue(shape: tuple[int, int, int], affine: tuple[float, ...]) -> tuple[np.ndarray, float]:
-    """Return 1 in the template's brain, 2 in its white matter and 0 elsewhere, and the volume of its brain.
-
-    Shapes and units: affine (16,); returns (X * Y * Z,) in file order, and mm^3.
-    """
+    """1 in the template's brain, 2 in its white matter, else 0 (X * Y * Z,), and its brain's volume in mm^3."""
     import nibabel  # slow to load
 
     image = nibabel.load(IMAGE)  # type: ignore[attr-defined]
@@ -36,9 +33,6 @@ def template_tissue(shape: tuple[int, int, int], affine: tuple[float, ...]) -> t
 
 
 def template_dice(brain: np.ndarray, tissue: np.ndarray, cubic: float, of_template: float) -> float:
-    """Return the Dice coefficient of a mask and the template's brain, which may reach beyond the grid.
-
-    Shapes and units: brain, tissue (V,), cubic (mm^3 of a voxel), of_template (mm^3).
-    """
+    """Dice coefficient of a mask (V,) and the template's brain, which may reach beyond the grid."""
     common = float(np.count_nonzero(brain & (tissue > 0))) * cubic
     return 2 * common / (float(np.count_nonzero(brain)) * cubic + of_template)

@@ -23,11 +23,7 @@ ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 
 
 def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
-    """Return one word for a dataset: with the label it identifies a person.
-
-    It is the name given, else the DOI of the dataset (of OpenNeuro the accession number), else its Name and a digest of
-    what describes it. A derivative is known by the dataset that it was made of. Raises UsageError.
-    """
+    """Return one word for a dataset: the name given, else its DOI, else Name and a digest. Raises UsageError."""
     if name:
         if not ALLOWED.fullmatch(name):
             raise UsageError(f"--dataset-name {name} must be letters, digits, '.', '+', '_' and '-'.")

@@ -115,10 +115,7 @@ def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str,
 
 
 def _put_in_place(fresh: Path, home: Path, manifest: dict[str, Any]) -> None:
-    """Move an index to its home, where another job may just have put the same, or an old one is in the way.
-
-    The old one may be gone before it is moved away, when another job does the same.
-    """
+    """Move an index to its home, where another job may just have put the same, or an old one is in the way."""
     for attempt in range(ATTEMPTS):
         try:
             fresh.rename(home)

@@ -196,10 +196,7 @@ def _choose(
 
 
 def _without_clashes(chosen: Collection[Source], settings: Inputs) -> tuple[list[Source], list[Problem]]:
-    """Leave out inputs that would be written to one output, and runs whose combination has the name of another input.
-
-    Raises DatasetError.
-    """
+    """Leave out inputs that would be written to one output, or to a combination's. Raises DatasetError."""
     by_name: dict[Entities, list[Source]] = defaultdict(list)
     for source in chosen:
         by_name[source.entities].append(source)

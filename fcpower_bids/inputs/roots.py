@@ -14,13 +14,7 @@ from fcpower_bids.settings import Inputs, Places
 
 
 def derivative_roots(settings: Inputs) -> dict[str, Path]:
-    """Return the fMRIPrep datasets to read, by name.
-
-    ``--derivatives`` says which; without it ``bids_dir`` itself when it holds derivatives, else its
-    ``derivatives/fmriprep``.
-
-    Raises DatasetError, UsageError.
-    """
+    """Return the fMRIPrep datasets to read, by name. Raises DatasetError, UsageError."""
     bids_dir = settings.bids_dir
     check_input_folder(bids_dir)
     roots: dict[str, Path] = {}
@@ -38,10 +32,7 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
 
 
 def check_input_folder(bids_dir: Path) -> None:
-    """Refuse an input folder that is not there: its name is the dataset of people, its tables their phenotypes.
-
-    Raises DatasetError.
-    """
+    """Refuse an input folder that is not there, whose name and tables are needed. Raises DatasetError."""
     if not bids_dir.is_dir():
         what = "is not a folder" if bids_dir.exists() else "does not exist"
         raise DatasetError(f"The input folder {bids_dir} {what}. Check the path (and the mount of a container).")
@@ -101,10 +92,7 @@ def _check_description(path: Path) -> None:
 
 
 def raw_roots(settings: Places, roots: Collection[Path]) -> tuple[Path, ...]:
-    """Return the datasets that may hold the JSON files of the scanner, the most trusted last.
-
-    These are the folder around a folder called ``derivatives``, and the input folder.
-    """
+    """Return the datasets that may hold the scanner's JSON files, the most trusted last."""
     holders = [parent.parent for root in roots for parent in root.parents if parent.name == "derivatives"]
     candidates = dict.fromkeys([*reversed(holders), settings.bids_dir.absolute()])
     return tuple(path for path in candidates if path not in roots)

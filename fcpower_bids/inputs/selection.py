@@ -48,12 +48,7 @@ class Filter:
 
 
 def read_filters(settings: Selection) -> tuple[Filter, ...]:
-    """Collect the conditions of the command line and of the filter file, participants first.
-
-    ``--space`` is not among them: a run without the wanted space is a failure to report (``choose_spaces``).
-
-    Raises UsageError.
-    """
+    """Collect the conditions of the command line (without ``--space``) and of the filter file. Raises UsageError."""
     options = (
         ("--participant-label", "sub", settings.participant_label),
         ("--session-label", "ses", settings.session_label),
@@ -67,10 +62,7 @@ def read_filters(settings: Selection) -> tuple[Filter, ...]:
 
 
 def read_filter_file(path: Path) -> tuple[Filter, ...]:
-    """Read the conditions for ``bold`` from a JSON file as fMRIPrep takes it; other sections are not for us.
-
-    Raises UsageError.
-    """
+    """Read the conditions for ``bold`` from a JSON file as fMRIPrep takes it. Raises UsageError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

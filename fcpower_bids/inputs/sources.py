@@ -86,11 +86,7 @@ def drop(entities: Entities, keys: Iterable[str]) -> Entities:
 
 
 def read_source(path: Path, root: Path) -> Source | None:
-    """Classify a file by its name; None for a file that no recording needs.
-
-    Unknown keys are entities like any other: they are kept, in alphabetical order, before ``desc``. Raises
-    DatasetError.
-    """
+    """Classify a file by its name; None for one that no recording needs. Raises DatasetError."""
     try:
         entities, suffix, extension = _parse(path.name)
     except ValueError:

@@ -92,10 +92,7 @@ CONTENT = 3
 
 
 def means_path(folder: Path, bold: Path, mask: Path | None, atlas: Atlas) -> Path:
-    """Return where the parcel means of a recording are kept; the name changes with all that they depend on.
-
-    These are name, size, time and checksum of series and mask, the content of the atlas, and the version.
-    """
+    """Where the parcel means of a recording are kept: named by series, mask, atlas content and version."""
     states = [(path.name, file_state(path)) for path in (bold, mask) if path is not None]
     key = hashlib.sha256(repr((__version__, CONTENT, states, atlas_digest(atlas))).encode()).hexdigest()[:16]
     return folder / f"{_stem(bold, atlas)}_{key}.npz"

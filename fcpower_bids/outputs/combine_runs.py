@@ -45,11 +45,7 @@ def whole_of(runs: Sequence[Recording]) -> Recording:
 def combine_runs(
     output_dir: Path, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Participant
 ) -> list[Path]:
-    """Combine what was written of the runs of a session into one recording without ``run`` in its name.
-
-    ``concat`` puts the z-scored series one after the other, so that no run weighs more than its length; ``average``
-    averages the connectomes as Fisher z, weighted by their degrees of freedom. Raises RecordingError.
-    """
+    """Combine the written runs of a session into a recording without ``run`` in its name. Raises RecordingError."""
     times = {run.repetition_time for run in runs}
     if len(times) > 1:
         raise RecordingError(f"The runs of {runs[0].name} have the repetition times {sorted(times)} s; not combined.")

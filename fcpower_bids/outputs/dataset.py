@@ -158,10 +158,7 @@ def parcels_path(output_dir: Path, atlas: Atlas) -> Path:
 
 
 def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
-    """Copy an atlas into ``sourcedata/atlases`` with its table, and return the copy of the image.
-
-    The label image is what the numbers were made with, so that the outputs explain themselves.
-    """
+    """Copy an atlas with its table into ``sourcedata/atlases``, and return the copy of the image."""
     from fcpower_bids.imaging.atlas.described import (
         parcel_centroids,  # loads nibabel, which the group level never needs
     )

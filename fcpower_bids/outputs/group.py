@@ -115,11 +115,7 @@ class FinishedAnalyses:
         return noted if isinstance(noted, dict) else {}
 
     def add(self, name: str, key: str, tables: Mapping[str, Table], question: Mapping[str, Any] | None = None) -> None:
-        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
-
-        Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
-        the page would show them with the new ones.
-        """
+        """Note an analysis after its last table is on disk; remove tables of its earlier run that it did not write."""
         files = [f"{table}.json" for table in tables]
         files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
         self._remove_outdated(name, files)

@@ -46,10 +46,7 @@ PYBIDS = {
 
 
 def order_entities(*parts: Entities) -> Entities:
-    """Merge entities, later ones winning, into the order of the specification; unknown keys come before ``desc``.
-
-    Raises DatasetError.
-    """
+    """Merge entities, later ones winning, in the order of the specification. Raises DatasetError."""
     merged = {key: value for part in parts for key, value in part}
     for key, value in merged.items():
         if not LABEL.fullmatch(value):

@@ -99,10 +99,7 @@ class Results:
 def finish_recording(
     output_dir: Path, results: Results, fingerprint: str, seconds: Callable[[], float] = lambda: 0.0
 ) -> Status:
-    """Write all files of a recording and then its status; a recording without a final status is not finished.
-
-    ``seconds`` gives the computing time so far.
-    """
+    """Write all files of a recording and then its status; a recording without a final status is not finished."""
     written = write_recording(output_dir, results)
     name, atlases = results.recording.name, [atlas.name for atlas in results.atlases]
     embedded = embedding_names(name, atlases, results.settings)

@@ -82,11 +82,7 @@ class Status:
 
 
 def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
-    """Return what the results of a recording depend on, in one comparable string.
-
-    Configuration and version; size, time and checksum of the recording's files and of a strategy of the user's; the
-    content of the atlases, which may lie anywhere and are written anew now and then without a change.
-    """
+    """All that the results of a recording depend on, in one string: choices, version, files, atlas content."""
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     inputs = ";".join(file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
@@ -141,10 +137,7 @@ def peak_megabytes() -> float:
 
 
 def embedding_names(recording: str, atlases: Iterable[str], settings: Embedding) -> dict[str, str]:
-    """Return the names of the statuses of the embeddings that were asked for, by atlas; none without an encoder.
-
-    They name the encoder, so that no run reports on the encoder of another.
-    """
+    """Names of the statuses of the embeddings that were asked for, which name the encoder, by atlas."""
     label = embedding_label(settings)
     return {atlas: f"{recording}_{atlas}_desc-{label}{EMBEDDING}" for atlas in atlases} if label else {}
 

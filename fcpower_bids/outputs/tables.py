@@ -76,10 +76,7 @@ def _decimals(row: Sequence[float]) -> str:
 
 
 def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> Path:
-    """Write a numeric array as TSV without losing a bit.
-
-    Shapes and units: values (rows, columns). Raises ValueError.
-    """
+    """Write a numeric array as TSV without losing a bit. Values (rows, columns). Raises ValueError."""
     return write_text(path, matrix_text(values, columns, index))
 
 
@@ -110,10 +107,7 @@ def refuse_pipe(path: Path) -> None:
 
 
 def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read what :func:`write_matrix` wrote, to the bit: values and column names; ``n/a`` becomes NaN.
-
-    Raises DatasetError.
-    """
+    """Read what :func:`write_matrix` wrote, to the bit: values and column names. Raises DatasetError."""
     refuse_pipe(path)
     try:
         header, end, body = path.read_bytes().partition(b"\n")
@@ -189,10 +183,7 @@ LONGEST = 128
 
 
 def is_cut_short(path: Path) -> bool:
-    """Whether a series ends before it should, from both ends of its file: reading all of it takes seconds per hundred.
-
-    Raises OSError.
-    """
+    """Whether a series ends before it should, from both ends of its file, which is quick. Raises OSError."""
     if path.suffix == ".npy":
         try:
             values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone
@@ -209,10 +200,7 @@ def is_cut_short(path: Path) -> bool:
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a series (T, P) or a matrix (P, P), and the names of its columns; an array has them in its JSON.
-
-    Raises DatasetError.
-    """
+    """Read a series (T, P) or a matrix (P, P), table or array, and the names of its columns. Raises DatasetError."""
     values, names = read_matrix(path) if path.suffix != ".npy" else _read_stored(path)
     if fault := _volumes_fault(path, len(values)):
         raise DatasetError(f"{path} {fault}. Remove it and run participant level.")
@@ -229,10 +217,7 @@ def _read_stored(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def column_names(path: Path) -> list[str]:
-    """Read the names of the columns of a series or a matrix: from a table, or from the JSON of an array.
-
-    Raises DatasetError, OSError.
-    """
+    """Read the column names of a table, or of the JSON of an array. Raises DatasetError, OSError."""
     if path.suffix == ".npy":
         return list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -285,10 +270,7 @@ def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
 
 
 def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) -> Path:
-    """Write a table as :func:`write_declared` does, block by block; with gzip where the name ends so.
-
-    The same rows give the same bytes: no name and no time is in the compressed file. Raises TypeError.
-    """
+    """Write a table as :func:`write_declared`, block by block; the same rows give the same bytes. Raises TypeError."""
     with atomic(path) as temporary, _open_text(temporary, path.suffix == ".gz") as stream:
         for i, block in enumerate(blocks):
             spec.check(list(map(str, block.columns)))

@@ -30,12 +30,7 @@ from fcpower_bids.settings import Method, Settings
 
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
-    """Load the cohort of the analyses, and one per atlas where an analysis compares atlases.
-
-    These are the atlases of ``--atlas``, else all that the participant level wrote. The first one is that of the
-    other analyses; without ``--atlas`` it is the default atlas if that is there. With ``--separate-tasks`` there is one
-    per atlas and task, and the other analyses have all tasks together.
-    """
+    """Load the cohort of the analyses, and one per atlas (with ``--separate-tasks``: and task) for comparisons."""
     if not OF_COHORTS & set(analyses_to_run(settings)):
         return complete_cohort(open_cohort(settings), settings), {}
     each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
@@ -111,10 +106,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
 def load_series_encoder(
     parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
 ) -> SeriesEncoder:
-    """Load the encoder of ``--encoder`` as a function of a series (T, P) and its repetition time.
-
-    Shapes and units: centroids (P, 3). Raises FcPowerError.
-    """
+    """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
     return _of_series(_open_encoder(parcels, settings, centroids), parcels, settings)
 
 
@@ -140,10 +132,7 @@ class Source:
 
 
 def import_sources(settings: Settings) -> None:
-    """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
-
-    Raises UsageError, DatasetError.
-    """
+    """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
     if settings.derivatives and not plugins.places("sources"):
         raise UsageError("This installation has nothing that reads --derivatives at group level. Leave the option out.")
     for source in plugins.load("sources"):
@@ -152,10 +141,7 @@ def import_sources(settings: Settings) -> None:
 
 @contextmanager
 def untouched(settings: Settings) -> Iterator[Settings]:
-    """Give the settings an output folder that may be written to and goes away: what is there now, and what comes in.
-
-    Without sources nothing comes in, and the settings stay as they are. Raises FcPowerError.
-    """
+    """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
     if not any(source.is_named(settings) for source in plugins.load("sources")):
         yield settings
         return

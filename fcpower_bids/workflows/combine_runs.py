@@ -33,10 +33,7 @@ COMBINE = "fcpower_bids.workflows.combine_runs:combine"
 
 
 def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
-    """Combine the finished runs of every session and task, and return the names of the combinations.
-
-    A single run is combined too, so that every session has a result under the same name.
-    """
+    """Combine the finished runs of every session and task, and return the names of the combinations."""
     from fcpower_bids.outputs.combine_runs import group_runs, whole_of  # loads scipy.signal
 
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}

@@ -36,11 +36,7 @@ INHERITED = ("NuisanceStrategy", "SecondsUsed", "NumberOfVolumesUsed", "Repetiti
 
 
 def embed_stored(settings: Settings) -> None:
-    """Embed the stored series that lack the embedding of ``--encoder``, or have it of other weights.
-
-    Encoders without weights have nothing to embed with; the stored embeddings are then taken as they are. Raises
-    CheckpointError, DatasetError, Incomplete.
-    """
+    """Embed the stored series that lack this embedding. Raises CheckpointError, DatasetError, Incomplete."""
     if settings.encoder is None:
         return
     label = embedding_label(settings)

@@ -49,11 +49,7 @@ OUTDATED = "not asked for this time; its tables in this folder are of other peop
 
 
 def run_group(settings: Settings) -> int:
-    """Check the cohort, and run every analysis that was asked for on the participant outputs; return the exit code.
-
-    An analysis writes all its tables or none. Choices are checked before the first analysis starts. One that the cohort
-    does not allow, or that fails, stops no other: the page shows what is there. Raises DatasetError, Incomplete.
-    """
+    """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
         settings = _name_sets(settings)
@@ -195,10 +191,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
-    """Run one analysis after the other and write its tables; the status of those without is a table too.
-
-    An analysis whose tables are there, of the same cohort and the same choices, is not done again.
-    """
+    """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
     settings = attempts.settings
     folder = settings.results
     finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
-    """Run unclaimed items, then those that other processes have left unfinished.
-
-    Items that another run has finished meanwhile are not done again. A killed run is waited for no longer.
-    """
+    """Run unclaimed items, then those that other processes have left unfinished."""
     from fcpower_bids.workflows.execution.batches import is_done, run_jobs  # loads nipype
 
     with claims_in(settings.output_dir / CLAIMS) as claims:

@@ -51,10 +51,7 @@ FEW = 100
 
 
 def run_participants(settings: Settings) -> int:
-    """Process every recording that was asked for and return the exit code.
-
-    Raises UsageError, DatasetError, Incomplete.
-    """
+    """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
     try:
         return _run_participants(settings)
     except OSError as error:
@@ -162,10 +159,7 @@ def _prepare_work(settings: Settings) -> Path:
 
 
 def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incomplete | None:
-    """Make the page of every participant with a status and the index, and say what of them could not be made.
-
-    They are made in processes of their own, for the want of memory of one must not end the run.
-    """
+    """Make pages and the index in processes of their own, and say what of them could not be made."""
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     size = max(1, min(PAGES, -(-len(subjects) // processes(settings))))
     parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]

@@ -94,10 +94,7 @@ def run_selftest(
     say: Callable[[str], None] = print,
     checkpoints: Sequence[Path] = (),
 ) -> Outcome:
-    """Make the recording, run the participant level on it in processes of its own, and compare every step.
-
-    A command that fails is a failed step; files that it did not write are missing. Raises DatasetError.
-    """
+    """Make the recording, run the participant level in processes, compare every step. Raises DatasetError."""
     expected = read_answers(against)
     encoder = ("--encoder", "random-init") if find_spec("torch") else ()
     commands = (
@@ -147,10 +144,7 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 def read_encoder(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what an encoder computes of a fixed series here, and what it did when it was written.
-
-    Raises CheckpointError.
-    """
+    """Return what an encoder computes of a fixed series here, and what it did before. Raises CheckpointError."""
     from fcpower_bids.encoders.loading import embed_proof  # loads torch
 
     return tuple(  # type: ignore[return-value]

@@ -16,10 +16,7 @@ SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
 
 
 def survey(output_dir: Path) -> tuple[pd.DataFrame, int]:
-    """Renew ``logs/status.tsv``, and return its rows and the exit code that they amount to.
-
-    Recordings that a living run is at work on have its owner as their reason and count as neither done nor failed.
-    """
+    """Renew ``logs/status.tsv``, and return its rows and exit code; those of living runs have their owner."""
     table = write_status_table(output_dir)
     assert table is not None  # it is when all may be read
     running = table["state"] == RUNNING

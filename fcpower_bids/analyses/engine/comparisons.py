@@ -57,14 +57,7 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def add_people_tests(comparisons: pd.DataFrame, predictions: Iterable[pd.DataFrame], study: Study) -> pd.DataFrame:
-    """Add ``p_people``, of the squared errors of the same people being as large under both entries.
-
-    Conditional on the fitted models: their errors share training people, so that the test is liberal for the question
-    whether the entries differ, the more the fewer people there are (docs/interpreting.md). A sentence needs it and the
-    corrected t. An error is the mean over repeats. Families share their sign. So do all people of a site that is held
-    out, since one model predicts them; there the error is that within the site, as the score is, and the offset of the
-    site is tested by itself.
-    """
+    """Add ``p_people``, of the squared errors of the same people; families and held-out sites count as one."""
     sites = study.protocol.units if study.protocol.held_out else None
     errors = {_about(block): _Errors.of(block, sites) for block in predictions}
     units, seed = study.protocol.units, study.settings.random_seed

@@ -57,10 +57,7 @@ class SharedSpectra:
     def gather(
         self, keys: Sequence[bytes], decompose: Callable[[list[int]], Iterable[Spectrum]], n_bytes: int
     ) -> list[Spectrum]:
-        """Return the spectrum of every key; what is not known is decomposed, by position.
-
-        Where all that is known would take more than `n_bytes` with it, what is not asked for now is forgotten.
-        """
+        """Return the spectrum of every key, decomposed by position; what is not asked for goes if memory is short."""
         lacking = [place for place, key in enumerate(keys) if key not in self.known]
         found = list(decompose(lacking))
         size = sum(each.nbytes for spectrum in (*self.known.values(), *found) for each in spectrum)
@@ -168,20 +165,14 @@ def _weigh(scans: FloatArray, sizes: NDArray[np.intp], weights: FloatArray) -> F
 
 
 def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
-    """FC of units, each of one scan or several, combined as the preset and ``--combine-runs`` ask.
-
-    End to end, a scan of T volumes weighs T - 1 (`scan_weights`).
-    """
+    """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
     if not concatenates(settings) or all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
     return AveragedEdges(cohort.edges, groups, scan_weights(cohort))
 
 
 def scan_weights(cohort: Cohort) -> FloatArray:
-    """Weight of each scan among those of its person, shape (n_scans,): its volumes less one for each of its runs.
-
-    Of a person with a scan whose volumes are not known, as matrices of other programs can be, all scans weigh the same.
-    """
+    """Weight of each scan among those of its person (n_scans,): volumes less one for each run; equal where unknown."""
     scans = cohort.scans
     if "volumes" in scans:
         volumes = scans["volumes"].to_numpy(dtype=float)

@@ -49,10 +49,7 @@ def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
 
 
 def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study: Study) -> NestedResult:
-    """Predict as `cross_validate` does, with features that are fitted to the training people of every outer fold.
-
-    The inner folds share the fit to their outer training set, which holds no target and no test person.
-    """
+    """Predict as `cross_validate`, with features fitted to the training people of every outer fold, inner folds too."""
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
@@ -72,11 +69,7 @@ def run_nested_cv(
     preset: PredictionPreset,
     watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
 ) -> NestedResult:
-    """Run `nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so.
-
-    The executor goes through the folds; features that are fitted in the folds stay in this process, which keeps them
-    for further penalties. `watch` sees the folds come back.
-    """
+    """Run `nested.nested_cv` with the score and grid of the preset; features that are fitted stay in this process."""
     base = getattr(solver, "base", solver)
     here = isinstance(base, FoldSolver) or not getattr(base, "dense", HOST).shared
 

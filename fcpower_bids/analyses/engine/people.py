@@ -46,10 +46,7 @@ class People:
 def choose_people(
     cohort: Cohort, settings: GroupLevel, representations: Sequence[str], covariates: Sequence[str]
 ) -> People:
-    """Choose the people that every representation can describe, so that all are compared on the same folds.
-
-    Raises NotInCohort, Unfit.
-    """
+    """Choose the people that every representation can describe, for the same folds. Raises NotInCohort, Unfit."""
     usable = ~scans_without_features(cohort, representations)
     scans: dict[str, list[int]] = {}
     for row, name in enumerate(cohort.scans["participant_id"].astype(str)):

@@ -78,10 +78,7 @@ class Representation:
 
 
 def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
-    """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.
-
-    Raises UsageError, Unfit.
-    """
+    """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
     names: list[str] = []
     for name in settings.representations:
         parts = (_expand(each, cohort) for each in name.split(TOGETHER))
@@ -131,10 +128,7 @@ def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.b
 def build_representations(
     cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Analysis
 ) -> Iterator[Representation]:
-    """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person).
-
-    They come one at a time, because their features are large: keep no more than one.
-    """
+    """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
     connectivity = combine_scans(cohort, groups, settings)
     return (_build(name, cohort, connectivity, settings) for name in names)
 
@@ -179,10 +173,7 @@ def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, setting
 
 
 def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
-    """Edges of the transformed FC of every unit times sqrt(2), and its diagonal where that says something of its own.
-
-    Returns (n, E).
-    """
+    """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something."""
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
     rows = make_room((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
     for unit in range(n):

@@ -77,10 +77,7 @@ class ScanLength:
 
 
 def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
-    """Lengths below that of the shortest scan: those asked for, else `LENGTHS`; fewer where memory is short.
-
-    Raises Unfit.
-    """
+    """Lengths below that of the shortest scan: those asked for, else `LENGTHS`; fewer where memory is short."""
     if cohort.scans.empty:
         raise Unfit("No scan is left, so none can be shortened.")
     minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60
@@ -104,10 +101,7 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
 def shorten_scans(
     cohort: Cohort, minutes: Sequence[float], settings: Analysis, notes: list[str]
 ) -> Iterator[ScanLength]:
-    """Yield the cohort at every length, then at full length; each series is read once.
-
-    An embedding is known at a shorter length only where the cohort brings its encoder; `notes` says what is left out.
-    """
+    """Yield the cohort at every length, then at full length; each series is read once; `notes` say what is left out."""
     names = expand_names(cohort, settings)
     labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
     parts = [first_minutes(length) for length in minutes]

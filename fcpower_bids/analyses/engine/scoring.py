@@ -38,11 +38,7 @@ LEADING = {
 
 
 def leading_summary(n_test: Sequence[int] | pd.Series) -> str:
-    """Which summary of a score ranks entries: `FOLD_MEAN`, but `POOLED_MEAN` where the folds test too few people.
-
-    The r of two people is 1 or -1, and that of one person is none; the mean of such numbers is no score. The
-    permutation test is of pooled predictions too. The folds of the paper's cohorts are larger.
-    """
+    """Which summary of a score ranks entries: `FOLD_MEAN`, but `POOLED_MEAN` where the folds test too few people."""
     return POOLED_MEAN if np.median(n_test) < SMALL_FOLD else FOLD_MEAN
 
 

@@ -49,10 +49,7 @@ def join_runs(runs: Runs) -> FloatArray:
 
 
 def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
-    """Edges of a transform of the series times sqrt(2), and its diagonal where that says something: means over scans.
-
-    Runs are z-scored and put end to end. Returns (n, E). Raises Unfit, ValueError.
-    """
+    """Edges (n, E) of a transform of the series times sqrt(2), over scans; runs are put end to end. Raises Unfit."""
     if not has_series(cohort):
         raise Unfit("This needs the series of every scan, which this cohort does not have.")
     n_parcels = len(cohort.parcels)

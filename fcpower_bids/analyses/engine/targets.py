@@ -69,10 +69,7 @@ class Target:
 def choose_targets(
     table: pd.DataFrame, settings: GroupLevel, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
 ) -> list[Target]:
-    """Read the targets that are asked for, else all numeric columns that vary, and every composite.
-
-    Raises NotInCohort, Unfit.
-    """
+    """Read the targets asked for, else all numeric columns that vary, and composites. Raises NotInCohort, Unfit."""
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
     if not names and not composites:
@@ -89,11 +86,7 @@ def choose_targets(
 def join_target_builders(
     targets: Sequence[Target], covariates: FloatArray, orders: Sequence[Rows | None] = (None,)
 ) -> FloatArray | TargetBuilder:
-    """Put targets side by side for `nested.nested_cv`, without what the covariates explain.
-
-    Orders move a number with its covariates; a class is drawn by them for people who keep theirs. Shapes and units:
-    covariates (n, c); returns (n, B m).
-    """
+    """Targets (n, B m) side by side for `nested.nested_cv`, without what the covariates (n, c) explain."""
     if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
         blocks = [
             target.measures if order is None else target.measures[order] for order in orders for target in targets

@@ -50,10 +50,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 
 def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Identify people between sessions.
-
-    Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2. Raises NotInCohort.
-    """
+    """Identify people between sessions (Finn et al. 2015, doi:10.1038/nn.4135). Raises NotInCohort."""
     names = expand_names(cohort, settings)
     rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))

@@ -89,10 +89,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Choose the exponent by ``alpha_selection``: "align", else the grid under nested cross-validation.
-
-    Source: the paper, Section 3.3 and Appendix D.4. Raises Unfit.
-    """
+    """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
     study = open_study(cohort, settings)
     if settings.alpha_selection == "align":
         return _tables(study, *_by_alignment(study))

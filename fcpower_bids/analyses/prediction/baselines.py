@@ -162,10 +162,7 @@ class Baselines:
 
 
 def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:
-    """Names and numbers (n, c) of what is known of people besides the target; a missing value is the mean.
-
-    Columns that are not declared are taken in their order while there are `PEOPLE_PER_COLUMN` people for each.
-    """
+    """Names and numbers (n, c) of what is known besides the target; missing: the mean; few (`PEOPLE_PER_COLUMN`)."""
     people, settings = study.people, study.settings
     table, n = people.phenotypes, len(people.names)
     called = [str(name) for name in table.columns if str(name).lower() in CALLED]

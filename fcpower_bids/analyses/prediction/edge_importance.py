@@ -26,15 +26,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 
 def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
-    """Covariance of the training features with the in-sample predictions, averaged over the folds.
-
-    Weights mix signal with the cancellation of noise; this shows the signal alone (Haufe et al. 2014, NeuroImage
-    87:96). Per fold, cov(X, yhat) = X'w with w = (yhat - mean(yhat)) / (s - 1), so one product with the mean of w is
-    enough. `features` (n, E). `predictions` (F, n) or (F, n, q): of the training subjects of each fold; others are
-    ignored. `masks` (F, n): training subjects whose target is known. Returns (E,) or (E, q): features times
-    predictions. Raises ValueError: shapes do not fit, a fold has fewer than two training subjects, or a prediction is
-    missing.
-    """
+    """Mean over folds of cov(X, yhat) (E,) or (E, q): features (n, E), predictions (F, n[, q]), masks (F, n)."""
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     predictions = np.asarray(predictions, dtype=np.float64)
     features = np.asarray(features, dtype=np.float64)
@@ -52,13 +44,7 @@ def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLik
 
 
 def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], FloatArray]:
-    """Average a value per edge over all edges between two networks, or within one.
-
-    `edges` (E,): in the order of `edges.vectorise_edges`, without its weight. Pass absolute values for the size of the
-    effects. `networks` (of length P): network of each parcel. Returns `names` of length N: networks in the order of
-    their first parcel; `means` (N, N): symmetric; NaN within a network of a single parcel. NaN edges (uncovered
-    parcels) are left out of the mean. Raises ValueError: the number of edges is not that of the parcels.
-    """
+    """Networks and means (N, N) of edges (E,) between or within them; NaN in those of one parcel. Raises ValueError."""
     names = list(dict.fromkeys(networks))
     matrix = rebuild_matrix(np.asarray(edges, dtype=np.float64), diagonal=np.nan, weighted=False)
     if len(matrix) != len(networks):

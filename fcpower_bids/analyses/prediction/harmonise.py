@@ -34,11 +34,7 @@ HARMONISERS = Registry("harmonisation", places("harmonisers"))
 def make_solvers(
     representations: Iterable[Representation], study: Study, harmonisation: str
 ) -> Iterator[tuple[str, Representation, Solver]]:
-    """Yield the regression of every predictor on every representation, with the name of the entry.
-
-    One representation is in memory at a time. Predictors that take all together come last; of the others' features
-    they keep what they need: the kernels, or where features are harmonised the features too.
-    """
+    """Yield the regression of every predictor on every representation, one in memory at a time; joint ones last."""
     chosen = dict.fromkeys(study.settings.predictors)
     joint = [name for name in chosen if PREDICTORS[name].joint]
     passed: list[Representation] = []

@@ -124,13 +124,7 @@ def list_scores(target: Target, name: str, scores: FloatArray) -> list[dict[str,
 
 
 def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
-    """Columns of the summary by target and representation; undefined scores count as no better.
-
-    The permutations are the same for all representations of a target, so the best of each corrects for their number.
-    They are the same for all complete targets too; the best of all of these, each score in standard deviations of its
-    own permutations, corrects for the number of targets. Targets of other people, and classes given covariates,
-    have other permutations, as if they were independent, which makes the best larger.
-    """
+    """Columns of the summary; the best of each permutation corrects for the representations, and for the targets."""
     cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
         key = str(row["target"]), str(row["representation"])

@@ -306,10 +306,7 @@ def _open(cohort: Cohort, settings: Analysis) -> Study:
 
 
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Predict phenotypes by nested cross-validation.
-
-    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols". Raises Unfit.
-    """
+    """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = _open(cohort, settings)
     unharmonised = _score_unharmonised(study) if settings.harmonise != NONE else {}
     entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []

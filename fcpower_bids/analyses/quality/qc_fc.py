@@ -114,10 +114,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 
 def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Correlate every edge with mean FD over people.
-
-    Source: Power et al. 2012; benchmarks of Ciric et al. 2017. Raises NotInCohort.
-    """
+    """Correlate every edge with mean FD over people. Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)
     distance = edge_distances(cohort)
@@ -162,10 +159,7 @@ def _test(
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
-    """Return the people whose mean FD is known, the rows of their scans, and the mean FD over these, in mm.
-
-    Raises NotInCohort.
-    """
+    """Return the people whose mean FD is known, the rows of their scans, and their FD in mm. Raises NotInCohort."""
     fd = pd.to_numeric(cohort.scans["mean_fd"], errors="coerce").to_numpy(dtype=float)
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
@@ -256,11 +250,7 @@ def _basis(columns: FloatArray) -> FloatArray:
 
 
 def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:
-    """Correlate every edge with motion, as it is and permuted.
-
-    Returns r (E,), NaN for an edge that does not vary; |r| of all edges in all permutations; mean r squared over the
-    edges in each permutation (B,).
-    """
+    """Correlate edges with motion: r (E,), |r| of all permutations, and their mean r squared (B,)."""
     # covariates are not taken from the permuted scores again, so that these are a little less spread
     wider = np.sqrt((len(model.score) - model.n_sites) / (model.df + 1))
     found, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0

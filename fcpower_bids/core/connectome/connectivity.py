@@ -36,11 +36,7 @@ class ParcelError(Unfit):
 
 
 def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
-    """Which parcels of a series (T, P) carry data: shape (P,). An uncovered one is NaN in every volume.
-
-    Raises ParcelError: a parcel is missing or infinite in some volumes only; ValueError: fewer than three volumes, or
-    not two-dimensional.
-    """
+    """Which parcels of a series (T, P) carry data: (P,). One that is NaN throughout does not. Raises ParcelError."""
     series = np.asarray(series)
     if series.ndim != 2 or len(series) < MINIMUM_VOLUMES:
         raise ValueError(f"A series must be volumes by parcels with at least 3 volumes, not of shape {series.shape}.")
@@ -52,12 +48,7 @@ def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
 
 
 def standardise(series: ArrayLike) -> FloatArray:
-    """Centre each parcel and divide by its standard deviation (denominator T - 1): Z of the paper, Section 3.2.
-
-    `series` (T, P): any unit. A column that is NaN throughout is an uncovered parcel and stays NaN. Returns (T, P).
-    Raises ParcelError: a parcel is constant, partly NaN, or infinite; ValueError: fewer than three volumes, or not
-    two-dimensional.
-    """
+    """Centre each parcel of a series (T, P) and divide by its SD (T - 1); NaN columns stay. Raises ParcelError."""
     series = np.asarray(series)
     covered_series(series)
     precision = np.finfo(series.dtype if series.dtype.kind == "f" else np.float64).eps
@@ -72,13 +63,7 @@ def standardise(series: ArrayLike) -> FloatArray:
 
 
 def pearson_connectivity(series: ArrayLike) -> FloatArray:
-    """Plain Pearson correlation between parcel series, Sigma = Z' Z / (T - 1): the paper, Section 3.2.
-
-    No shrinkage; `nilearn.connectome.ConnectivityMeasure(kind="correlation")` shrinks by default and differs. `series`
-    (T, P): any unit; a column that is NaN throughout is an uncovered parcel. Returns (P, P): exactly symmetric,
-    diagonal exactly 1; rows and columns of uncovered parcels are NaN. Raises ParcelError: a parcel is constant, partly
-    NaN, or infinite; ValueError: fewer than three volumes, not two-dimensional, or no parcel covered.
-    """
+    """Plain Pearson correlation (P, P) of a series (T, P), NaN for uncovered parcels. Raises ParcelError."""
     standardised = standardise(series)
     uncovered = np.isnan(standardised[0])
     if uncovered.all():
@@ -90,10 +75,7 @@ def pearson_connectivity(series: ArrayLike) -> FloatArray:
 
 
 def pearson_of_parts(series: FloatArray, parts: Sequence[slice]) -> Iterator[FloatArray]:
-    """`pearson_connectivity` of parts of a series (T, P), to 1e-12: what lies between their ends is multiplied once.
-
-    A parcel whose level in a part is far from its mean would lose digits: such a part is connected by itself.
-    """
+    """`pearson_connectivity` of parts of a series (T, P), to 1e-12: what lies between their ends is multiplied once."""
     centred, rounding = series - series.mean(axis=0), CONSTANT * np.abs(series).max(axis=0)
     ends = sorted({end for part in parts for end in (part.start, part.stop)})
     products = [centred[start:stop].T @ centred[start:stop] for start, stop in pairwise(ends)]
@@ -112,11 +94,7 @@ def pearson_of_parts(series: FloatArray, parts: Sequence[slice]) -> Iterator[Flo
 
 
 def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
-    """Which parcels of a connectome (P, P) carry data: shape (P,). An uncovered one is NaN in its row and column.
-
-    Raises ParcelError: a parcel is missing or infinite in some entries that should have data; ValueError: not a square
-    matrix, or no parcel covered.
-    """
+    """Which parcels of a connectome (P, P) carry data: (P,). One whose row is NaN does not. Raises ParcelError."""
     matrix = np.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
@@ -151,11 +129,7 @@ def counted_among_all(covered: NDArray[np.bool_]) -> Iterator[None]:
 
 
 def fisher_z(matrix: ArrayLike) -> FloatArray:
-    """Fisher z of every correlation, arctanh r; the diagonal, where it is infinite, becomes 0.
-
-    `matrix` (P, P): correlations; NaN stays NaN. Returns (P, P). Raises ParcelError: two different parcels have |r| = 1
-    (the same series twice), or a value outside [-1, 1].
-    """
+    """Fisher z of correlations (P, P), arctanh r, with a diagonal of 0; NaN stays NaN. Raises ParcelError."""
     correlations = np.array(matrix, dtype=np.float64)
     diagonal = np.diag(correlations).copy()
     np.fill_diagonal(correlations, 0.0)
@@ -168,15 +142,7 @@ def fisher_z(matrix: ArrayLike) -> FloatArray:
 
 
 def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
-    """Average the connectomes of several recordings: the mean of Fisher z, turned back into correlations.
-
-    The result is not always positive definite; `spectral_power` clips what falls below zero and its count is reported.
-    A parcel that is uncovered in any recording is uncovered in the average. `matrices` (n, P, P): correlations.
-    `weights` (n,): usually the volumes of each recording minus 3, the inverse variance of Fisher z. Default: all
-    recordings alike. Returns (P, P): symmetric, diagonal exactly 1 (NaN for uncovered parcels). Raises ParcelError: two
-    different parcels are perfectly correlated in one recording; ValueError: no recording at all, or weights that are
-    not positive.
-    """
+    """Mean Fisher z (P, P) of connectomes (n, P, P), weights (n,), as correlations; not always definite."""
     if not len(np.asarray(matrices)):
         raise ValueError("There is no connectome to average.")
     scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])

@@ -24,10 +24,7 @@ def edge_count(n_parcels: int) -> int:
 
 @lru_cache(maxsize=8)
 def _flat_indices(n_parcels: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Positions of the edges in the upper and the lower triangle of a flattened (P, P) matrix.
-
-    Gathering by one index is faster than by two.
-    """
+    """Positions of the edges in the upper and the lower triangle of a flattened (P, P) matrix."""
     rows, columns = np.triu_indices(n_parcels, 1)
     positions = rows * n_parcels + columns, columns * n_parcels + rows
     for each in positions:
@@ -36,12 +33,7 @@ def _flat_indices(n_parcels: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.floating]:
-    """Take the edges of one or many symmetric matrices.
-
-    `matrices` (..., P, P): symmetric; only the upper triangle is read. `weighted`: multiply by sqrt(2), so that inner
-    products are Frobenius inner products. Returns (..., P (P - 1) / 2): float32 stays float32, everything else becomes
-    float64. Raises ValueError: the last two axes are not square.
-    """
+    """Edges (..., E) of symmetric matrices (..., P, P), by default times sqrt(2), so that products are Frobenius's."""
     matrices = np.asarray(matrices)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"Edges are taken from square matrices, not from an array of shape {matrices.shape}.")
@@ -53,12 +45,7 @@ def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.fl
 
 
 def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool = True) -> NDArray[np.floating]:
-    """Put edges back into symmetric matrices: the inverse of `vectorise_edges`.
-
-    `edges` (..., E): E = P (P - 1) / 2 for some P. `diagonal` (..., P): diagonals, which the edges do not hold.
-    `weighted`: whether the edges carry the weight sqrt(2). Returns (..., P, P). Raises ValueError: E is not the number
-    of edges of any P.
-    """
+    """Put edges (..., E) and diagonals (..., P) back into matrices (..., P, P): the inverse of `vectorise_edges`."""
     edges = np.asarray(edges)
     n_edges = edges.shape[-1]
     n_parcels = (1 + isqrt(1 + 8 * n_edges)) // 2
@@ -81,20 +68,13 @@ def rebuild_connectome(edges: ArrayLike) -> NDArray[np.floating]:
 
 
 def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Names of the two parcels of each edge, in the order of `vectorise_edges`.
-
-    `names` (of length P). Returns of length P (P - 1) / 2.
-    """
+    """Names of the two parcels of each edge, in the order of `vectorise_edges`."""
     rows, columns = np.triu_indices(len(names), 1)
     return [(names[row], names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
 
 
 def parcel_means(values: ArrayLike, n_parcels: int) -> NDArray[np.float64]:
-    """Average a value per edge over the edges of every parcel.
-
-    `values` (P (P - 1) / 2,): NaN where an edge has none; it does not count. Returns (P,): NaN for a parcel without any
-    value.
-    """
+    """Average a value per edge (E,) over the edges of every parcel (P,); NaN counts as no value."""
     values = np.asarray(values, dtype=np.float64)
     known = np.isfinite(values)
     sums, numbers = np.zeros(n_parcels), np.zeros(n_parcels)

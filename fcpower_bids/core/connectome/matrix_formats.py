@@ -39,10 +39,7 @@ class Rounding(NamedTuple):
 
 
 def rounding_step(values: ArrayLike) -> float:
-    """Return the distance between neighbouring values of an array: 1e-6 for six decimals, 2^-24 for single precision.
-
-    `values`: as they are in the file. Returns: 0 where no rounding shows.
-    """
+    """Distance between neighbouring values of an array (1e-6: six decimals; 2^-24: single precision), or 0."""
     known = np.asarray(values, dtype=np.float64).ravel()
     known = known[np.isfinite(known) & (known != 0) & (np.abs(known) != 1)][:20_000]
     if len(np.unique(known)) < FEWEST_VALUES:
@@ -55,14 +52,7 @@ def rounding_step(values: ArrayLike) -> float:
 
 
 def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], Rounding]:
-    """Set eigenvalues to zero that are nothing but rounding; the others and the diagonal stay.
-
-    A filtered scan has fewer dimensions than parcels. Rounding fills the rest with eigenvalues around zero, half of
-    them negative, and a power below one makes the other half large: with six decimals FC^0.35 of 419 parcels and rank
-    130 is off by 1.1 % (3 decimals 13 %, single precision 0.3 %); cleared, by 0.4 % (4 %, 0.1 %). `matrix` (P, P):
-    correlations; NaN for parcels that are missing. `step`: of `rounding_step`. Returns `matrix` (P, P): the same to
-    within the rounding; untouched where no eigenvalue is within the noise; `rounding`: the effect of rounding.
-    """
+    """Set eigenvalues of correlations (P, P) to zero that are within the noise of a rounding by `step`."""
     matrix = np.array(matrix, dtype=np.float64)
     there = np.isfinite(np.diag(matrix))
     covered = matrix[np.ix_(there, there)]
@@ -81,15 +71,7 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
 
 
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
-    """Return the matrix of correlations that an array of another program means.
-
-    `values` (P, P), (P(P-1)/2,) or (P(P+1)/2,): a full matrix, one triangle of it with zeros or NaN in the other, or a
-    triangle as a vector, without or with the diagonal. `scale`: one of "r", "z"; Pearson correlations, or their Fisher
-    z. `order`: one of "upper", "lower"; whether a vector holds the upper triangle row by row (``numpy.triu_indices``;
-    equal to MATLAB's ``squareform``) or the lower one (``numpy.tril_indices``, nilearn's ``sym_matrix_to_vec``).
-    Returns (P, P): symmetric, 1 on the diagonal; rows and columns of NaN for parcels without any value. Raises Unfit:
-    if the array is no such matrix, or contradicts its declaration.
-    """
+    """Correlations (P, P) from a full matrix, one triangle or a vector, r or z, upper or lower order. Raises Unfit."""
     matrix = _square(np.asarray(values, dtype=np.float64), order)
     off = ~np.eye(len(matrix), dtype=bool)
     _check_scale(matrix, off, scale)

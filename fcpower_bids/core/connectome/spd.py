@@ -26,12 +26,7 @@ from fcpower_bids.core.connectome.spectrum import (
 
 
 def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Sigma = V diag(lambda) V' (the paper, Section 3.2).
-
-    `matrix` (P, P): symmetric. Returns `eigenvalues` (P,): in descending order; `eigenvectors` (P, P): one per column,
-    in the same order; signs are arbitrary. Raises ParcelError: the matrix has NaN or infinite entries, which would
-    silently spoil the whole decomposition; ValueError: not square or not symmetric.
-    """
+    """V diag(lambda) V' (the paper, Section 3.2) of (P, P): eigenvalues (P,), descending, and vectors (P, P)."""
     return _descending(_checked(matrix))
 
 
@@ -45,15 +40,7 @@ LOW_RANK = 0.6
 
 
 def decompose_range(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues and eigenvectors of the range of a positive semidefinite matrix, as FC^alpha needs them.
-
-    FC of fewer volumes than parcels has few of them. With L (P, r) its pivoted Cholesky factor, which shows the rank,
-    ``L'L = U diag(lambda) U'`` and ``V = L U / sqrt(lambda)``: P r^2 operations in the place of some 10 P^3. A matrix
-    of higher rank is decomposed by `eigendecompose`; what of it is not in the range is left to its callers to clip.
-    `matrix` (P, P): symmetric. Where it is not semidefinite, as means of Fisher z may be, all of it is decomposed.
-    Returns `eigenvalues` (k,): in descending order; `eigenvectors` (P, k): one per column. Raises ValueError: as
-    `eigendecompose`.
-    """
+    """Eigenvalues (k,) and vectors (P, k) of the range of a matrix (P, P), by pivoted Cholesky if the rank is low."""
     matrix = _checked(matrix)
     most = int(LOW_RANK * len(matrix))
     # Where one more parcel than the rank are independent, as a small factor shows, there is nothing to gain.
@@ -86,12 +73,7 @@ def _checked(matrix: ArrayLike) -> FloatArray:
 
 
 def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """V diag(weights) V', exactly symmetric.
-
-    `eigenvalues` (k,): unused by the arithmetic; checked against the weights so that spectra of two recordings cannot
-    be mixed up. `eigenvectors` (P, k). `weights` (k,). Raises ValueError: the numbers of eigenvalues, eigenvectors and
-    weights differ.
-    """
+    """V diag(weights) V', exactly symmetric. Shapes: eigenvalues (k,), eigenvectors (P, k), weights (k,)."""
     eigenvectors, weights = np.asarray(eigenvectors), np.asarray(weights)
     if not np.shape(eigenvalues) == weights.shape == eigenvectors.shape[1:]:
         raise ValueError("Eigenvalues, eigenvectors and weights must belong to the same decomposition.")
@@ -106,12 +88,7 @@ def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: Array
 
 
 def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> FloatArray:
-    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
-
-    `matrix` (P, P): symmetric positive semidefinite. `alpha`: the exponent; alpha = 1 returns the matrix. `tolerance`:
-    by default from the type of `matrix`. Returns (P, P). Raises ValueError: NaN (a `ParcelError`), or not a symmetric
-    matrix.
-    """
+    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1) of a matrix (P, P). Raises ValueError."""
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype) if tolerance is None else tolerance
     eigenvalues, eigenvectors = eigendecompose(matrix)
@@ -119,11 +96,7 @@ def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: floa
 
 
 def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
-    """Log Sigma = V diag(ln lambda) V', the log-Euclidean map: the limit of (Sigma^alpha - I) / alpha at alpha -> 0.
-
-    `matrix` (P, P): symmetric positive definite, or made so by `regularise` with `floor` or `shrinkage`. Raises
-    ValueError: rank-deficient without a remedy, or not a symmetric matrix.
-    """
+    """V diag(ln lambda) V' of a matrix (P, P), of full rank or made so by `regularise`. Raises ValueError."""
     matrix = np.asarray(matrix)
     eigenvalues, eigenvectors = eigendecompose(matrix)
     regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
@@ -131,10 +104,7 @@ def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float |
 
 
 def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
-    """Return a matrix (P, P) made full rank in the way the caller chose by name, or as it is where it has full rank.
-
-    Raises ValueError: rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
-    """
+    """Return a matrix (P, P), made full rank in the way the caller chose where it is not. Raises ValueError."""
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype)
     if floor is None and shrinkage is None:
@@ -147,11 +117,7 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
 
 
 def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
-    """Whether a Cholesky factorisation, a fifth of the work of the eigenvalues, already shows full rank.
-
-    It exists for Sigma - t ||Sigma|| I if and only if the smallest eigenvalue is above t ||Sigma||, and the norm taken
-    here is no less than the largest eigenvalue. If it does not exist, nothing is decided.
-    """
+    """Whether a Cholesky factor, a fifth of the work of the eigenvalues, shows full rank; False decides nothing."""
     lowered = matrix.copy()
     lowered.flat[:: len(matrix) + 1] -= tolerance * np.abs(matrix).sum(axis=0).max()
     _, failed = linalg.lapack.dpotrf(lowered.T, lower=1, clean=0, overwrite_a=1)
@@ -159,22 +125,14 @@ def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
 
 
 def inverse(matrix: ArrayLike) -> FloatArray:
-    """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric.
-
-    Raises ValueError: rank-deficient, so that the inverse would be noise (see `regularise`), or not a symmetric matrix.
-    """
+    """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric. Raises ValueError."""
     factor, _ = linalg.lapack.dpotrf(full_rank(matrix).T, lower=1, clean=1)  # full rank: it does not fail
     lower, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Spectrum of the Pearson FC of a series, without forming FC: from the singular values of Z / sqrt(T - 1).
-
-    Exact, and cheaper than `eigendecompose` when there are fewer volumes than parcels. `series` (T, P): any unit; every
-    parcel covered. Returns `eigenvalues` (min(T, P),): in descending order; the remaining P - T eigenvalues are zero;
-    `eigenvectors` (P, min(T, P)). Raises ParcelError: an uncovered, constant or partly missing parcel.
-    """
+    """Eigenvalues (k,) and vectors (P, k) of the FC of a series (T, P), k = min(T, P), from its singular values."""
     standardised = standardise(series)
     uncovered = np.isnan(standardised[0])
     if uncovered.any():
@@ -191,12 +149,7 @@ def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: f
 
 
 def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[str, float]:
-    """Return the mean correlation of all edges, of the edges within each network, and the participation ratio.
-
-    `matrix` (P, P): Pearson FC. `networks` (of length P): network of each parcel; networks of a single parcel have no
-    edges and are left out, as are parcels of none ("n/a"); none is named where all parcels are of one. Returns
-    ``mean_fc``, ``within NETWORK`` in the order of their first parcels, ``participation_ratio``.
-    """
+    """``mean_fc``, ``within NETWORK`` and ``participation_ratio`` of FC (P, P); networks of one parcel are left out."""
     fc = np.asarray(matrix, dtype=float)
     upper = np.triu(np.ones(fc.shape, dtype=bool), 1)
     found = {"mean_fc": float(fc[upper].mean())}

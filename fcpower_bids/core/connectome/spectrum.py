@@ -46,10 +46,7 @@ def n_clipped(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> int:
 
 
 def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
-    """lambda^alpha inside the range of the matrix, 0 outside.
-
-    `eigenvalues` (P,). `alpha`: any finite exponent; 0 gives the projector on the range, -1 the pseudo-inverse.
-    """
+    """lambda^alpha of eigenvalues (P,) inside the range of the matrix, 0 outside."""
     eigenvalues = np.asarray(eigenvalues, dtype=np.float64)
     inside = in_range(eigenvalues, tolerance)
     return np.where(inside, np.where(inside, eigenvalues, 1.0) ** alpha, 0.0)
@@ -61,12 +58,7 @@ def regularise(
     shrinkage: float | None = None,
     tolerance: float = CLIP_TOLERANCE,
 ) -> FloatArray:
-    """Make a spectrum full rank in the way the caller chose by name, or refuse.
-
-    `eigenvalues` (P,). `floor`: lift smaller eigenvalues to this value, in units of the eigenvalues (mean 1 for a
-    correlation matrix). `shrinkage`: between 0 and 1: (1 - s) Sigma + s mean(lambda) I, applied before the floor.
-    Raises ValueError: still rank-deficient, or a floor or shrinkage out of its range.
-    """
+    """Make eigenvalues (P,) full rank by shrinkage to the mean, then a floor, or refuse. Raises ValueError."""
     regular = np.array(eigenvalues, dtype=np.float64)
     if shrinkage is not None:
         if not 0 <= shrinkage <= 1:
@@ -101,14 +93,7 @@ def heat_trace(eigenvalues: ArrayLike, time: float, tolerance: float = CLIP_TOLE
 def spectrum_summary(
     eigenvalues: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE
 ) -> dict[str, float]:
-    """Describe how uneven a spectrum is before and after raising it to alpha.
-
-    `eigenvalues` (P,): of FC. Returns ``rank`` and ``n_clipped``; for FC and, ending in ``_power``, for FC^alpha:
-    ``participation_ratio``, ``first_to_twentieth`` (lambda_1 / lambda_20) and ``first_to_last`` (lambda_1 / lambda_P),
-    NaN where the denominator is outside the range or there are fewer parcels; ``heat_trace`` at t = alpha;
-    ``arclength``, the log-Euclidean distance alpha ||log FC|| of FC^alpha from the identity, NaN if rank-deficient
-    (Appendix D.1).
-    """
+    """Rank, evenness and length of path of eigenvalues (P,), before and, ``_power``, after raising them to alpha."""
     ordered = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     clipped = n_clipped(ordered, tolerance)
     summary: dict[str, float] = {"rank": len(ordered) - clipped, "n_clipped": clipped}

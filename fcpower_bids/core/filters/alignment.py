@@ -114,26 +114,14 @@ def alignment_from(moments: FloatArray) -> FloatArray:
 
 
 def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
-    """Centred kernel-target alignment A within each fold, for each target (equation 4 of the paper).
-
-    `kernel` (n, n): symmetric similarity of the subjects. `masks` (F, n): training subjects of each fold. `targets`
-    (n,), (n, q) or (F, n, q): NaN is missing and leaves the subject out for this target; the three-axis form is for
-    targets that are themselves fitted within the fold, such as a composite. `debiased`: use the ratio of unbiased HSIC
-    estimates. Returns (F, q): NaN for a fold of fewer than four subjects or with a constant target. Raises ValueError:
-    shapes that do not fit, or a kernel with missing values.
-    """
+    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q)."""
     pairs = fold_targets(masks, targets)
     kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
     return alignment_from(fold_moments(kernel, pairs, debiased)[None])[0]
 
 
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
-    """Centred alignment of two kernels over the same subjects, also called CKA (equation 5 of the paper).
-
-    `first`, `second` (n, n): symmetric. `debiased`: use the ratio of unbiased HSIC estimates, which does not grow with
-    the number of features over n. Returns: between 0 and 1 for positive semidefinite kernels (the debiased estimate can
-    be below 0). Raises ValueError: the shapes differ, or a kernel has missing values.
-    """
+    """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
     first = emptied(checked_kernel(first), debiased)
     second = emptied(checked_kernel(second, len(first)), debiased)
     masks = np.ones((1, len(first)))
@@ -145,12 +133,7 @@ def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False
 def kernel_and_derivative(
     eigenvalues: ArrayLike, eigenvectors: Iterable[FloatArray], alpha: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
-
-    With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda): u' = (x' - u (u.x')) /
-    s, and K' = U'U^T + U U'^T. `eigenvalues` (n, P). `eigenvectors` (P, P): one per column. `alpha`: the exponent.
-    Returns `kernel, derivative` (n, n).
-    """
+    """Kernel (n, n) of FC^alpha of eigenvalues (n, P) and its derivative in alpha (the paper, Appendix D.4)."""
     each = zip(np.asarray(eigenvalues), eigenvectors, strict=True)
     pairs = [_unit_edges(values, vectors, alpha) for values, vectors in each]
     units, slopes = (np.stack(each) for each in zip(*pairs, strict=True))

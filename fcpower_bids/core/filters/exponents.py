@@ -33,11 +33,7 @@ _GRID_POINTS = 99
 
 
 def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
-    """Chebyshev nodes of the first kind on an interval of exponents.
-
-    `n_nodes`: 11 to 13 are enough for a spectrum of condition number 1e5. `bounds`: smallest and largest exponent.
-    Returns (n_nodes,): in ascending order.
-    """
+    """Chebyshev nodes (n_nodes,) of an interval of exponents, ascending; 11 to 13 are enough for condition 1e5."""
     low, high = bounds
     angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
     return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
@@ -74,10 +70,7 @@ class AlignmentCurves:
         return alignment_from(np.tensordot(self._basis(np.atleast_1d(alphas)), self.moments, axes=1))
 
     def truncation(self) -> FloatArray:
-        """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by.
-
-        Take more nodes where it is not small against the height of the curve.
-        """
+        """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by."""
         low, high = self.nodes.min(), self.nodes.max()
         scaled = (2 * self.nodes - low - high) / (high - low)
         curves = alignment_from(self.moments)
@@ -85,11 +78,7 @@ class AlignmentCurves:
         return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
 
     def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
-        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours.
-
-        `bounds`: interval of the search; not beyond the interval of the nodes. `tolerance`: absolute tolerance on
-        alpha.
-        """
+        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours."""
         grid = np.linspace(*bounds, _GRID_POINTS)
         on_grid = self.at(grid)
         folds, targets = on_grid.shape[1:]
@@ -131,13 +120,7 @@ def alignment_curves(
     derivatives: Kernels | None = None,
     debiased: bool = False,
 ) -> AlignmentCurves:
-    """Compute N and D of every fold and target at the nodes, one kernel at a time.
-
-    `kernels` (M, n, n): a function that computes the kernel at an exponent, or the kernels at the nodes. `masks`,
-    `targets`, `debiased`: see `target_alignment`. `nodes` (M,): default: `chebyshev_nodes`. `derivatives`: the
-    derivative of the kernel in alpha; makes `AlignmentOptimum.slope` an independent check. Raises ValueError: shapes
-    that do not fit, or a kernel with missing values.
-    """
+    """N and D of every fold and target at the nodes (M,), one kernel (n, n) at a time; see `target_alignment`."""
     nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
     pairs = fold_targets(masks, targets)
     n = pairs[0][0].shape[1]

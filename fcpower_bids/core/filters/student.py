@@ -40,12 +40,7 @@ def _unit_edges(matrices: Iterable[FloatArray]) -> FloatArray:
 
 
 def principal_coordinates(kernel: ArrayLike, d: int) -> FloatArray:
-    """Return points whose inner products are those of a centred kernel (n, n), as well as `d` coordinates can.
-
-    `kernel` (n, n): symmetric. `d`: coordinates wanted; fewer come back where the kernel has fewer above rounding.
-    Returns (n, at most d): largest variance first; the sign is such that the entry of largest size in each column is
-    positive.
-    """
+    """Points (n, at most d) whose inner products are those of a centred kernel (n, n), largest variance first."""
     K = np.asarray(kernel, dtype=np.float64)
     centred = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean()
     d = min(d, len(K))
@@ -58,12 +53,7 @@ def principal_coordinates(kernel: ArrayLike, d: int) -> FloatArray:
 
 
 def fit_student(features: ArrayLike, coordinates: ArrayLike, ridge: float = RIDGE) -> tuple[FloatArray, FloatArray]:
-    """Fit the map from features of windows to the coordinates of their recordings.
-
-    `features` (n, E): one window per row. `coordinates` (n, d): of the recording that each window is from. `ridge`:
-    penalty in units of the mean diagonal of the centred kernel of the features. Returns `mean` (E,); `weights` (E, d):
-    ``(x - mean) @ weights`` is the embedding of a window. Raises Unfit: if the windows are all alike.
-    """
+    """Fit mean (E,) and weights (E, d) from features (n, E) of windows to coordinates (n, d). Raises Unfit."""
     single = np.asarray(features).dtype == np.float32  # large features stay as they are
     X, Y = np.array(features, dtype=np.float32 if single else np.float64), np.asarray(coordinates, dtype=np.float64)
     mean = X.mean(axis=0, dtype=np.float64)

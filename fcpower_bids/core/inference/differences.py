@@ -41,15 +41,7 @@ def corrected_resampled_t(
     test_sets: Sequence[Iterable[int]] | None = None,
     level: float = 0.95,
 ) -> ResampledT:
-    """Paired t-test over cross-validation folds that share training subjects.
-
-    t = mean(d) / sqrt((1/J + sum(n_test)/sum(n_train)) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning
-    52:239). Repeats of a fixed split test the same people again: their differences are averaged and count as one fold.
-    `differences` (J,): NaN is left out. `n_train`, `n_test` (J,): subjects per fold. `test_sets`: subjects tested in
-    each fold; folds with the same set are collapsed. `level`: of the interval. Returns: if all differences are equal
-    the statistic is 0 (p = 1) or infinite (p = 0); NaN with fewer than two folds. Raises ValueError: the numbers per
-    fold do not fit, or a fold has no subjects.
-    """
+    """Corrected t of differences (J,) over folds (Nadeau & Bengio 2003); equal test sets count once."""
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
     if differences.ndim != 1 or (sizes <= 0).any():
@@ -104,11 +96,7 @@ POWER = 0.84
 
 
 def exact_mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947).
-
-    `only_first`, `only_second`: discordant scans: right by the first way alone, by the second alone. Returns: 1 without
-    discordant scans.
-    """
+    """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947)."""
     from scipy import stats  # takes half a second, and few cohorts need it
 
     discordant = only_first + only_second
@@ -116,10 +104,7 @@ def exact_mcnemar(only_first: int, only_second: int) -> float:
 
 
 def adjust_p_values(p_values: ArrayLike) -> FloatArray:
-    """Adjust p-values (m,) for the number of tests by their family-wise error (Holm 1979).
-
-    NaN is no test and stays NaN. Raises ValueError: a p-value lies outside [0, 1].
-    """
+    """Adjust p-values (m,) for the number of tests by their family-wise error (Holm 1979). Raises ValueError."""
     adjusted = np.array(p_values, dtype=np.float64)
     tests = np.isfinite(adjusted)
     if ((adjusted[tests] < 0) | (adjusted[tests] > 1)).any():
@@ -145,14 +130,7 @@ class Bootstrap:
 def subject_bootstrap(
     values: ArrayLike, subjects: ArrayLike | None = None, n_draws: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Bootstrap:
-    """Resample people, each with all their rows, and take the mean over the rows.
-
-    Only finished per-row values are resampled, so a person drawn twice never meets their own copy, as would happen if
-    scans were resampled before searching the most similar one. `values` (N,) or (N, ...): one row per observation (a
-    scan's hit, a subject's loss); paired comparisons pass the difference. `subjects` (N,): whose row it is; each row is
-    its own subject by default. Families may take the place of people. `n_draws`: resamples B. `level`: confidence level
-    of the interval. Raises ValueError: a value is NaN, or the subjects do not fit.
-    """
+    """Resample people, each with all their rows of values (N, ...), and take the mean over rows. Raises ValueError."""
     values = np.asarray(values, dtype=np.float64)
     subjects = np.arange(len(values)) if subjects is None else np.asarray(subjects)
     if subjects.shape != values.shape[:1] or not len(values):

@@ -134,11 +134,7 @@ class PairScores:
 
 
 def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> float:
-    """Median of values that come in parts and are too many to be held together, to the bit.
-
-    Counting finds the bins of the middle values; those in and next to these bins are then held and sorted. `parts`:
-    gives the same parts every time. `reach`: no value is larger in magnitude.
-    """
+    """Median, to the bit, of values that come in parts and do not fit into memory: bins are counted, then sorted."""
     counts = np.zeros(BINS, dtype=np.int64)
     for part in parts():
         places = ((part + reach) * (BINS / (2 * reach))).astype(np.intp)
@@ -155,11 +151,7 @@ def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> 
 
 
 def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """Find pairs of scans of different people that look like one scan, and those that are a place to look.
-
-    Returns `same, strange`: they stand out among the scores of both of their scans too; the highest score first;
-    `doubtful`: alike as one scan, but so are others to one of the two: only the series can decide.
-    """
+    """Pairs of scans of different people that look like one scan, and doubtful ones; the highest score first."""
     pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
     odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
     spread = {row: _spread(scores, row) for row in odd}
@@ -191,10 +183,7 @@ def _spread(scores: PairScores, row: int) -> float:
 
 
 def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
-    """Find people whose scans of two sessions are each other's nearest, crosswise.
-
-    `sessions` (n,): one scan per person and session. Returns: for every pair of sessions, the clearest first.
-    """
+    """People whose scans of two sessions are each other's nearest, crosswise, the clearest first; sessions (n,)."""
     times = np.asarray(sessions).astype(str)
     if not scores.known:
         return []
@@ -205,11 +194,7 @@ def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
 
 
 def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
-    """Find scans that are far from the other scans of their person and near a scan of another person.
-
-    Labels that were exchanged between two people are `swapped_scans`; this finds those that moved in one direction.
-    Returns: the scan, and the nearest scan of another person; the clearest first.
-    """
+    """Scans far from the others of their person and near one of another person: labels that moved one way."""
     found = []
     for rows in scores.strips() if scores.known else ():
         block, different = scores.rows(rows), scores.different(rows)
@@ -252,13 +237,7 @@ def _nearest(scores: PairScores, scans: Rows, among: Rows) -> Rows:
 
 
 def aligned_correlation(first: ArrayLike, second: ArrayLike) -> float:
-    """Correlation of two recordings parcel by parcel, at the shift where it is highest.
-
-    Independent recordings stay near zero whatever their connectomes; one recording that was cut or cleaned in two ways
-    does not. `first`, `second` (T, P) and (U, P): series with the same repetition time; parcels with missing values are
-    left out. Returns: highest mean over parcels among the shifts that leave an overlap of half the shorter recording or
-    more; NaN without a parcel.
-    """
+    """Mean correlation of parcels of two series (T, P), (U, P), at the shift where it is highest; NaN without any."""
     series = [np.asarray(each, dtype=np.float64) for each in (first, second)]
     usable = np.all([np.isfinite(each).all(axis=0) & (np.ptp(each, axis=0) > 0) for each in series], axis=0)
     if not usable.any():

@@ -64,12 +64,7 @@ class Identification:
         return {(a, b): float(self.credit[(self.session == a) & (self.searched == b)].mean()) for a, b in pairs}
 
     def interval(self, families: Mapping[str, str] | None = None, level: float = 0.95) -> tuple[float, float, float]:
-        """Standard error of the accuracy over people, or families, and the limits of its interval.
-
-        Wilson's interval, which holds near 0 and 1 too, for as many independent searches as have this standard error:
-        no fewer than people and no more than searches (Korn and Graubard 1998, with their t for few people). Where
-        fewer than `FEWEST_MISSES` people have a miss, or a hit, the searches of a person count as one.
-        """
+        """SE of the accuracy, and Wilson's interval with as many searches as have this SE (Korn and Graubard 1998)."""
         _, units, sizes = np.unique(units_of(self.person, families), return_inverse=True, return_counts=True)
         hits, n_units, share = np.bincount(units, self.credit), len(sizes), self.accuracy
         if n_units < 2:
@@ -140,13 +135,7 @@ def session_blocks(
 
 
 def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
-    """Find the most similar scan of every other session for every scan.
-
-    `similarity` (N, N): similarity of all scans, larger is more alike; `kernels.correlation_kernel` of their features
-    gives Finn's. Row i holds what scan i sees, so it need not be symmetric. `persons`, `sessions` (N,): labels of each
-    scan. A person without another session takes no part. Raises ValueError: missing similarities, labels that do not
-    fit, two scans of one person in one session, or nothing to search.
-    """
+    """Most similar scan of every other session, similarity (N, N), persons and sessions (N,). Raises ValueError."""
     persons, blocks = session_blocks(similarity, persons, sessions)
     columns = [
         (
@@ -174,10 +163,7 @@ def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, Floa
 def identify_within(
     similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike
 ) -> Identification | None:
-    """`identify` among the people of the own site alone; None where no site has two people.
-
-    Shapes and units: sites (N,), the same in all scans of a person.
-    """
+    """`identify` among the people of the own site alone; sites (N,). None where no site has two people."""
     values, labels = _check_similarity(similarity), np.asarray(sites).astype(str)
     names, days = scan_labels(persons, sessions, len(values))
     found = []
@@ -200,12 +186,7 @@ def permutation_null(
     seed: int = 0,
     sites: ArrayLike | None = None,
 ) -> FloatArray:
-    """Accuracy when the person labels are shuffled within every session, for `permutation.permutation_p_value`.
-
-    With sites they are shuffled within these, so that a scan that recognises the scanner alone gains nothing.
-    `similarity`, `persons`, `sessions`: see `identify`. `n_permutations`: shuffles. `sites` (N,): the same in all scans
-    of a person. Returns (n_permutations,).
-    """
+    """Accuracy (n_permutations,) when person labels are shuffled within every session, and within sites (N,)."""
     similarity = _check_similarity(similarity)
     persons, sessions = scan_labels(persons, sessions, len(similarity))
     rng = np.random.default_rng(seed)
@@ -243,14 +224,7 @@ def compare_identification(
     seed: int = 0,
     families: Mapping[str, str] | None = None,
 ) -> IdentificationComparison:
-    """Compare two representations on shared scans (the paper, Section 4.2).
-
-    A search counts as right for the McNemar test if the own scan alone is the most similar (credit 1); a tie is not.
-    `first`, `second`: from `identify`; searches that only one of them made are left out. The number of candidates must
-    be the same. `n_draws`: resamples of people. `families`: family of every person: sign flips and the bootstrap then
-    take families in the place of people. Raises ValueError: no shared search, or a shared search had a different number
-    of candidates.
-    """
+    """Compare two representations on shared scans; ties are no wins. Families may replace people. Raises ValueError."""
     keys = [list(zip(each.person, each.session, each.searched, strict=True)) for each in (first, second)]
     positions = {key: position for position, key in enumerate(keys[1])}
     shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
@@ -281,12 +255,7 @@ class Identifiability:
 def identifiability(
     similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike | None = None
 ) -> Identifiability:
-    """Compare similarities within and between people, over the same searches as `identify`; parameters as there.
-
-    I_diff has the unit of the similarity: a representation that spreads all correlations less can have a smaller I_diff
-    and identify more people. d' does not depend on the scale. With sites (N,) the others are those of the own site,
-    and without any there all is NaN.
-    """
+    """Similarities within and between people, d' and I_diff, over the searches of `identify`, within sites (N,)."""
     _, blocks = session_blocks(similarity, persons, sessions)
     places = np.zeros(len(np.asarray(persons)), dtype=str) if sites is None else np.asarray(sites).astype(str)
     alike = [places[rows][:, None] == places[rows] for _, _, rows, _ in blocks]
@@ -305,12 +274,7 @@ def identifiability(
 def edge_reliability(
     features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)"
 ) -> FloatArray:
-    """Intraclass correlation of every edge over the people who have all sessions.
-
-    `features` (N, E): one row per scan. `persons`, `sessions` (N,): labels of each scan. `form`: name of the
-    coefficient, see `reliability.intraclass_correlation`. Returns (E,). Raises ValueError: fewer than two people have
-    all sessions, or the labels do not fit.
-    """
+    """Intraclass correlation (E,) of features (N, E) over the people who have all sessions. Raises ValueError."""
     features = np.asarray(features, dtype=np.float64)
     persons, sessions = scan_labels(persons, sessions, len(features))
     names = np.unique(sessions)

@@ -13,10 +13,7 @@ from fcpower_bids.core.arrays import FloatArray
 
 
 def permutation_p_value(observed: float, null: ArrayLike) -> float:
-    """(1 + number of permuted statistics as large) / (1 + number of permutations), never zero (Phipson & Smyth 2010).
-
-    `null` (B,): the statistic under permutation, the observed one not among them. Raises ValueError: one is NaN.
-    """
+    """(1 + number of null (B,) as large) / (1 + B), never zero (Phipson & Smyth 2010). Raises ValueError."""
     permuted = np.asarray(null, dtype=np.float64)
     if np.isnan(observed) or np.isnan(permuted).any():
         raise ValueError("A statistic of the permutation test is not a number; leave out folds without a score first.")
@@ -85,13 +82,7 @@ def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
 
 
 def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 0) -> float:
-    """Two-sided p of a sum of paired differences, one per exchangeable block (a person, a family, a held-out site).
-
-    Exact over all 2^n flips where the differences are small fractions, as searches won and lost are; elsewhere by drawn
-    flips, the observed one among them (Phipson & Smyth 2010). `differences` (n,). `n_flips`: flips to draw where the
-    exact distribution is out of reach. Returns: 1 where all differences are zero; NaN without any. Raises ValueError: a
-    difference is missing.
-    """
+    """Two-sided p of a sum of differences (n,), one per exchangeable block; exact where these are small fractions."""
     values = np.asarray(differences, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError("A paired difference is not a number; leave out people without both first.")
@@ -129,12 +120,7 @@ def _exact(steps: NDArray[np.int64], observed: int) -> float:
 
 
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:
-    """Correct several statistics for their number by the largest of each permutation (Westfall & Young 1993).
-
-    `observed` (m,): undefined ones are NaN. `null` (B, m): the same permutations for all; undefined ones count as no
-    better. Returns `p_values` (m,); `needed`: the statistic that would have had p below 0.05; infinite where no
-    permutation test could give that.
-    """
+    """Correct statistics (m,) by the largest of each permutation (B, m) (Westfall & Young 1993)."""
     largest = np.nan_to_num(np.asarray(null, dtype=np.float64), nan=-np.inf).max(axis=1)
     values = np.asarray(observed, dtype=np.float64)
     p_values = [np.nan if np.isnan(value) else permutation_p_value(float(value), largest) for value in values]
@@ -142,10 +128,7 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Float
 
 
 def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """`largest_of_permutations` of statistics of different scale, each in standard deviations of its own permutations.
-
-    `scores` (1 + B, m): the observed ones first. Returns `p_values, needed` (m,).
-    """
+    """`largest_of_permutations` of statistics (1 + B, m), each in SD of its own permutations; observed ones first."""
     table = np.asarray(scores, dtype=np.float64)
     centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
     spread[spread == 0] = 1.0

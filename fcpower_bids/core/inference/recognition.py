@@ -34,11 +34,7 @@ class Recognition:
 def recognise_groups(
     kernel: ArrayLike, groups: ArrayLike, n_permutations: int = PERMUTATIONS, seed: int = 0
 ) -> Recognition:
-    """Assign everyone to a group by ridge regression on the others, and compare with permuted labels.
-
-    The prediction of a fold is linear in the labels, so permutations cost one matrix product. `kernel` (n, n): one row
-    per person. `groups` (n,): groups of fewer than five are left out.
-    """
+    """Assign people to groups (n,) of five or more by ridge on a kernel (n, n) of the others; permuted labels."""
     _, numbers, sizes = np.unique(np.asarray(groups).astype(str), return_inverse=True, return_counts=True)
     kept = np.flatnonzero(sizes[numbers] >= FEWEST_OF_A_GROUP)
     _, labels = np.unique(numbers[kept], return_inverse=True)
@@ -53,12 +49,7 @@ def recognise_groups(
 
 
 def compare_spread(kernel: ArrayLike, groups: ArrayLike, n_permutations: int = 999, seed: int = 0) -> Recognition:
-    """Compare the distances of people from the mean of the others of their group, between two groups.
-
-    Source: Anderson 2006 (doi:10.1111/j.1541-0420.2005.00440.x); the distances change places. `kernel` (n, n): one row
-    per person. `groups` (n,): two groups of five or more. Returns ``share`` is the mean distance of the second group
-    over that of the first.
-    """
+    """Compare distances from the mean of the others between two groups (Anderson 2006); kernel (n, n), groups (n,)."""
     values = np.asarray(kernel, dtype=np.float64)
     labels = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
     sizes = np.bincount(labels)
@@ -81,11 +72,7 @@ def compare_spread(kernel: ArrayLike, groups: ArrayLike, n_permutations: int = 9
 def compare_sources(
     kernel: ArrayLike, first: ArrayLike, second: ArrayLike, n_flips: int = 999, seed: int = 0
 ) -> Recognition:
-    """Test whether the same people change in the same direction between two sources of their scans, by sign flips.
-
-    `kernel` (n, n): one row per scan. `first`, `second` (m,): rows of the scan of each person from either source.
-    Returns ``share`` is the part of the squared change that all people have in common, without the bias of chance.
-    """
+    """Whether the same people change in one direction between two sources, by sign flips; kernel (n, n), rows (m,)."""
     values, one, other = np.asarray(kernel, dtype=np.float64), np.asarray(first), np.asarray(second)
     changes = values[np.ix_(one, one)] - values[np.ix_(one, other)]
     changes += values[np.ix_(other, other)] - values[np.ix_(other, one)]

@@ -14,13 +14,7 @@ ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,
 
 
 def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> FloatArray:
-    """Intraclass correlation by its name in Shrout & Fleiss (1979, Psychological Bulletin 86:420).
-
-    One-way random (1), two-way random with absolute agreement (2), two-way mixed with consistency (3); of a single
-    session ("1") or of the mean of k sessions ("k"). `ratings` (n, k) or (n, k, ...): people by sessions; further axes
-    (edges) are separate quantities. `form`: one of `ICC_FORMS`. Returns (...): NaN for a quantity without any variance.
-    Raises ValueError: unknown form, fewer than two people or sessions, or missing values.
-    """
+    """ICC of ratings (n, k, ...) by its name in Shrout & Fleiss 1979; NaN without variance. Raises ValueError."""
     ratings = np.asarray(ratings, dtype=np.float64)
     if form not in ICC_FORMS:
         raise ValueError(f"There is no intraclass correlation called '{form}'. Choose from: {', '.join(ICC_FORMS)}.")
@@ -73,11 +67,7 @@ class SplitHalf:
 
 
 def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
-    """Correlate out-of-fold predictions from one half of each scan with those from the other (the paper, Appendix F).
-
-    `first`, `second` (n,) or (R, n): predictions of the same subjects, one row per repeat. A subject missing in either
-    half is left out. Raises ValueError: the halves differ in shape.
-    """
+    """Correlate out-of-fold predictions (n,) or (R, n) of the halves of each scan (the paper, Appendix F)."""
     first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
     if first.shape != second.shape:
         raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
@@ -89,13 +79,7 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
 
 
 def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 0) -> SplitHalf:
-    """Divide the repeats of a cross-validation at random, average each half, and correlate the two averages.
-
-    It says how far the predictions depend on the division into folds, not on the scan. `predictions` (R, n):
-    out-of-fold predictions, one row per repeat. A subject without a prediction in some repeat is left out. `n_splits`:
-    random divisions. Returns `full` is the reliability of the average over 2 * (R // 2) repeats. Raises ValueError:
-    fewer than two repeats.
-    """
+    """Correlate averages of two random halves of the repeats (R, n): how far the folds matter. Raises ValueError."""
     predictions = np.asarray(predictions, dtype=np.float64)
     if predictions.ndim != 2 or len(predictions) < 2:
         raise Unfit("The reliability over repeats needs predictions of at least two repeats.")
@@ -121,10 +105,5 @@ def spearman_brown(rho: float, factor: float = 2.0) -> float:
 
 
 def disattenuated_ceiling(r: float, rho: float) -> float:
-    """Prediction that a perfectly reliable predictor would reach: r / sqrt(2 rho / (1 + rho)) (the paper, Appendix F).
-
-    `r`: correlation of the predictions with the target. `rho`: split-half reliability of the predictions. Returns: NaN
-    unless r and the reliability are positive: what is not predicted has no ceiling. Above 1 where the reliability is
-    too small to be known.
-    """
+    """Return r / sqrt(2 rho / (1 + rho)), what a perfectly reliable predictor would reach (Appendix F)."""
     return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 and r > 0 else np.nan

@@ -25,11 +25,7 @@ GAPS = ((0.1, 3.0), (0.25, 2.0))
 
 
 def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
-    """Find values that repeat and stand apart, or are the only negative ones, such as -1, 99, 0 and -818.
-
-    Of codes as people write them, such as -1, -9 and 777, one is enough. `values` (n,): NaN is missing. Returns: value
-    and how often it is there; empty for a variable that looks as it should.
-    """
+    """Values (n,) that repeat and stand apart, or are the only negative ones (-1, 99, -818), and how often."""
     known = np.asarray(values, dtype=np.float64)
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
     found = []
@@ -45,12 +41,7 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
 
 
 def repeated_inside(values: ArrayLike) -> list[tuple[float, int]]:
-    """Find values within the range of the others that are there far more often than these.
-
-    Either a code as people write them (77, 88, 99, 777, ...) in the midst of whole numbers, against how many people
-    have the values around it; or any value that repeats where hardly two people share one. `values` (n,): NaN is
-    missing. Returns: value and how often it is there.
-    """
+    """Values (n,) within the range of the others that are there far more often than these, and how often."""
     known = np.asarray(values, dtype=np.float64)
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
     if len(distinct) < FEWEST_DISTINCT:
@@ -77,11 +68,7 @@ def _is_code(value: float, digits: int) -> bool:
 
 
 def mixed_units(values: ArrayLike, groups: ArrayLike) -> list[tuple[str, float]]:
-    """Groups whose values are those of all others times the factor between two units, such as months and years.
-
-    Their medians have the factor, the ranges of most do not overlap, and spread over mean is much the same. `values`
-    (n,): NaN is missing. `groups` (n,). Returns: group, and its median over that of the others.
-    """
+    """Groups (n,) whose values (n,) are those of all others times a factor of units, such as months and years."""
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]
     known, found = known[np.isfinite(known)], []
@@ -124,10 +111,7 @@ class Association:
 
 
 def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
-    """Share of the variance of a variable that lies between groups, and the F test of one-way analysis of variance.
-
-    `values` (n,): NaN is missing. `groups` (n,).
-    """
+    """Share of the variance of values (n,) that lies between groups (n,), and the F test of one-way ANOVA."""
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]
     known = known[np.isfinite(known)]
@@ -146,11 +130,7 @@ def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
 
 
 def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list[str]:
-    """Groups with only one of two classes that chance would hardly make so.
-
-    The chance is that of drawing a group of that size from all people without the other class (hypergeometric), and is
-    compared with ``level`` over the number of groups. `values` (n,): two numbers; NaN is missing. `groups` (n,).
-    """
+    """Groups (n,) with one of two classes (n,) that chance would hardly make so (hypergeometric, over all groups)."""
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]
     positive = known[np.isfinite(known)] == np.nanmax(known)

@@ -37,12 +37,7 @@ def site_scores(
     score: str = "pearson",
     folds: ArrayLike | None = None,
 ) -> list[SiteScore]:
-    """Score the people of each site by themselves, sites in the order of their names.
-
-    With folds, people are compared with those of their site and fold: a fold is predicted with the mean of the others,
-    which is low where the fold itself is high, so that across folds noise scores below chance. `observed`, `predicted`,
-    `sites` (n,): people without one of the numbers (NaN) are left out. `score`: one of "pearson", "auc". `folds` (n,).
-    """
+    """Score the people of each site by themselves, sites in the order of their names, within folds where given."""
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     labels = np.asarray(sites).astype(str)
     known = np.isfinite(truth) & np.isfinite(guess)
@@ -83,11 +78,7 @@ def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> floa
 
 
 def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> FloatArray:
-    """`weighted_score` of the sites for many pairs of columns at once.
-
-    `observed`, `predicted` (n, m): rows without a target (NaN) are the same in all columns. `sites` (n,). `score`: one
-    of "pearson", "auc", "auc_error". Returns (m,): NaN where no site has a score.
-    """
+    """`weighted_score` of the sites (n,) for many pairs of columns (n, m) at once: (m,), NaN without a score."""
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     known = np.isfinite(truth).all(axis=1)
     labels = np.asarray(sites).astype(str)
@@ -109,12 +100,7 @@ def _scores_of(observed: FloatArray, predicted: FloatArray, score: str) -> Float
 
 
 def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean correlation over sites that may truly differ, and its interval.
-
-    DerSimonian & Laird (1986) on Fisher's z with variances 1 / (n - 3); the interval after Hartung & Knapp (2001) keeps
-    its level with few sites; where few of them agree by chance, it is as wide as that of DerSimonian and Laird
-    (Jackson et al. 2017, doi:10.1002/sim.7411). Returns `mean, low, high`: NaN with fewer than two sites.
-    """
+    """Mean correlation over sites that may differ, and its interval (DerSimonian & Laird; Hartung & Knapp)."""
     values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
     known = np.isfinite(values) & (sizes >= FEWEST)
     k = int(known.sum())

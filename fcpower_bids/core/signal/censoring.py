@@ -59,13 +59,7 @@ MIN_SPLINE_VOLUMES = 4
 
 
 def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
-    """Say which volumes are kept, shape (T,): no dummy scan, and not more displaced than the threshold.
-
-    `framewise_displacement` (T,): mm; the first is NaN. `threshold`: mm; None or 0 censors none. `dummy_scans`: volumes
-    at the start that are never kept. Raises ValueError: if a number is impossible, or a displacement after the first is
-    NaN while a threshold is set: such a volume can be neither trusted nor censored. Power et al. (2012),
-    doi:10.1016/j.neuroimage.2011.10.018.
-    """
+    """Which volumes are kept (T,): no dummy scan, displacement (T,) in mm within the threshold. Raises ValueError."""
     displacement = np.asarray(framewise_displacement, dtype=np.float64)
     if dummy_scans < 0 or (threshold is not None and not threshold >= 0):
         raise ValueError(
@@ -87,17 +81,7 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
 def interpolate_censored(
     series: ArrayLike, kept: ArrayLike, longest_spline: int | None = LONGEST_SPLINE
 ) -> NDArray[np.float64]:
-    """Replace censored volumes by a cubic spline through the kept ones, or a straight line across a long gap.
-
-    The content of a censored volume is not read. `series` (T, P): evenly sampled. `kept` (T,): true where the volume is
-    kept; so must the first and the last be, as a spline says nothing beyond its ends. `longest_spline`: longest gap in
-    volumes that the spline fills; None for all. Returns (T, P): kept volumes unchanged. Raises ValueError: if the first
-    or last volume is censored, or fewer than four are kept.
-
-    A cubic follows the slope at both sides of a gap, so that its overshoot grows with the gap, and the filter carries
-    it into the kept volumes: gaps of 3, 7, 20 volumes cost 0.6, 3.7, 45 % of their variance with a cubic and 0.2, 0.6,
-    1.7 % with a straight line (0.01-0.08 Hz, parcel series of 234 volumes with as much white noise as signal).
-    """
+    """Replace censored volumes of a series (T, P) by a spline through the kept (T,), a line across long gaps."""
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     if kept.all():
         return series

@@ -19,14 +19,7 @@ Band = tuple[float | None, float | None]
 def filter_series(
     series: ArrayLike, kept: ArrayLike, repetition_time: float, band: Band, convention: Convention = OURS
 ) -> NDArray[np.float64]:
-    """Interpolate the censored volumes, de-trend, band-pass, and return the kept volumes only.
-
-    The straight line is removed only where a high-pass filter follows: it lies outside the pass-band, and the filter
-    would ring on it at both ends. Without a high-pass the mean alone is removed, unless the convention is another.
-    `series` (T, P): finite in every kept volume. `kept` (T,): true where the volume is kept. `repetition_time`: seconds
-    between volumes. `band`: edges of the pass-band in Hz. `convention`: how gaps and ends are treated, and order and
-    padding of the filter. Returns (T_kept, P).
-    """
+    """Fill censored volumes of a series (T, P), de-trend, band-pass (Hz), and return the kept volumes (T_kept, P)."""
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     high_pass, low_pass = band
     line = bool(high_pass) or convention.always_detrend
@@ -60,15 +53,7 @@ def butterworth(
     order: int = OURS.order,
     padding: Padding = OURS.padding,
 ) -> NDArray[np.float64]:
-    """Filter along time with a Butterworth filter run forwards and backwards (no phase shift).
-
-    `series` (T, P): evenly sampled, without NaN. `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None or 0 for
-    no limit. `order`: of one pass. `padding`: "even" mirrors the whole series, "constant" repeats the end value, "odd"
-    is the short point reflection of `scipy.signal.sosfiltfilt`, which nilearn uses. Raises ValueError: if the band is
-    empty or reaches the Nyquist frequency, or the series is too short. Windows of 150 to 600 volumes cut out of a
-    longer filtered series differ from it by 0.8 to 2.7 % of the variance with "even", 1.6 to 8 % with "constant" and 5
-    to 30 % with "odd" (white and 1/f noise, repetition times of 0.8 and 2 s).
-    """
+    """Butterworth filter of a series (T, P) forwards and backwards, edges in Hz, by padding. Raises ValueError."""
     series = np.asarray(series, dtype=np.float64)
     check_band(repetition_time, high_pass, low_pass)
     if not (high_pass or low_pass):
@@ -97,23 +82,14 @@ def _design(repetition_time: float, high_pass: float | None, low_pass: float | N
 def filter_degrees_of_freedom(
     n_volumes: int, repetition_time: float, high_pass: float | None, low_pass: float | None
 ) -> int:
-    """Count the degrees of freedom that a band-pass takes from a series.
-
-    A pass-band of width B holds 2 B / f_s of the T dimensions of a series; the high-pass also takes the mean, which is
-    counted elsewhere. For example, 0.01-0.1 Hz at a repetition time of 2 s takes 191 of 300. `n_volumes`: volumes T.
-    `repetition_time`: seconds between volumes. `high_pass`, `low_pass`: edges of the pass-band in Hz; None or 0 for no
-    limit.
-    """
+    """Degrees of freedom that a band-pass takes of a series: all but 2 B / f_s of its volumes for a band of width B."""
     nyquist = 0.5 / repetition_time
     share = ((low_pass or nyquist) - (high_pass or 0.0)) / nyquist
     return max(0, round(n_volumes * (1.0 - share)) - bool(high_pass))
 
 
 def check_band(repetition_time: float, high_pass: float | None, low_pass: float | None) -> None:
-    """Refuse a pass-band that a series with this repetition time cannot have.
-
-    Raises ValueError: with what to change.
-    """
+    """Refuse a pass-band that a series with this repetition time cannot have. Raises ValueError."""
     if not (np.isfinite(repetition_time) and repetition_time > 0):
         raise Unfit(f"The repetition time must be a positive number of seconds, not {repetition_time}.")
     low, high, nyquist = high_pass or 0.0, low_pass or np.inf, 0.5 / repetition_time

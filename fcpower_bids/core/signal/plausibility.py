@@ -99,11 +99,7 @@ class OddParts(NamedTuple):
 
 
 def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVolumes:
-    """Find volumes and parcels that cannot be signal.
-
-    `series` (T, P): parcel means before any cleaning, in any unit; NaN columns are not looked at. `farthest` (T,), or
-    None: largest change of any voxel against the first volume, in the same unit.
-    """
+    """Find volumes and parcels of a raw series (T, P) that cannot be signal; farthest (T,): change of any voxel."""
     series = np.asarray(series, dtype=np.float64)
     seen = np.isfinite(series).all(axis=0)
     known = series[:, seen]
@@ -124,12 +120,7 @@ def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVol
 
 
 def find_copies(series: ArrayLike) -> Volumes:
-    """Say of each volume whether it is a copy of an earlier one.
-
-    Neighbours in time differ by noise, so a distance below 1e-4 of the usual one is no coincidence. Volumes that are
-    near each other are near each other along any direction: only neighbours along one are compared. `series` (T, P):
-    without NaN. Returns (T,).
-    """
+    """Which volumes of a series (T, P) are copies of an earlier one (T,): nearer than 1e-4 of the usual distance."""
     series = np.asarray(series, dtype=np.float64)
     copied = np.zeros(len(series), dtype=bool)
     steps = np.linalg.norm(np.diff(series, axis=0), axis=1)
@@ -151,11 +142,7 @@ def find_copies(series: ArrayLike) -> Volumes:
 
 
 def find_like(series: ArrayLike) -> Volumes:
-    """Say of each volume whether it is in a stretch that repeats an earlier one but for a little noise, or its gain.
-
-    Distances are first looked at along some directions, at every lag; those that are small are then measured. `series`
-    (T, P): without NaN. Returns (T,).
-    """
+    """Which volumes (T,) of a series (T, P) repeat a stretch but for a little noise, or its gain."""
     series = np.asarray(series, dtype=np.float64)
     like = np.zeros(len(series), dtype=bool)
     usual = np.median(np.abs(np.diff(series, axis=0)), axis=0)
@@ -236,15 +223,7 @@ def whole_level(series: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def gain_step(series: ArrayLike, usable: ArrayLike) -> tuple[float, int]:
-    """Find the largest lasting step of the level of the whole brain from one volume to the next.
-
-    Blood and breath change the whole brain by a few per cent within ten seconds, motion for as long as it lasts; a gain
-    changes it at once and for good. So a step counts when one volume makes at least 2.5 % of it, and its size is that
-    of the median of eight volumes after it over the median of eight before, where their quartiles do not overlap (those
-    of spikes do). `series` (T, P): parcel means before any cleaning. `usable` (T,): volumes that are looked at. Returns
-    `size`: as a share: 0.1 for 10 % up or down; 0 without a step, or where there is no level; `volume`: the first
-    volume after it; -1 without.
-    """
+    """Largest lasting step of the brain's level as a share of it, and its volume, or 0 and -1; series (T, P)."""
     series, rows = np.asarray(series, dtype=np.float64), np.flatnonzero(usable)
     known = series[np.ix_(rows, np.flatnonzero(np.isfinite(series).all(axis=0)))]
     if len(rows) < 2 * STEP_VOLUMES or not known.size or not has_level(known):
@@ -273,14 +252,7 @@ def compare_with_table(
     usable: ArrayLike,
     sure: float = SURE,
 ) -> Agreement:
-    """Compare what was measured on a series with what its table says, also with the table shifted.
-
-    Changes from volume to volume are compared, clipped at five standard deviations: two recordings have the same drift
-    and the same bright beginning, but not the same changes. `global_signal`, `dvars` (T,): mean of the brain, and root
-    mean square change of its voxels; NaN where unknown. `table` (T,): the same two as the table has them; NaN where it
-    has none. `usable` (T,): volumes that are looked at. `sure`: mean of both correlations from which on no shift is
-    looked for.
-    """
+    """Compare changes of global signal and DVARS (T,) with those of the table, also with the table shifted."""
     good = np.asarray(usable, dtype=bool)
     pairs = [(_changes(global_signal), _changes(table[0])), (np.asarray(dvars, float), np.asarray(table[1], float))]
     good = good & np.append(False, good[:-1])  # a change needs both volumes
@@ -295,12 +267,7 @@ def compare_with_table(
 
 
 def find_odd_parts(parts: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike) -> OddParts | None:
-    """Find the parts of the brain that are of another time, or no signal, though the rest is of the table.
-
-    Every part of an axis is compared with the table; of axes with one that agrees and one that is foreign, that counts
-    in which they differ most. `parts` (2, T, A, Q): global signal and DVARS of Q parts along A axes; NaN where there is
-    no such part. `table` and `usable` as in `compare_with_table`.
-    """
+    """Find parts (2, T, A, Q) of the brain that are foreign to the table though the rest agrees, along A axes."""
     parts = np.asarray(parts, dtype=np.float64)
     worst, found = 0.0, None
     for axis in range(parts.shape[2]):
@@ -317,10 +284,7 @@ def find_odd_parts(parts: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable:
 
 
 def find_spikes(global_signal: ArrayLike, of_table: ArrayLike) -> Volumes:
-    """Say which volumes are brighter or darker than their table says; none where these are many.
-
-    `global_signal`, `of_table` (T,): level of the brain as measured, and as the table has it; NaN where unknown.
-    """
+    """Which volumes (T,) are brighter or darker than their table says; none where these are many."""
     both = np.stack([np.asarray(one, dtype=np.float64) for one in (global_signal, of_table)])
     known = np.asarray(np.isfinite(both).all(axis=0))
     off = np.zeros(both.shape[1], dtype=np.bool_)
@@ -333,12 +297,7 @@ def find_spikes(global_signal: ArrayLike, of_table: ArrayLike) -> Volumes:
 
 
 def times_of_cosines(cosines: ArrayLike) -> tuple[float, float]:
-    """Return the shortest and the longest repetition time with which fMRIPrep makes so many cosines.
-
-    Of N volumes it makes the cosines slower than 128 s, floor(2 N TR / 128) - 1 (one more is allowed for), each with a
-    height of sqrt(2 / N). `cosines` (T, K): all columns of a table, of which rows may be missing at the end. Returns:
-    in seconds; the second itself is too long.
-    """
+    """Shortest and longest repetition time (s) with which fMRIPrep makes so many cosines (T, K), slower than 128 s."""
     values = np.asarray(cosines, dtype=np.float64)
     volumes, number = 2 / float(np.nanmax(np.abs(values))) ** 2, values.shape[1]
     return number * PERIOD / (2 * volumes), (number + 2) * PERIOD / (2 * volumes)

@@ -15,12 +15,7 @@ from fcpower_bids.errors import Unfit
 def power_spectrum(
     series: ArrayLike, repetition_time: float, segment: float | None = 200.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate power spectral densities by Welch's method (Hann window, half-overlapping segments).
-
-    `series` (T, P): evenly sampled; NaN columns stay NaN. `repetition_time`: seconds between volumes. `segment`:
-    seconds per segment; None takes the whole series as one. Returns `frequencies` (F,): in Hz; `power` (F, P): in
-    squared units of the series per Hz.
-    """
+    """Welch's power spectral density (Hann, half overlap) of a series (T, P): frequencies (F,) in Hz, power (F, P)."""
     series = np.asarray(series, dtype=np.float64)
     volumes = len(series) if segment is None else min(len(series), max(2, round(segment / repetition_time)))
     covered = np.isfinite(series).all(axis=0)
@@ -37,15 +32,7 @@ def band_leakage(
     low_pass: float | None,
     kept: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Measure the share of each parcel's power that lies outside the pass-band.
-
-    Removed volumes are filled by a cubic spline and one Hann-windowed periodogram is taken: Lomb and Scargle's spreads
-    the power of every gap over all frequencies (8 % in place of 0.02 % with a tenth removed). `series` (T_kept, P): NaN
-    columns stay NaN. `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None or 0 for no limit. `kept`: a mask
-    over all volumes, or the indices of the rows; None if they are consecutive. Returns (P,), 0 to 1. White noise
-    filtered to 0.01-0.08 Hz by a second-order Butterworth filter shows 5 to 6 %, unfiltered 72 % (2 s). Raises
-    ValueError: if the number of kept volumes and of rows differ.
-    """
+    """Share of each parcel's power (P,) outside the pass-band, from one periodogram, gaps filled. Raises ValueError."""
     series = np.asarray(series, dtype=np.float64)
     rows = np.arange(len(series)) if kept is None else np.asarray(kept)
     rows = np.flatnonzero(rows) if rows.dtype == bool else rows
@@ -70,11 +57,7 @@ PER_MINUTE = 60.0
 
 
 def framewise_displacement(parameters: ArrayLike, radius: float = HEAD_RADIUS) -> NDArray[np.float64]:
-    """Return how far the head moved from each volume to the next, as arcs on a sphere and translations.
-
-    `parameters` (T, 6): three translations in mm, then three rotations in radians. `radius`: of the sphere, in mm.
-    Returns (T,): in mm; NaN for the first volume. Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
-    """
+    """Displacement (T,) in mm of parameters (T, 6), mm and radians; the first is NaN (Power et al. 2012)."""
     steps = np.abs(np.diff(np.asarray(parameters, dtype=np.float64), axis=0))
     return np.concatenate([[np.nan], steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)])
 
@@ -82,14 +65,7 @@ def framewise_displacement(parameters: ArrayLike, radius: float = HEAD_RADIUS) -
 def filter_motion(
     parameters: ArrayLike, repetition_time: float, kind: MotionFilter, stop: tuple[float, float | None], order: int = 4
 ) -> NDArray[np.float64]:
-    """Take breathing out of motion parameters, as XCP-D does.
-
-    `parameters` (T, 6): without NaN. `repetition_time`: seconds. `kind`: "notch", a band-stop as wide as ``stop``, or
-    "lp", a low-pass at its lower edge. `stop`: breaths per minute; what is above the Nyquist frequency is put where it
-    appears in the data (`aliased`). `order`: of the whole filter, which runs forwards and backwards. Raises Unfit: if
-    the repetition time leaves no such filter. Fair et al. (2020), doi:10.1016/j.neuroimage.2019.116400; Gratton et al.
-    (2020), doi:10.1016/j.neuroimage.2020.116866; XCP-D, ``utils/confounds.py`` (coefficients and padding).
-    """
+    """Take breathing out of motion parameters (T, 6), as XCP-D does (Fair et al. 2020). Raises Unfit."""
     values, rate = np.asarray(parameters, dtype=np.float64), 1 / repetition_time
     edges = [aliased(edge / PER_MINUTE, repetition_time) for edge in stop if edge is not None]
     if kind == "lp":
@@ -107,13 +83,7 @@ def filter_motion(
 
 
 def aliased(frequency: float, repetition_time: float) -> float:
-    """Return the frequency in Hz at which one appears when it is sampled once per repetition time.
-
-    Examples
-    --------
-    >>> round(aliased(0.3, 2.0), 3)  # 18 breaths per minute at 2 s look like 12
-    0.2
-    """
+    """Frequency in Hz at which one appears when it is sampled once per repetition time: 0.3 Hz as 0.2 Hz at 2 s."""
     rate = 1 / repetition_time
     return float(abs(frequency - np.floor((frequency + rate / 2) / rate) * rate))
 

@@ -44,20 +44,7 @@ def clean_series(
     low_pass: float | None,
     convention: Convention = OURS,
 ) -> CleanedSeries:
-    """Clean parcel series: filter data and confounds alike, censor, regress, z-score.
-
-    Censored volumes at the ends are cut, those between replaced by a spline through the kept ones
-    (`interpolate_censored`); series and confounds are de-trended and band-passed in the same way (`filter_series`);
-    censored volumes are removed; confounds and an intercept are regressed out (`regress_confounds`); each series is
-    z-scored. A confound that is not filtered would put back what the filter took out. `series` (T, P): a column with
-    NaN in a kept volume is uncovered and stays NaN. `confounds` (T, K), or None: without NaN in kept volumes. `kept`
-    (T,): true where the volume is kept (`censor_mask`). `repetition_time`: seconds. `high_pass`, `low_pass`: Hz; None
-    for no limit; with neither, no volume is interpolated. `convention`: differences between programs. Returns: its
-    ``degrees_of_freedom`` are the kept volumes, less what the filter takes (`filter_degrees_of_freedom`), the rank of
-    the confounds and one for the mean, for white noise. Raises ValueError: if shapes disagree, a confound is NaN, the
-    band is impossible, or too few volumes or degrees of freedom remain. Lindquist et al. (2019), doi:10.1002/hbm.24528;
-    Power et al. (2014), doi:10.1016/j.neuroimage.2013.08.048.
-    """
+    """Clean a series (T, P): fill, filter with confounds (T, K), censor, regress, z-score. Raises ValueError."""
     series, design, kept = _checked(series, confounds, kept)
     check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)
@@ -95,11 +82,7 @@ def foresee_series(
     low_pass: float | None,
     convention: Convention = OURS,
 ) -> CleanedSeries:
-    """Count what `clean_series` will find, without a series in it.
-
-    The filter leaves independent confounds independent, so that their rank is their number. Confounds that are nearly
-    a line or combinations of others, short series, and those of which nothing would be left are cleaned to see.
-    """
+    """Count what `clean_series` will find, without a series: confounds count singly, or are cleaned to see."""
     whole, design, mask = _checked(series, confounds, kept)
     n_kept, rank = int(mask.sum()), design.shape[1]
     degrees = n_kept - filter_degrees_of_freedom(n_kept, repetition_time, high_pass, low_pass) - rank - 1
@@ -123,12 +106,7 @@ def _are_independent(design: NDArray[np.float64], times: NDArray[np.intp]) -> bo
 def regress_confounds(
     series: ArrayLike, confounds: ArrayLike, intercept: bool = True
 ) -> tuple[NDArray[np.float64], int]:
-    """Remove the mean and everything that a linear combination of the confounds explains.
-
-    `series` (T, P): without NaN. `confounds` (T, K): without NaN; columns may be collinear, and K may be 0.
-    `intercept`: whether the means of both are removed first. Returns `residuals` (T, P): orthogonal to every confound;
-    mean 0 with an intercept; `rank`: number of independent confounds besides the mean.
-    """
+    """Residuals (T, P) of a series without its mean and the confounds (T, K), and the number of independent ones."""
     series, design = np.asarray(series, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
     residuals = series - series.mean(axis=0) if intercept else series
     if not design.size:
@@ -141,10 +119,7 @@ def regress_confounds(
 
 
 def z_score(series: ArrayLike) -> NDArray[np.float64]:
-    """Centre each column and divide it by its standard deviation (``ddof=1``).
-
-    `series` (T, P): no column may be constant. Returns (T, P).
-    """
+    """Centre each column of a series (T, P) and divide it by its standard deviation (``ddof=1``)."""
     series = np.asarray(series, dtype=np.float64)
     centred = series - series.mean(axis=0)
     return centred / centred.std(axis=0, ddof=1)

@@ -38,13 +38,7 @@ ENTITIES = (("atlas", "fcpowerbuiltin"), ("scale", str(N_PARCELS)))
 
 
 def builtin_atlas(space: str, cache: Path) -> Atlas:
-    """Write the built-in parcellation to a folder and describe it.
-
-    Grey matter (probability above 0.5, 2 mm voxels) of each hemisphere is cut along y into anterior, middle and
-    posterior thirds of equal volume, each along z into a superior and an inferior half (the "network" of the tables, so
-    that figures can be ordered), and each of these by recursive bisection into five parcels of equal volume. The
-    midline (x = 0) belongs to no parcel. Raises UsageError.
-    """
+    """Write the built-in parcellation to a folder: grey matter in 60 parts of equal volume. Raises UsageError."""
     if space not in SPACES:
         raise UsageError(
             f"The built-in parcellation is volumetric and exists in {' and '.join(SPACES)}, not in '{space}'. "

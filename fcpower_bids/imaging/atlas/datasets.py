@@ -31,11 +31,7 @@ class AtlasFile(NamedTuple):
 
     @property
     def entities(self) -> Entities:
-        """Entities for output names, alphanumeric; the stem where the name has no ``atlas-``.
-
-        ``desc-`` belongs to the outputs, so that of the atlas is added to its name: ``atlas-HOSPA_desc-th25``
-        becomes ``atlas-HOSPAth25``.
-        """
+        """Entities for output names; ``atlas-HOSPA_desc-th25`` becomes ``atlas-HOSPAth25``; else the stem."""
         if "atlas" not in self.chunks:
             return (("atlas", _alphanumeric(_own_words(self.path)) or _alphanumeric(stem_of(self.path))),)
         label = self.chunks["atlas"] + self.chunks.get("desc", "")
@@ -100,11 +96,7 @@ def label_images(folder: Path) -> list[AtlasFile]:
 
 
 def table_beside(image: Path) -> Path | None:
-    """Return the TSV that applies to an image; None if there is none.
-
-    It has the name of the image, or leaves out some of its entities (TemplateFlow: the resolution; AtlasPack: all but
-    the atlas), and lies in its folder or in one of the two above. The nearest and most specific one wins.
-    """
+    """Return the TSV of an image's name, or of fewer entities, in its folder or two above; the nearest; or None."""
     stem = stem_of(image)
     if (same := image.with_name(f"{stem}.tsv")).is_file():
         return same

@@ -59,11 +59,7 @@ def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
 
 
 def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
-    """Carry grayordinate labels to another set of grayordinates, by structure and vertex or voxel.
-
-    Files of one surface differ in what they leave out (medial wall, subcortex), so equal length is no proof of equal
-    order; the axes are compared before a label is trusted. Shapes and units: labels (G,). Raises ValueError.
-    """
+    """Carry labels (G,) to other grayordinates, by structure and vertex or voxel. Raises ValueError."""
     if axis == to_axis:
         return labels
     sources = {str(name): (labels[rows], part) for name, rows, part in axis.iter_structures()}

@@ -61,12 +61,7 @@ class _Part(NamedTuple):
 
 
 def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None = None) -> Atlas:
-    """Merge atlases of one space into one label image, written to a folder.
-
-    Parcels are numbered 1, 2, ... through the parts in their order. A voxel that several parts claim stays with the
-    first; how many there are is logged and stated in ``source``. The grid is that of the part with most voxels
-    (grayordinates); the others are carried to it. Raises UsageError.
-    """
+    """Merge atlases into one label image, the first part where several claim a voxel. Raises UsageError."""
     read = [_read_part(part) for part in parts]
     host = max(read, key=lambda part: part.parcels.size)
     merged = np.zeros(host.parcels.shape, dtype=np.int32)
@@ -181,10 +176,7 @@ def load_atlas(
 
 
 def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) -> Path:
-    """Fetch atlases into a folder for machines without network: of TemplateFlow, and in fsLR of their authors.
-
-    Raises UsageError, DatasetError.
-    """
+    """Fetch atlases into a folder for machines without network. Raises UsageError, DatasetError."""
     queries, addresses, lacking = [], [], []
     for spec in specs:
         found = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]

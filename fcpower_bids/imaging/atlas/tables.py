@@ -34,12 +34,7 @@ class AtlasTable(NamedTuple):
 
 
 def read_atlas_table(path: Path) -> AtlasTable:
-    """Read a BIDS ``dseg.tsv`` or anything close to one.
-
-    The label is in column ``index`` (or ``label``, ``value``, ``id``), the name in ``name`` (or ``label``, ``region``);
-    ``network`` and ``hemisphere`` are optional and else read from names such as ``7Networks_LH_Vis_1``. The order of
-    the rows is the order of the parcels. A background row is skipped. Raises UsageError.
-    """
+    """Read a BIDS ``dseg.tsv`` or anything close to one; rows are parcels in their order. Raises UsageError."""
     rows = _read_rows(path)
     label_column = _label_column(path, rows)
     name_column = _column(rows, (name for name in NAME_COLUMNS if name != label_column))
@@ -72,10 +67,7 @@ def make_table(
     *,
     origin: Path,
 ) -> AtlasTable:
-    """Check labels and complete what is unstated: unique names, networks and hemispheres read from names.
-
-    Raises UsageError.
-    """
+    """Check labels and complete unique names, networks and hemispheres, from names. Raises UsageError."""
     if not labels:
         raise UsageError(f"{origin} has no parcels: give a label image with labels above 0.")
     repeated = [str(label) for label, count in Counter(labels).items() if count > 1]
@@ -101,11 +93,7 @@ def table_of_labels(labels: Iterable[int], known: Mapping[int, str], origin: Pat
 
 
 def unique_names(labels: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
-    """Name every parcel differently: a nameless one by its label, one of several namesakes by name and label.
-
-    A name that a reader of tables takes for a missing value or for the head of a column is none; the signs by which a
-    spreadsheet knows a formula are taken off.
-    """
+    """Name parcels differently, by label too where needed, and as neither a missing value nor a formula."""
     plain = [name.lstrip("=+-@ ") for name in names]
     plain = ["" if name.lower() in NO_NAMES else name for name in plain]
     named = [name or f"parcel{label:03d}" for label, name in zip(labels, plain, strict=True)]

@@ -29,10 +29,7 @@ def clean_recording(
     measured: VolumeFigures | None = None,
     clean: Callable[..., CleanedSeries] | None = None,
 ) -> tuple[Cleaning, list[ParcelSeries]]:
-    """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
-
-    Raises RecordingError.
-    """
+    """Clean the series of one recording under every atlas, with one set of confounds. Raises RecordingError."""
     n_volumes = len(parcels[0][0])
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     confounds = _confounds(recording, settings, n_volumes, convention)

@@ -58,10 +58,7 @@ class MotionTreatment:
         return self.kind is not None and EXPANDED.fullmatch(name) is not None
 
     def apply(self, columns: Columns, table: Path) -> tuple[Columns, tuple[str, ...]]:
-        """Return the columns with parameters and displacement as they are to be used, and what to note.
-
-        Raises RecordingError.
-        """
+        """Return columns with parameters and displacement as used, and what to note. Raises RecordingError."""
         if not self.needs_parameters:
             return columns, ()
         lacking = [name for name in PARAMETERS if name not in columns]
@@ -154,13 +151,7 @@ def load_confounds(
     motion: MotionTreatment | None = None,
     unknown_first: str = "repeat",
 ) -> Confounds:
-    """Read the confounds of a strategy from the table of one recording.
-
-    Column names of fMRIPrep 1.0 and 1.1 are translated. Derivatives and squares that a table lacks (before 1.4) are
-    computed from their base column by fMRIPrep's definition: backward difference, its square, square. A value missing
-    in the first row, which a derivative cannot have, is replaced by that of the second, as nilearn does. Raises
-    RecordingError.
-    """
+    """Read the confounds of a strategy, old names translated, derivatives made if lacking. Raises RecordingError."""
     spelling = read_header(table)
     motion = motion or MotionTreatment(0.0)
     names = tuple(name for name in spelling if not motion.replaces(name))

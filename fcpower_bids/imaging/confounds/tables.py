@@ -119,10 +119,7 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
 
 
 def read_motion(table: Path) -> Columns:
-    """Read a table of motion alone, in mm and radians, and compute the displacement that it means.
-
-    Raises RecordingError.
-    """
+    """Read a table of motion alone, in mm and radians, and its displacement. Raises RecordingError."""
     names, radians = MOTION_FILES[table.name]
     try:
         values = np.loadtxt(table, ndmin=2)[:, : len(names)]

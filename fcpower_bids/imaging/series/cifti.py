@@ -35,10 +35,7 @@ SAMPLED = 10
 def average_grayordinates(
     bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
-    """Average the grayordinates of every parcel of every atlas.
-
-    Returns means (T, P), coverage (P,), n_labelled (P,), n_used (P,). Raises RecordingError.
-    """
+    """Means (T, P), coverage (P,), labelled and used grayordinates (P,) of every atlas. Raises RecordingError."""
     from scipy import sparse  # slow to load, and few recordings need it
 
     members, labelled = zip(*(_membership(bold, header.grayordinates, atlas) for atlas in atlases), strict=True)

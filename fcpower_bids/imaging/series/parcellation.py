@@ -36,10 +36,7 @@ class Parcellation(NamedTuple):
 
 
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
-    """Average a recording within the parcels of one or more atlases, in one pass over its data.
-
-    Raises RecordingError.
-    """
+    """Average a recording within the parcels of atlases, in one pass over its data. Raises RecordingError."""
     bold = Path(bold)
     header = check_request(bold, mask, atlases, n_dummy)
     pictures: list[Slices | None] = [None] * len(atlases)

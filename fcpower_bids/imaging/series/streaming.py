@@ -58,10 +58,7 @@ def load_header(path: Path) -> Any:
 
 
 def header_summary(path: Path) -> HeaderSummary:
-    """Return shape, voxel sizes, repetition time and storage of a BOLD recording without reading its data.
-
-    A file of volumes is looked at once, unless it changes. Raises RecordingError.
-    """
+    """Return shape, voxel sizes, repetition time and storage of a BOLD recording. Raises RecordingError."""
     try:
         state = os.stat(path)
     except OSError:
@@ -85,10 +82,7 @@ STARTS = (b"\x5c\x01\0\0", b"\0\0\x01\x5c")
 
 
 def read_alike(path: Path, read: Callable[[Path], Found], known: dict[bytes, Found]) -> Found:
-    """Return what ``read`` says of a file from its header alone; of compressed NIfTI once for all equal headers.
-
-    The recordings of a protocol have one, and parsing it takes ten times as long as inflating it.
-    """
+    """Return what ``read`` says of a file from its header alone; of compressed NIfTI once for all equal headers."""
     start = b""
     if path.name.endswith(".nii.gz"):
         with suppress(*DAMAGED), open_gzip(path, "rb") as stream:
@@ -168,10 +162,7 @@ def _seconds(step: float, unit: str) -> float | None:
 
 
 def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:
-    """Yield the volumes of a NIfTI recording after the first ``n_dummy``, one at a time.
-
-    Returns (X * Y * Z,). Raises RecordingError.
-    """
+    """Yield the volumes (X * Y * Z,) of a NIfTI recording after the first ``n_dummy``. Raises RecordingError."""
     n_read = 0
     try:
         stored = np.empty(int(np.prod(header.shape[:3])), dtype=header.dtype)

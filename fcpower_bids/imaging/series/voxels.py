@@ -41,10 +41,7 @@ class _Tally(NamedTuple):
 def average_voxels(
     bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
-    """Average the covered voxels of every parcel of every atlas.
-
-    Returns means (T, P), coverage (P,), n_voxels (P,), n_covered (P,). Raises RecordingError.
-    """
+    """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
     placed, in_view = zip(*(_place_atlas(header, atlas) for atlas in atlases), strict=True)
     sizes = [atlas.n_parcels for atlas in atlases]
@@ -206,10 +203,7 @@ def check_volumetric(bold: Path, atlas: Atlas) -> None:
 
 
 def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
-    """Refuse a mask whose header says that it is not of this recording; its content is not read.
-
-    Raises RecordingError.
-    """
+    """Refuse a mask whose header is not of this recording; its content is not read. Raises RecordingError."""
     shape, affine = read_alike(mask, _grid_of_mask, _GRIDS)
     if not is_same_grid(shape, affine, *header.grid):
         raise RecordingError(

@@ -145,10 +145,7 @@ View = tuple[tuple[int, int], int, tuple[float, float], tuple[float, float]]
 
 @lru_cache(maxsize=1)
 def glass_brain() -> tuple[bytes, tuple[View, ...]]:
-    """Return the outlines of a brain from the left, from above and from the right as PNG, and where places are in it.
-
-    Places are in points from the upper left corner of an image of `GLASS` inches.
-    """
+    """Outlines of a brain from the left, above and right as PNG of `GLASS` inches, and where places are in it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to load, and few pages draw brains
     from matplotlib.figure import Figure
     from nilearn.plotting import plot_glass_brain
@@ -170,11 +167,7 @@ def glass_brain() -> tuple[bytes, tuple[View, ...]]:
 
 @lru_cache(maxsize=1)
 def brain_surface() -> tuple[np.ndarray, np.ndarray]:
-    """Return the surface of the brain: corners (n, 3) in mm of MNI space, faces (m, 4) as places of their corners.
-
-    One corner lies in each cube of the grid that the surface crosses, where it crosses the sides on average; one face
-    around each side that it crosses (surface nets, Gibson 1998). Seen from outside corners go round to the left.
-    """
+    """Return the surface of the brain: corners (n, 3) in mm of MNI space, faces (m, 4) as places of their corners."""
     # slow to load, and few pages draw brains
     from nilearn.datasets import load_mni152_brain_mask
     from scipy import ndimage

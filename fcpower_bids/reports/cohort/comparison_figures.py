@@ -38,10 +38,7 @@ def draw_differences(
     significant: float,
     dots: Mapping[str, np.ndarray] | None = None,
 ) -> str:
-    """Draw differences with intervals, one line per entry and one column per target.
-
-    Shapes and units: columns (n, 4), dots (m,).
-    """
+    """Draw differences with intervals, one line per entry and one column per target. Columns (n, 4), dots (m,)."""
     rows = [*titles, "random filters"] if dots is not None else list(titles)
     sheet = Drawing(9.6, 0.8 + 0.2 * len(rows))
     boxes = lay_out(sheet, 1, len(columns), (_room_for(rows), 10, 20, BELOW), (16, 0))
@@ -86,10 +83,7 @@ def _draw_marks(chart: Chart, values: np.ndarray, significant: float) -> None:
 def draw_curves(
     panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, origin: float = np.nan, band: bool = True
 ) -> str:
-    """Draw curves over an axis that doubles: per panel its title, horizontal label and columns x, mean, SD by name.
-
-    ``label`` is that of the vertical axis, ``origin`` the score of guessing.
-    """
+    """Draw curves over an axis that doubles: per panel its title, horizontal label and columns x, mean, SD by name."""
     sheet = Drawing(9.6 if len(panels) > 1 else 4.8, 2.9)
     key = {short(name): style(number) for _, _, curves in panels for number, name in enumerate(curves)}
     bottom = BELOW + height_of_key(list(key), sheet.width)
@@ -163,10 +157,7 @@ def draw_gains(
 
 
 def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]) -> str:
-    """Draw scores of the same entries under several representations, joined by lines.
-
-    Shapes and units: columns (n,).
-    """
+    """Draw scores of the same entries under several representations, joined by lines. Columns (n,)."""
     sheet = Drawing(9.6 if len(columns) > 1 else 4.8, 1.1 + 0.26 * len(titles))
     key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
     bottom = BELOW + height_of_key(list(key), sheet.width)

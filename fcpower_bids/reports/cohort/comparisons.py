@@ -138,10 +138,7 @@ def difference_panels(
     key: str = "representation",
     cloud: pd.DataFrame | None = None,
 ) -> Iterator[Panel]:
-    """Draw the differences of the entries of ``titles`` (key to title), three targets a picture.
-
-    The rows of ``cloud`` are drawn as dots without intervals, in one line.
-    """
+    """Draw the differences of the entries of ``titles``, three targets a picture; ``cloud`` rows as dots."""
     for batch in batches(targets_of(frame)):
         labels = [f"difference in {labels_of(own_rows(frame, target))}" for target in batch]
         columns = difference_columns(frame, list(titles), batch, key)

@@ -247,10 +247,7 @@ def _answer_beside_site(finding: Finding, permuted: str) -> str:
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
-    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test.
-
-    Where single folds are small, all predictions together and the errors of people come first.
-    """
+    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test."""
     later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
     if row["p_two_sided"] != row["p_two_sided"]:
         return f"{later} and {earlier} could not be compared."

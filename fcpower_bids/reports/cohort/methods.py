@@ -58,10 +58,7 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
 
 
 def group_methods(tables: GroupTables) -> str:
-    """Return the text as Markdown with pandoc's citations; empty where no choices are noted.
-
-    The text covers the analyses whose tables belong to these choices, and no other. Raises DatasetError.
-    """
+    """Return the text as Markdown with pandoc's citations; empty where no choices are noted. Raises DatasetError."""
     chosen = read_choices(tables)
     if not chosen:
         return ""

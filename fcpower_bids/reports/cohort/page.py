@@ -34,10 +34,7 @@ def list_results(settings: Places) -> list[Places]:
 
 
 def write_index(settings: Places) -> Path | None:
-    """Write ``group_index.html`` where there are results with a name; each line is the verdict of its page.
-
-    The command at the foot is that of these results.
-    """
+    """Write ``group_index.html`` where there are results with a name; each line is the verdict of its page."""
     there = list_results(settings)
     if not any(one.name for one in there):
         return None
@@ -61,10 +58,7 @@ SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".tex", ".bib")
 
 
 def write_group_report(settings: Places) -> Path:
-    """Write ``group.html``, or ``group_NAME.html`` of named results, and the index where there are several.
-
-    Raises Incomplete.
-    """
+    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete."""
     tables = GroupTables(settings)
     sections = make_sections(tables)
     methods, problem = _methods(tables)

@@ -237,10 +237,7 @@ def declared() -> dict[str, TableSpec]:
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
-    """Read a table of the group level, which may have millions of rows; text stays text, ``n/a`` is missing.
-
-    Raises DatasetError.
-    """
+    """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError."""
     options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
     kinds = {one.written: str for one in spec.columns.values() if one.is_text}
     try:

@@ -65,10 +65,7 @@ class GroupVerdict:
 
 
 def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
-    """Sum up the tables of the group level; where that fails, say so.
-
-    The first sentences of the ``sections`` of further analyses are quoted.
-    """
+    """Sum up the tables of the group level; where that fails, say so."""
     try:
         verdict = _judge(tables, sections)
     except Exception as error:

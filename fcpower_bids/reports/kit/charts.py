@@ -234,10 +234,7 @@ def draw_row_bars(
     within: np.ndarray | None = None,
     colours: Sequence[str] = (),
 ) -> str:
-    """Draw a bar per title from zero on a scale up to 1, as SVG text; without colours each has its own.
-
-    Shapes and units: values, ends of the interval, levels (dashed), within (a diamond) (n,).
-    """
+    """Draw a bar (n,) per title from zero on a scale up to 1, with ends of intervals, levels and diamonds, as SVG."""
     sheet, chart = row_sheet(titles, {}, Scale(min(0.0, float(np.nanmin(values))), 1.02))
     for row in range(len(titles)):
         chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
@@ -296,11 +293,7 @@ MOST_DIGITS = 4
 
 
 def encode_matrix(title: str, values: np.ndarray, order: np.ndarray) -> dict[str, Any]:
-    """Pack the lower half and the diagonal of a symmetric matrix for the script of the page.
-
-    Each value is stored as the integer that its decimals make, so what the page shows is the number in the table
-    rounded to ``digits`` decimals, and nothing else. Shapes and units: values (P, P), order (P,).
-    """
+    """Pack the lower half and diagonal of a matrix (P, P) as integers of ``digits`` decimals, for the script."""
     values = np.asarray(values, dtype=np.float64)[np.ix_(order, order)]
     rows, columns = np.tril_indices(len(values))
     beside = np.abs(values[rows[rows != columns], columns[rows != columns]])

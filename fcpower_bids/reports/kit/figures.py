@@ -34,10 +34,7 @@ def draw_motion(
     carpets: Mapping[str, np.ndarray],
     networks: Sequence[tuple[str, float, float]] = (),
 ) -> str:
-    """Draw framewise displacement, DVARS and the carpets over one axis of time.
-
-    Shapes and units: volumes (T,), threshold (mm), repetition_time (seconds), carpets (rows, T).
-    """
+    """Draw displacement, threshold (mm), DVARS (T,) and carpets (rows, T) over one axis of time."""
     traces = [("framewise_displacement", "FD (mm)"), ("dvars", "DVARS")]
     traces = [(name, label) for name, label in traces if np.isfinite(volumes[name]).any()]
     heights = [TRACE] * len(traces) + [CARPET] * len(carpets)
@@ -189,10 +186,7 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
 
 
 def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[float] = EXPONENTS) -> str:
-    """Draw one connectome raised to several exponents, each over its largest eigenvalue, on one colour scale.
-
-    Shapes and units: connectivity (P, P), order (P,).
-    """
+    """Draw a connectome (P, P) raised to several exponents, each over its largest eigenvalue, on one scale."""
     eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
     matrices = {}
     for exponent in exponents:

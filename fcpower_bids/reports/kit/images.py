@@ -37,10 +37,7 @@ def step_of(values: np.ndarray, low: float, high: float, steps: int = STEPS) -> 
 
 
 def encode_png(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
-    """Return a PNG of places in a palette (rows, columns), or of colours (rows, columns, 3), both uint8.
-
-    The palette has shape (n, 3), or (n, 4) with opacities; with 16 colours or fewer two pixels share a byte.
-    """
+    """Return a PNG of places in a palette (rows, columns), or of colours (rows, columns, 3), both uint8."""
     rows, columns = pixels.shape[:2]
     few = palette is not None and len(palette) <= 16
     depth, kind = (4 if few else 8), (2 if palette is None else 3)

@@ -50,11 +50,7 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 def render_page(
     template: str, *, script_name: str = MATRICES, further_script: str = "", command: str = "", **content: Any
 ) -> str:
-    """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`.
-
-    No number is shown as minus zero, and powers are set as such. The foot says when, by what and with which command
-    the page was made.
-    """
+    """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
     names = [name for name in (script_name, further_script, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
     text = (

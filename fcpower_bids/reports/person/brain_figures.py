@@ -30,10 +30,7 @@ def median_tsnr(slices: Slices) -> float:
 
 
 def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
-    """Draw rows of slices: outlines on the mean, temporal SNR, coverage of the parcels, and this from side and front.
-
-    Shapes and units: coverage (P,).
-    """
+    """Draw rows of slices: outlines on the mean, temporal SNR, coverage (P,), and this from side and front."""
     axial = slices.of(AXIAL)
     stability = np.where(axial.brain, axial.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]
@@ -129,11 +126,7 @@ def borders(regions: np.ndarray) -> np.ndarray:
 
 
 def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, threshold: float) -> np.ndarray:
-    """Colour parcels by their coverage over the anatomy (n, rows, columns, 3).
-
-    Parcels below the threshold, and the parts of others outside the mask, are vermilion; outside it nothing shines
-    through.
-    """
+    """Colour parcels by their coverage over the anatomy (n, rows, columns, 3)."""
     seen = colours("cividis", STEPS)[step_of(np.nan_to_num(coverage), 0, 1)].astype(np.float64)
     seen[~(coverage >= threshold)] = UNCOVERED
     shown = grey.copy()
@@ -151,10 +144,7 @@ LARGEST = 110
 
 
 def draw_coverage(parcellation: Parcellation, coverage: np.ndarray, threshold: float) -> str:
-    """Draw the share of each parcel that the scan has seen; parcels below the threshold stand out.
-
-    Shapes and units: coverage (P,).
-    """
+    """Draw the share of each parcel that the scan has seen; parcels below the threshold stand out. Coverage (P,)."""
     if parcellation.image.name.endswith(".dlabel.nii") or not parcellation.image.exists():
         return _draw_by_network(parcellation.networks, coverage, threshold)
     slices, heights = axial_slices(parcellation.image)
@@ -163,10 +153,7 @@ def draw_coverage(parcellation: Parcellation, coverage: np.ndarray, threshold: f
 
 @lru_cache(maxsize=4)
 def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Cut a label image into axial slices, seen from above with the person's left on the left.
-
-    Returns slices (N_SLICES, rows, columns).
-    """
+    """Cut a label image into axial slices, seen from above with the person's left on the left."""
     import nibabel  # slow to load
 
     volume = nibabel.as_closest_canonical(nibabel.load(image))  # type: ignore[no-untyped-call]

@@ -165,10 +165,7 @@ def _figures(account: Account) -> dict[str, float]:
 
 
 def _rounded(value: Any, digits: int) -> float | None:
-    """One decimal more than is shown, so that ties stay ties and the page stays small.
-
-    Not where the page would round that decimal to another figure than the other pages show.
-    """
+    """One decimal more than is shown, unless that would be rounded to another figure than on other pages."""
     number = math.nan if value is None else float(value)
     if not math.isfinite(number):
         return None
@@ -177,10 +174,7 @@ def _rounded(value: Any, digits: int) -> float | None:
 
 
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
-    """Decision, reason and day by recording, and the rows about others, which saving must not lose.
-
-    A row of labels counts for all recordings that it means.
-    """
+    """Decision, reason and day by recording, and the rows about others, which saving must not lose."""
     path = output_dir / FILE
     found: dict[str, list[str]] = {}
     others = []

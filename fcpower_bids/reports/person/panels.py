@@ -315,10 +315,7 @@ def _range(values: pd.Series, column: Column) -> str:
 
 
 def make_panels(account: Account, view: View, settings: ParticipantOutputs, share: float = 1.0) -> list[Panel]:
-    """Make every panel of a recording under an atlas; one that cannot be made says why.
-
-    ``share`` is the part of the page's room for matrices that this one may take.
-    """
+    """Make every panel of a recording under an atlas; one that cannot be made says why."""
     context = Context(account, view, settings, MATRIX_ROOM * share)
     panels: list[Panel] = []
     for name, make in PANELS.items():

@@ -113,10 +113,7 @@ def read_preview(path: Path) -> Preview | None:
 
 
 def read_thumbnail(path: Path) -> bytes:
-    """Read the small picture of a preview as PNG; nothing where none was kept, as before there were any.
-
-    Raises DatasetError.
-    """
+    """Read the small picture of a preview as PNG; nothing where none was kept. Raises DatasetError."""
     found = _read(path, ("thumbnail",), needed=False) if path.exists() else {}
     return found["thumbnail"].tobytes() if found else b""
 
@@ -131,10 +128,7 @@ def _read(path: Path, names: Iterable[str], needed: bool = True) -> dict[str, np
 
 
 def make_preview(series: np.ndarray, kept: np.ndarray, repetition_time: float, networks: tuple[str, ...]) -> Preview:
-    """Return carpet and mean power spectrum of standardised series.
-
-    Shapes and units: series (T, P), kept (T,), repetition_time (seconds).
-    """
+    """Carpet and mean power spectrum of a standardised series (T, P), kept (T,), repetition time in seconds."""
     carpet = shrink(series[:, network_order(networks)].T, ROWS, COLUMNS)
     covered = np.isfinite(series[kept]).all(axis=0)
     first, last = np.flatnonzero(kept)[[0, -1]]

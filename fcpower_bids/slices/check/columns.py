@@ -288,10 +288,7 @@ MOST_PEOPLE = 5000
 
 
 def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
-    """Test how well the first scan of each person predicts every column of sites.
-
-    Shapes and units: similarity (N, N).
-    """
+    """Test how well the first scan of each person predicts every column of sites. Similarity (N, N)."""
     if cohort.phenotypes.empty:
         return
     table = cohort.phenotypes.copy()
@@ -321,10 +318,7 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
 
 
 def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
-    """Compare the spread of connectomes between the classes of every target of two.
-
-    Shapes and units: similarity (N, N).
-    """
+    """Compare the spread of connectomes between the classes of every target of two. Similarity (N, N)."""
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     targets = {} if table.empty else read_targets(table, cohort, settings)
@@ -356,10 +350,7 @@ FEWEST_CHANGED = 9
 
 
 def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
-    """Compare scans of the same people that were acquired with different repetition times.
-
-    Shapes and units: similarity (N, N).
-    """
+    """Compare scans of the same people that were acquired with different repetition times. Similarity (N, N)."""
     times = np.round(np.asarray(cohort.repetition_times, dtype=float), 3)
     if not len(times):
         return

@@ -82,10 +82,7 @@ def check_pairs(
     accepted: Sequence[str] = (),
     sites: Mapping[str, str] | None = None,
 ) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
-    """Look for scans of different people that are one, and for exchanged and moved labels.
-
-    Shapes and units: similarity (N, N).
-    """
+    """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
     scores = PairScores(similarity, persons)

@@ -144,10 +144,7 @@ def _gap(
 
 
 def recalibrate(model: FinalModel, residuals: ArrayLike) -> Recalibration:
-    """Move a model to a place of which a few people with known targets were predicted.
-
-    Shapes and units: residuals (k,). Raises Unfit.
-    """
+    """Move a model to a place by residuals (k,) of a few people with known targets. Raises Unfit."""
     local, interval = np.asarray(residuals, dtype=float), model.facts["Interval"]
     if model.facts["PositiveClass"] is not None:
         raise Unfit("A model of two classes cannot be recalibrated.")

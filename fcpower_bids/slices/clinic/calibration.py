@@ -80,11 +80,7 @@ UNUSUAL = TableSpec(
 def compare_with_reference(
     reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
 ) -> list[dict[str, float | str]]:
-    """Say how unusual a connectome is against the training scans at its motion, length and sex.
-
-    ``at`` has the properties that the means of the reference stand for, ``about`` those of the scan; one that is not
-    known on either side is left as it is.
-    """
+    """Say how unusual a connectome is against training scans at its motion, length and sex, as far as known."""
     away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
     known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
     names = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
@@ -120,10 +116,7 @@ def is_female(column: pd.Series) -> pd.Series:
 def reference_scans(
     cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
 ) -> tuple[pd.DataFrame, dict[str, float]]:
-    """`REFERENCE` of scans of a cohort, and the motion, length and share of women that its means stand for.
-
-    Shapes and units: rows (n,), similarity (n,).
-    """
+    """`REFERENCE` of scans (n,) of a cohort, and the motion, length and share of women of its means."""
     scans = cohort.scans.iloc[rows]
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
@@ -191,11 +184,7 @@ class HeldOut:
 
 
 def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
-    """Predict every single scan by models that have seen neither its person nor, where sites are known, its site.
-
-    Single scans, because these are what a model is given later: averages over sessions would promise too much. The
-    penalty is that of the whole model.
-    """
+    """Predict every single scan, as a model is given later, by models without its person or, if known, its site."""
     built = join_target_builders(study.targets, study.people.covariates)
     target = study.targets[0]
     parts, similarity = [], np.full(len(given.person), np.nan)
@@ -288,11 +277,7 @@ def negative_class(study: Study) -> str | None:
 
 
 def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
-    """Radii of the intervals with the coverage that they claim, and the one measured on what was held out.
-
-    A person of a further site is promised something by residuals of held-out sites only; a model without sites says
-    what holds for people of its own site.
-    """
+    """Radii of the intervals with the coverage that they claim (of further sites only where sites are known)."""
     chosen = Evidence.of(residuals)
     values, members = chosen.values, chosen.members
     radius_of = site_radius if chosen.by_site else group_radius

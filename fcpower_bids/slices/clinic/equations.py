@@ -22,11 +22,7 @@ class Radius:
 
 
 def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
-    """Radius that covers one further member of one further group.
-
-    Every group weighs 1 / (S + 1), its members equally; the group to come weighs as much, at infinity. Shapes and
-    units: residuals (n,), groups (n,). Raises ValueError.
-    """
+    """Conformal radius of one member of a further group, groups weighing equally; (n,) each. Raises ValueError."""
     size, labels, counts = _by_group(residuals, groups, level)
     attainable = len(counts) / (len(counts) + 1)
     mass = 1 / ((len(counts) + 1) * counts[labels])
@@ -35,15 +31,7 @@ def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) ->
 
 
 def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
-    """Radius that covers one further member of one further group if groups are shifted by a normal law.
-
-    The quantile of the sizes, every group weighing 1 / S and its members equally, times t / z: the quantiles of
-    Student's t and of the normal distribution. Its degrees of freedom are those of the mean square of a residual, by
-    Satterthwaite (1946, Biometrics Bulletin 2:110) from the mean squares between groups, which has S, and within
-    groups, which has n - S. So the factor is 1 where groups do not differ, and that of S residuals where members of a
-    group are as good as equal. The shape of the distribution within groups is not assumed. Shapes and units: residuals
-    (n,), groups (n,). Raises ValueError.
-    """
+    """Quantile of sizes, groups weighing equally, times t / z by Satterthwaite (1946): shifts by a normal law."""
     values, labels, counts = _by_group(residuals, groups, level)
     quantile = _weighted_quantile(np.abs(values), 1 / (len(counts) * counts[labels]), level)
     upper = (1 + level) / 2
@@ -79,11 +67,7 @@ def _degrees_of_freedom(values: FloatArray, labels: NDArray, counts: NDArray) ->
 
 
 def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, fewest: int = 5) -> Radius:
-    """Radius that covers ``level`` of the people at ``level`` of further groups.
-
-    The conformal quantile over groups of the quantile within each; groups of fewer than ``fewest`` members have no
-    quantile to speak of. NaN with fewer than two such groups; with few groups the level is S / (S + 1), as above.
-    """
+    """Radius that covers ``level`` of the people at ``level`` (few groups: S / (S + 1)) of further groups; else NaN."""
     size, labels = np.abs(np.asarray(residuals, dtype=float)), np.asarray(groups)
     each = [np.quantile(size[labels == one], level, method="higher") for one in np.unique(labels)
             if np.sum(labels == one) >= fewest]  # fmt: skip
@@ -115,10 +99,7 @@ def radii_by_value(
     level: float = 0.9,
     radius: Callable[[FloatArray, NDArray, float], Radius] = group_radius,
 ) -> Radii:
-    """Radii by thirds of the predicted value, so that the coverage holds in each third and not only on average.
-
-    Shapes and units: residuals (n,), groups (n,), predicted (n,).
-    """
+    """Radii by thirds of the predicted value, so that the coverage holds in each third; all (n,)."""
     values, labels, at = np.asarray(residuals, dtype=float), np.asarray(groups), np.asarray(predicted, dtype=float)
     edges = tuple(float(each) for each in np.quantile(at, np.arange(1, PARTS) / PARTS))
     part = np.digitize(at, edges)
@@ -136,10 +117,7 @@ def held_inside(
     members: ArrayLike | None = None,
     radius: Callable[[FloatArray, NDArray, float], Radius] = group_radius,
 ) -> FloatArray:
-    """Whether each value lies in the interval that all other groups give: 1 or 0, NaN without another group.
-
-    Shapes and units: residuals (n,), groups (n,), predicted (n,), members (n,); returns (n,).
-    """
+    """Whether each value (n,) lies in the interval of all other groups: 1 or 0, NaN without another group."""
     values, labels, at = np.asarray(residuals, dtype=float), np.asarray(groups), np.asarray(predicted, dtype=float)
     weighed, inside = labels if members is None else np.asarray(members), np.full(len(values), np.nan)
     for one in np.unique(labels):
@@ -196,10 +174,7 @@ FEWEST_SLOPES = 20
 
 
 def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
-    """Mean at covariates of 0, standard deviation around the plane, and slopes, by least squares.
-
-    Shapes and units: values (n,), about (n, k), a column that does not vary has a slope of 0; returns slopes (k,).
-    """
+    """Mean at covariates (n, k) of 0, SD around the plane, and slopes (k,) of values (n,), by least squares."""
     y = np.asarray(values, dtype=float)
     x = about if len(y) >= FEWEST_SLOPES else np.zeros_like(about)
     centred = x - x.mean(axis=0)
@@ -213,10 +188,7 @@ def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, Float
 def local_radii(
     residuals: ArrayLike, groups: ArrayLike, people: Iterable[int], level: float = 0.9, draws: int = 20
 ) -> dict[int, Radius]:
-    """Radius after as many local people have moved the predictions, by their number; the median of several draws.
-
-    Numbers are left out that leave fewer than two groups.
-    """
+    """Radius after as many local people have moved the predictions, by their number; the median of several draws."""
     found = {}
     for k in people:
         drawn = [recalibrated_residuals(residuals, groups, k, seed) for seed in range(draws)]
@@ -245,12 +217,7 @@ class Layout:
 
 
 def shrunken_offset(local: ArrayLike, known: Layout) -> float:
-    """Offset of a new group from residuals of a few of its members: their mean, shrunk to zero.
-
-    The mean of k members is multiplied by k t^2 / (k t^2 + s^2), with t^2 the variance of offsets between groups and
-    s^2 the variance within (moments of a one-way layout with groups of unequal size). Shapes and units: local (k,).
-    Raises ValueError.
-    """
+    """Offset of a new group from residuals (k,) of its members: the mean, shrunk by variances between and within."""
     own, counts = np.asarray(local, dtype=float), known.counts
     if len(counts) < 2 or counts.max() < 2:
         raise ValueError("Offsets are shrunk by what is known of at least two groups with several members.")
@@ -263,10 +230,7 @@ def shrunken_offset(local: ArrayLike, known: Layout) -> float:
 def recalibrated_residuals(
     residuals: ArrayLike, groups: ArrayLike, k: int, seed: int = 0
 ) -> tuple[FloatArray, NDArray]:
-    """Residuals of every held-out group after it was recalibrated by k of its own members, who are then left out.
-
-    Shapes and units: residuals (n,), groups (n,); returns residuals (m,), groups (m,).
-    """
+    """Residuals (m,) of every held-out group after k of its own members, who are left out, recalibrated it."""
     values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
     rng = np.random.default_rng(seed)
     left, whose = [], []
@@ -299,11 +263,7 @@ class Verification:
 
 
 def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
-    """Compare a score with those of pairs of one person and of different people.
-
-    Rates count the pair itself, (1 + k) / (1 + n), so none is ever 0. Densities are Gaussian kernel estimates (Scott's
-    rule); the ratio is kept between 1 / (1 + n_same) and 1 + n_different. Shapes and units: same (n,), different (n,).
-    """
+    """Compare a score with those of pairs of one person and of two; rates count the pair, ratios are kept finite."""
     from scipy import stats  # takes half a second
 
     own, others = np.asarray(same, dtype=float), np.asarray(different, dtype=float)
@@ -318,10 +278,7 @@ def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
 
 
 def error_rates(same: ArrayLike, different: ArrayLike, rates: ArrayLike = (0.001, 0.01, 0.05)) -> Iterator[FloatArray]:
-    """Yield threshold, false match rate and false non-match rate: at the rates of false matches, then where both meet.
-
-    A threshold for a rate that the pairs are too few for is left out.
-    """
+    """Yield threshold, false match and false non-match rate: at rates that the pairs allow, then where both meet."""
     own, others = np.sort(np.asarray(same, dtype=float)), np.sort(np.asarray(different, dtype=float))
     if not len(own) or not len(others):
         return

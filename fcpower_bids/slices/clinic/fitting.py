@@ -67,10 +67,7 @@ def fit_final_model(
     representation: str,
     tested: Mapping[str, Any] = UNTESTED,
 ) -> FinalModel:
-    """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
-
-    ``tested`` is what the group level found about this model (`skill.tested_at_group_level`). Raises Unfit.
-    """
+    """Fit one regression on everyone whose target is known, the penalty by the folds of the preset. Raises Unfit."""
     if representation not in MODEL_REPRESENTATIONS:
         allowed = " or ".join(MODEL_REPRESENTATIONS)
         raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")

@@ -44,10 +44,7 @@ WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-mod
 
 
 def model_path(folder: Path, target: str, representation: str) -> Path:
-    """Return where the model of a target is kept.
-
-    Characters that file systems dislike become hyphens; then a digest of the name keeps names apart that would be one.
-    """
+    """Return where the model of a target is kept."""
     wanted = f"target-{target}_{representation}"
     stem = re.sub(r"[^A-Za-z0-9.]+", "-", wanted).strip("-")
     digest = "" if stem == wanted.replace("_", "-") else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
@@ -117,10 +114,7 @@ def prove(arrays: Mapping[str, np.ndarray]) -> float:
 
 
 def _check_weights(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], path: Path) -> None:
-    """Refuse weights that are missing, or that are not those of the card, whatever their digest is.
-
-    Raises DatasetError.
-    """
+    """Refuse weights that are missing, or do not give the card's proof, whatever their digest. Raises DatasetError."""
     numbers = [name for name, one in arrays.items() if one.dtype.kind == "f" and not np.isfinite(one).all()]
     if numbers:
         raise DatasetError(
@@ -163,10 +157,7 @@ RECOGNISED_BY, DECIMALS = 48, 2
 
 
 def scan_digest(salt: str, edges: np.ndarray) -> str:
-    """Digest of a connectome: the same scan, under whatever name, has the same one in the same model.
-
-    Shapes and units: edges (E,).
-    """
+    """Digest of a connectome (E,): the same scan, under whatever name, has the same one in the same model."""
     return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
 
 

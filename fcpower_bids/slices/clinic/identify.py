@@ -46,10 +46,7 @@ def identify_scans(
     atlas: str | None = None,
     command: Callable[[str], str] = lambda person: "",
 ) -> Identified:
-    """Compare all scans of one atlas in an output folder; report those of some people, or of all.
-
-    Raises DatasetError.
-    """
+    """Compare all scans of one atlas in an output folder; report those of some or all people. Raises DatasetError."""
     chosen = _choose(list_connectomes(output_dir), atlas)
     asked = {f"sub-{label.removeprefix('sub-')}" for label in people}
     unknown = asked - {one.participant for one in chosen}

@@ -24,10 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, write tables and a page per person, and print what does not look like one person first.
-
-    Returns 0, or 4 where a person has no page.
-    """
+    """Compare, write tables and pages, print what does not look like one person; return 0, or 4 without a page."""
     options = build_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.outputs.dataset import note_command

@@ -85,10 +85,7 @@ class KnownValues:
 
 
 def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: ArrayLike, level: float) -> KnownValues | None:
-    """Compare predictions with known values.
-
-    Shapes and units: predicted (n,), known (n,), radius (n,) or one for all.
-    """
+    """Compare predictions (n,) with known values (n,), within radius (n,) or one for all."""
     error = np.asarray(predicted, dtype=float) - np.asarray(known, dtype=float)
     held, there = np.abs(error) <= np.asarray(radius, dtype=float), np.isfinite(error)
     if not there.any():

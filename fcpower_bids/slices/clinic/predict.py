@@ -129,10 +129,7 @@ def open_model(path: Path) -> FinalModel:
 
 
 def predict_scans(path: Path, request: Request, table: Path | None = None) -> Predictions:
-    """Apply a model to every scan of an output folder and write the table.
-
-    Connectomes of another atlas are left out where others fit. Raises DatasetError.
-    """
+    """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
     people = read_people(request.output_dir, request.phenotypes) | {"known": _known_values(model.facts, request)}

@@ -38,10 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predict phenotypes of new scans; write a table per model and say what is outside of what it has seen.
-
-    Returns 0 where every scan was predicted and has its page, 4 where some were not, 5 where none was predicted.
-    """
+    """Predict new scans, a table per model; return 0 where all have a page, 4 where some have not, 5 where none."""
     options = build_parser().parse_args(argv)
     if options.table and len(options.models) > 1:
         raise UsageError("--table names one table, and there are several models. Leave it out.")

@@ -66,15 +66,7 @@ def compare_scans(
     sessions: Sequence[str],
     asked: Collection[str] = (),
 ) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """Compare every scan with those of the same name in other sessions, and with everybody else's.
-
-    The reference of a pair is all pairs without its person: pairs of one person across sessions (within one where there
-    are no sessions), and pairs of different people. Scans that clearly bear a wrong name are compared and are no
-    reference of others: among 24 people two exchanges would leave a third of the right pairs undecided.
-
-    Returns `PAIRS`, `ERRORS` and the names of the scans that are no reference. Shapes and units: similarity (N, N).
-    Raises Unfit.
-    """
+    """`PAIRS`, `ERRORS` and names without reference: each pair against all others without its person. Raises Unfit."""
     kernel, labels, times = np.asarray(similarity, dtype=float), np.asarray(persons), np.asarray(sessions)
     scored = PairScores(kernel, labels)
     if not scored.known:

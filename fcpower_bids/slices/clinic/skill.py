@@ -64,12 +64,7 @@ def judge_skill(
     width: float,
     values: pd.Series,
 ) -> dict[str, Any]:
-    """Facts of a model about its skill, as JSON has them.
-
-    There is skill where the test of the group level finds it, and where the error over what was held out (sites where
-    they are known, as for the interval) is smaller than that of the guess: the mean of the training people, which with
-    covariates is what these alone predict.
-    """
+    """Facts of a model about its skill: a test that finds it, and an error below that of the guess."""
     chosen = Evidence.of(residuals).rows
     error, guess = (float((chosen[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
     sites = scores.get("site", {})

@@ -31,11 +31,7 @@ class Shrinkage:
 
 
 def learn_shrinkage(rests: FloatArray, freedom: FloatArray) -> Shrinkage:
-    """Ratios of variances over all edges, and how much they truly differ between edges.
-
-    Source: the empirical Bayes of Smyth 2004 (doi:10.2202/1544-6115.1027), of the log ratio of the variances of groups.
-    Shapes and units: sums of squares (G, B, E), freedom (G, B) or (G, 1).
-    """
+    """Ratios of variances over all edges, and how much they truly differ (Smyth 2004); squares (G, B, E)."""
     n_groups, n_orders, n_edges = rests.shape
     if n_groups < 2 or n_edges < 2:
         return Shrinkage(*np.ones((2, n_groups, n_orders)))
@@ -64,11 +60,7 @@ def _inverse_trigamma(values: FloatArray) -> FloatArray:
 def join_variances(
     rests: FloatArray, weights: FloatArray, freedom: FloatArray, shrinkage: Shrinkage
 ) -> tuple[FloatArray, FloatArray]:
-    """Variance of the slope, sum over groups of weight times variance, and its degrees of freedom, each (B, E).
-
-    Degrees of freedom by Satterthwaite: those of Welch where each edge goes by its own, all where one ratio serves all.
-    Shapes and units: sums of squares (G, B, E); weights and freedom (G, B) or (G, 1).
-    """
+    """Variance of the slope over groups, squares (G, B, E), and its degrees of freedom by Satterthwaite: (B, E)."""
     own, ratio, whole = shrinkage.own, shrinkage.ratio, float(freedom[:, 0].sum())
     borrowed = (1 - own) * ratio
     share = weights * own / freedom + (weights * borrowed).sum(axis=0) / (ratio * whole)
@@ -101,10 +93,7 @@ class Statistic:
 
 
 def partial_correlation(found: Statistic, df: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Partial correlation of edge and target given the covariates, with its 95 % interval by Fisher's z.
-
-    Returns r (E,), low (E,), high (E,).
-    """
+    """Partial correlation (E,) of edge and target given the covariates, with its 95 % interval by Fisher's z."""
     t = found.t * found.spread
     r = t / np.sqrt(t**2 + df)
     z, wide = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), special.stdtrit(found.df, (1 + LEVEL) / 2)
@@ -114,22 +103,14 @@ def partial_correlation(found: Statistic, df: int) -> tuple[FloatArray, FloatArr
 
 
 def cohens_d(found: Statistic, length: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Difference of two classes given the covariates, in residual standard deviations, with its 95 % interval.
-
-    Returns d (E,), low (E,), high (E,). t has a noncentral t distribution (Hedges and Olkin 1985); the limits are the
-    two effects under which it is at its 97.5 and 2.5 per cent points.
-    """
+    """Difference d (E,) of two classes given the covariates, with its 95 % interval by the noncentral t."""
     per_t = found.spread / length
     low, high = (special.nctdtrinc(found.df, (1 + sign * LEVEL) / 2, found.t) * per_t for sign in (1, -1))
     return found.t * per_t, low, high
 
 
 def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
-    """Bring t to common degrees of freedom: the t that is as far in the tail there.
-
-    Source: the normal equivalent of Wallace 1959 (doi:10.1214/aoms/1177706093), which is inverted in closed form.
-    Shapes and units: t and df alike; returns the same shape.
-    """
+    """Bring t to common degrees of freedom: as far in the tail there (Wallace 1959, in closed form)."""
     ratio = (8 * df + 1) / (8 * df + 3)
     ratio *= ratio
     ratio *= df * ((8 * common + 3) / (8 * common + 1)) ** 2 / common
@@ -233,10 +214,7 @@ class EdgeModel:
         return Placed(tested, groups, weights, freedom, None)
 
     def shrinkage(self, residuals: FloatArray, orders: Rows | None = None) -> Shrinkage:
-        """How the variances of groups go by all edges, as people are or in permutations (B, n).
-
-        Shapes and units: residuals (n, E).
-        """
+        """How the variances of groups go by all edges, as people are or in permutations (B, n)."""
         placed = self._place(orders)
         return learn_shrinkage(self._squares(residuals[:, residuals.any(axis=0)], placed)[1], placed.freedom)
 
@@ -261,12 +239,7 @@ class EdgeModel:
         return found.t if len(self.freedom) == 1 else comparable_t(found.t, found.df, self.df)
 
     def permuted_t(self, residuals: FloatArray, orders: Rows, shrinkage: Shrinkage | None = None) -> FloatArray:
-        """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
-
-        Brought to the degrees of freedom of the model. The residuals keep their places here, and the target and the
-        covariates change theirs, which is the same; a class that is drawn changes its own alone. Shapes and units:
-        residuals (n, E), orders (B, n).
-        """
+        """Statistic (B, E) when residuals (n, E) of the reduced model change places: target and covariates move."""
         placed = self._place(orders)
         if len(self.freedom) == 1:
             return self._student(residuals, placed)
@@ -274,12 +247,7 @@ class EdgeModel:
         return comparable_t(t, df, self.df)
 
     def _student(self, residuals: FloatArray, placed: Placed) -> FloatArray:
-        """Student's t after Freedman and Lane, shape (B, E).
-
-        They permute the residuals, add what the reduced model had fitted, and fit the full model again.
-        The addition drops out of the t; the rest are products of the residuals with the target and the covariates
-        in permuted order. Sites and the mean drop out too, because people change places within their sites.
-        """
+        """Student's t (B, E) after Freedman and Lane; what the reduced model fitted drops out of the t."""
         r = placed.tested @ residuals
         rest = 1 - r * r
         for column in () if placed.moved is None else self.covariates.T:
@@ -293,11 +261,7 @@ class EdgeModel:
         return np.asarray(r)
 
     def _welch(self, residuals: FloatArray, placed: Placed, shrinkage: Shrinkage | None) -> tuple[FloatArray, ...]:
-        """Welch's t with a variance of each group, its degrees of freedom and its standard error, each (B, E).
-
-        Source: the v of Aspin and Welch for a linear model, Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060),
-        with variances that go by those of all edges (`variances`).
-        """
+        """Welch's t (v of Winkler et al. 2014) with variances of groups, degrees of freedom and SE, each (B, E)."""
         r, rests = self._squares(residuals, placed)
         shrinkage = shrinkage or Shrinkage(*np.ones((2, *rests.shape[:2])))
         total, df = join_variances(rests, placed.weights, placed.freedom, shrinkage)
@@ -318,10 +282,7 @@ class EdgeModel:
         return r, rests
 
     def _moments(self, residuals: FloatArray, placed: Placed) -> tuple[FloatArray, FloatArray]:
-        """Product of the residuals with the target, and their sum of squares, of each group: (G, B, E).
-
-        People change places within their sites, so that each product needs the rows of one site alone.
-        """
+        """Product of residuals with the target, and sum of squares, of each group, site by site: (G, B, E)."""
         products, rests = np.zeros((2, len(self.freedom), len(placed.tested), residuals.shape[1]))
         for site in range(int(self.sites.max()) + 1):
             rows = np.flatnonzero(self.sites == site)
@@ -353,10 +314,7 @@ class EdgeModel:
 def build_model(
     target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | None = None, groups: ArrayLike | None = None
 ) -> EdgeModel:
-    """Prepare the linear model of the edges; ``groups`` are those who may be spread differently.
-
-    Shapes and units: target (n,), covariates (n, c), sites (n,), groups (n,). Raises Unfit.
-    """
+    """Prepare the linear model of the edges; target, sites, groups (n,), covariates (n, c). Raises Unfit."""
     values = np.asarray(target, dtype=np.float64)
     number = np.zeros(len(values), dtype=np.intp) if sites is None else family_numbers(sites, len(values))
     if not len(values) or np.ptp(values) == 0:

@@ -64,10 +64,7 @@ def bounds_of_parts(n_modes: int) -> list[int]:
 
 
 def cut_spectra(family: PowerFamily, alpha: float) -> tuple[list[int], NDArray[np.float32], FloatArray]:
-    """Bounds of the K parts, their edges (n, K, S) in everyone's FC^alpha, and mean shares in FC and FC^alpha, (2, K).
-
-    Modes that the connectome of anyone lacks are left out.
-    """
+    """Bounds of the K parts, their edges (n, K, S) in FC^alpha, mean shares in FC and FC^alpha (2, K)."""
     bounds = bounds_of_parts(min(rank(values, family.tolerance) for values, _ in family.each_spectrum()))
     starts, n_modes = bounds[:-1], bounds[-1]
     first, second = np.triu_indices(family.n_parcels, 1)

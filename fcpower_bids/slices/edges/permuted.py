@@ -28,11 +28,7 @@ class Components:
 
 
 def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
-    """Join edges that share a parcel into networks, separately in each connectome.
-
-    Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041). Shapes and units: graph (m,), first (m,), second
-    (m,), excess (m,).
-    """
+    """Join edges (m,) that share a parcel into networks, by connectome (Zalesky et al. 2010)."""
     if not len(graph):
         none = np.zeros(0, dtype=np.intp)
         return Components(none, none, none, np.zeros(0))
@@ -127,11 +123,7 @@ class _Above:
 def permute_edges(
     features: FeatureSource, people: Rows, model: EdgeModel, orders: Rows, threshold: float, memory: float = np.inf
 ) -> EdgeTests:
-    """Fit the model to every edge, and again after every permutation; each edge is read once.
-
-    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes). Largest statistic: Westfall
-    and Young 1993; permutation within the linear model: Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060).
-    """
+    """Fit the model to every edge (n, E), and again after each permutation (B, n); each edge is read once."""
     n_edges, n_orders = features.shape[1], len(orders)
     of_edges, largest, pooled = np.zeros((7, n_edges)), np.zeros(n_orders), PooledNull(LARGEST)
     observed, permuted = _Above(), _Above()

@@ -226,10 +226,7 @@ OWN = re.compile(r"fmriprep\d*|nibabies")
 
 
 def bring_sources(settings: Settings) -> None:
-    """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
-
-    A recording that cannot be read is a failed one with its reason; it stops no other. Raises UsageError, DatasetError.
-    """
+    """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
     sources = list(_sources(settings))
     if not sources:
         return

@@ -125,10 +125,7 @@ def recognise(root: Path) -> str | None:
 
 
 def find_offered(root: Path, layout: Layout) -> list[Offered]:
-    """Find every recording that a source offers, the series before the matrix where it has both.
-
-    Raises DatasetError.
-    """
+    """Find every recording of a source, the series before the matrix. Raises DatasetError."""
     if not root.is_dir():
         raise DatasetError(f"The folder {root} is not there. Check the path (and the mount of a container).")
     files = sorted(_files(root))

@@ -39,11 +39,7 @@ from fcpower_bids.settings import Analysis
 
 
 def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
-    """Embed all scans for encoders of which nothing is stored, relative to all scans.
-
-    These embeddings show who can be embedded, and identify people, which needs no training. Predictions do not use
-    them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note. Raises Unfit.
-    """
+    """Embed all scans relative to all, to see who can be embedded, and to identify; NaN and a note. Raises Unfit."""
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
     for label in missing_embeddings(cohort):
         everyone = range(len(cohort.scans))
@@ -71,11 +67,7 @@ def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
 
 
 def cross_validate_refitted(label: str, study: Study) -> NestedResult:
-    """Predict as `cross_validation.cross_validate`, with embeddings relative to the training people of each outer fold.
-
-    Everyone is embedded once for every distinct training set. The inner folds share the statistics of their outer
-    training set, which hold no target and no test person.
-    """
+    """Predict as `cross_validation.cross_validate`, with embeddings relative to each outer fold's training people."""
     return cross_validate_anew(
         lambda training_sets: (
             make_solver(_as_representation(label, features), study.preset)
@@ -217,10 +209,7 @@ FACTS = {
 
 
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse a single representation, and a cohort without targets and second sessions.
-
-    Embeddings to come are replaced by numbers: nothing is embedded here.
-    """
+    """Refuse a single representation, and a cohort without targets and second sessions."""
     stand_in = np.zeros((len(cohort.scans), 1))
     embeddings = {**cohort.embeddings, **dict.fromkeys(missing_embeddings(cohort), stand_in)}
     _open(dataclasses.replace(cohort, embeddings=embeddings), settings)
@@ -239,10 +228,7 @@ def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | 
 
 
 def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Compare representations as frozen features.
-
-    Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic". Raises Unfit.
-    """
+    """Compare representations as frozen features. Raises Unfit."""
     statistics = describe_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)
     names, study, settings = _open(cohort, settings)

@@ -59,10 +59,7 @@ class Fitting:
 
 
 def fit_closed_form(corpus: Corpus, rows: NDArray[np.intp], config: PretrainConfig) -> ClosedForm:
-    """Fit the student to windows of these recordings; at most as many numbers long as F-BERT of the same configuration.
-
-    Raises Unfit.
-    """
+    """Fit the student to windows of these recordings; at most as many numbers long as F-BERT of the same sizes."""
     return Fitting.of(corpus, rows, config).fit()
 
 
@@ -88,10 +85,7 @@ class CrossFitted:
 
 
 def make_residual(corpus: Corpus, rows: NDArray[np.intp], config: PretrainConfig) -> tuple[ResidualFBert, CrossFitted]:
-    """Make a student that is the closed form of these recordings, and the closed forms that it learns from.
-
-    Raises Unfit.
-    """
+    """Make a student that is the closed form of these recordings, and the closed forms that it learns from."""
     shape = asdict(config.model_config(len(corpus.parcel_names)))
     model = ResidualConfig(**shape, exponent=corpus.alpha).build(config.seed)
     fitting = Fitting.of(corpus, rows, config)

@@ -26,11 +26,7 @@ def centre(K: Tensor) -> Tensor:
 
 
 def cka(E: Tensor, K: Tensor) -> Tensor:
-    """Centred kernel alignment of E E' and K, Equation 5 of the paper.
-
-    <H K_s H, H K H>_F = sum(e * (K e)) with e = H E, so no student kernel is formed unless d > B. Shapes and units: E
-    (B, d), K (B, B).
-    """
+    """Centred kernel alignment of E E' and K, Equation 5 of the paper. E (B, d), K (B, B)."""
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
     gram = e @ e.T if E.shape[1] > E.shape[0] else e.T @ e
@@ -47,12 +43,7 @@ def unbiased_centre(K: Tensor) -> Tensor:
 
 
 def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
-    """CKA from the unbiased HSIC: 0 in expectation for embeddings that know nothing of the teacher.
-
-    On real data the diagonal is most of the norm of the centred teacher kernel, so the biased CKA of random embeddings
-    is high; this one leaves the diagonal out (Song et al. 2012; not in the paper). Shapes and units: E (B, d), K (B,
-    B).
-    """
+    """CKA of E (B, d) and K (B, B) from the unbiased HSIC: 0 expected for embeddings that know no teacher."""
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
     S, U = unbiased_centre(e @ e.T), unbiased_centre(K)
@@ -60,10 +51,7 @@ def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
 
 
 def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
-    """Logits -d~^2 / T_t of the KL target, d~^2 standardised over the pairs i != j of the batch; diagonal -inf.
-
-    From distances d^2 = 2 - 2 r; standardised, they equal the standardised correlations (Appendix K of the paper).
-    """
+    """Logits -d~^2 / T_t of the KL target, d~^2 standardised over the pairs i != j of the batch; diagonal -inf."""
     others = ~torch.eye(len(K), dtype=torch.bool, device=K.device)
     squared = 2 - 2 * K
     pairs = squared[others]
@@ -72,10 +60,7 @@ def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
 
 
 def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: float = 0.2) -> Tensor:
-    """Mean over i of KL(softmax_{j != i} t_i || softmax_{j != i} s_i), Equation 6 of the paper.
-
-    Shapes and units: E (B, d), K (B, B).
-    """
+    """Mean over i of KL(softmax_{j != i} t_i || softmax_{j != i} s_i), Equation 6 of the paper. E (B, d), K (B, B)."""
     E, K = _at_least_float32(E, K)
     n = len(K)
     others = ~torch.eye(n, dtype=torch.bool, device=K.device)
@@ -86,11 +71,7 @@ def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: flo
 
 
 def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
-    """Mean cross-entropy of finding the other window of one person among all, over its value by chance: 1.
-
-    Windows i and i + B/2 are of one person (InfoNCE, van den Oord et al. 2018; not in the paper). Shapes and units: E
-    (B, d).
-    """
+    """Mean cross-entropy of finding the other window of one person among all, over its value by chance: 1. E (B, d)."""
     n = len(E)
     e = F.normalize(E, dim=1)
     own = torch.arange(n, device=E.device)
@@ -99,10 +80,7 @@ def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
 
 
 def diagonal_share(K: Tensor) -> float:
-    """Share of the diagonal in the squared norm of the centred teacher kernel.
-
-    Near 1, biased CKA mostly measures that each recording is like itself: a larger batch (or ``cka_debiased``) helps.
-    """
+    """Share of the diagonal in the squared norm of the centred teacher kernel."""
     H = centre(K.double())
     return float(H.diagonal().square().sum() / H.square().sum())
 
@@ -251,10 +229,7 @@ class PretrainConfig:
 
 
 def paper_optimisation(encoder: str, loss: str) -> dict[str, Any]:
-    """Return batch, learning rate and warm-up of the paper for one size and objective (Appendix J).
-
-    `cka_debiased` and `cka_pairs`, which are not the paper's, take those of `cka`.
-    """
+    """Return batch, learning rate and warm-up of the paper for one size and objective (Appendix J)."""
     if loss != "kl":
         return {"batch_size": 1024, "learning_rate": 8.5e-4, "warmup": 100}
     rate, warmup = (1e-4, 2000) if encoder == "fbert-8m" else (3e-4, 100)

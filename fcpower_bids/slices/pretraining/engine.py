@@ -26,10 +26,7 @@ BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
 def draw_batch(
     places: NDArray[np.integer], size: int, key: tuple[int, ...], uniform: str = "windows"
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Draw distinct recordings and one window of each.
-
-    Shapes and units: places (n,); returns members (size,), chosen (size,).
-    """
+    """Draw distinct recordings and one window of each. Places (n,); returns members (size,), chosen (size,)."""
     rng = np.random.default_rng(key)
     if uniform == "windows":  # the largest of log(weight) + Gumbel noise are a weighted draw without replacement
         members = np.argsort(-np.log(places) - rng.gumbel(size=len(places)), kind="stable")[:size]
@@ -48,10 +45,7 @@ class Gradient:
     chunk: int | None = None  # recordings in memory at a time, None for all
 
     def accumulate(self, inputs: tuple[Tensor, ...], K: Tensor, key: tuple[int, int]) -> Tensor:
-        """Add the gradient of the global loss to the parameters.
-
-        Shapes and units: inputs of the model (b, ...), the windows (b, T, P) first; K (B, B).
-        """
+        """Add the gradient of the global loss, K (B, B), of windows (b, T, P) to the parameters."""
         if self.chunk is None or self.chunk >= len(inputs[0]):
             value = self.loss(self._gather(self._embed(inputs, key, 0), with_gradient=True), K)
             self.fabric.backward(value)
@@ -97,10 +91,7 @@ def surrogate_generator(seed: int, step: int) -> torch.Generator:
 
 
 def make_optimizer(model: nn.Module, config: PretrainConfig, device: torch.device) -> Optimizer:
-    """AdamW at the rate of step 0; in one kernel for all parameters on a GPU.
-
-    Not so with 16-mixed: Lightning cannot clip the scaled gradients of a fused optimiser.
-    """
+    """AdamW at the rate of step 0; in one kernel for all parameters on a GPU."""
     fused = device.type == "cuda" and config.precision != "16-mixed"
     return AdamW(model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay, fused=fused or None)
 
@@ -128,11 +119,7 @@ def surrogate_phases(n: int, length: int, generator: torch.Generator) -> Tensor:
 
 
 def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
-    """Rotate the spectrum of every parcel by the same phase per frequency.
-
-    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper). Shapes and
-    units: x (n, T, P), phases (n, T // 2 + 1); returns (n, T, P).
-    """
+    """Rotate the spectrum of every parcel of x (n, T, P) by the same phases (n, T // 2 + 1): the same covariance."""
     spectrum = torch.fft.rfft(x, dim=1)
     rotation = torch.polar(torch.ones_like(phases), phases).to(spectrum)
     return torch.fft.irfft(spectrum * rotation[:, :, None], n=x.shape[1], dim=1)

@@ -37,13 +37,7 @@ from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, Map, enc
 
 
 def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seeds: ArrayLike | None = None) -> float:
-    """Lower one-sided confidence limit of an estimate, by t with n - 1 degrees of freedom.
-
-    With `seeds` the estimate is the mean over k seeds, and the limit is that of one further seed: the variance of a
-    seed about the mean, (1 + 1/k) s^2, is added, and the degrees of freedom are those of Welch and Satterthwaite.
-    `estimate`: from all n units. `without` (n,): the same with each unit left out. `confidence`: such as 0.95. `seeds`
-    (k,): the same from all units, with each seed. Returns: for a mean the textbook's limit, exactly.
-    """
+    """Lower confidence limit of an estimate by t, from leaving units out (n,) and, if given, of a further seed (k,)."""
     values = np.asarray(without, dtype=np.float64)
     n = len(values)
     variance, freedom = (n - 1) / n * ((values - values.mean()) ** 2).sum(), float(n - 1)
@@ -252,10 +246,7 @@ class Judge:
         }
 
     def _ahead(self, own: FloatArray, others: list[FloatArray], teacher: FloatArray) -> tuple[float, float]:
-        """Alignment of the model minus the mean of others, and the lower limit of the difference.
-
-        The uncertainty is that of leaving out one family at a time and, where there are several seeds, that of a seed.
-        """
+        """Alignment of the model minus the mean of others, and its lower limit over families and seeds."""
         judged = self._judged
         families = self.held_out.corpus.families[self.held_out.rows][judged]
         names = np.unique(families)
@@ -319,11 +310,7 @@ def _say(difference: float, low: float, n: int, chosen: bool, bar: str) -> str:
 
 
 def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
-    """Debiased alignment over pairs of one group, centred within it, all groups together.
-
-    Alignment that only separates groups (datasets, sites) is 0 here. Shapes and units: kernel (n, n), teacher (n, n),
-    groups (n,).
-    """
+    """Debiased alignment of kernels (n, n) over pairs of one group, centred within it: 0 where only groups differ."""
     names = np.unique(groups)
     if len(names) < 2:
         return np.nan

@@ -26,10 +26,7 @@ from fcpower_bids.slices.pretraining.run_state import passed_on
 
 
 def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> int:
-    """Floating-point operations of one step.
-
-    Forward and backward cost three forward passes; GradCache embeds once more.
-    """
+    """Floating-point operations of a step: three forward passes, and one more with GradCache."""
     passes = 3 if config.microbatch is None else 4
     return passes * forward_flops(model, config.window) * batch_size
 
@@ -199,11 +196,7 @@ class Processes:
 
 
 def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
-    """Run `work` on every process of the run and return what it returns on the first.
-
-    Where torchrun or srun started the processes, the others end silently when there is an error to report. Raises
-    FcPowerError.
-    """
+    """Run `work` on every process of the run and return what it returns on the first. Raises FcPowerError."""
     try:
         fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1
         # Nothing is handed over but the function: Lightning takes arguments apart and breaks frozen classes.

@@ -278,11 +278,7 @@ class RunFolder:
         return max(folders, key=lambda folder: int(_state(folder)["step"]), default=None)
 
     def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
-        """Restore the newest complete checkpoint; return its step, or 0 where there is none.
-
-        `steps` may be more than before: the schedule goes on as that of the longer run. Raises UsageError,
-        DatasetError.
-        """
+        """Restore the newest checkpoint; return its step, or 0 without one. Raises UsageError, DatasetError."""
         folder = self._newest()
         if folder is None:
             return 0

@@ -118,11 +118,7 @@ class Choice:
 
 
 def choose_checkpoint(scores: ArrayLike, together: ArrayLike | None = None) -> Choice:
-    """Choose the checkpoint with the best score on the first half, or with the best of both halves together.
-
-    The second is the rule of the paper: nothing is left to confirm the score, and the optimism is taken off it. Shapes
-    and units: scores (n_checkpoints, 2), together (n_checkpoints,). Raises ValueError.
-    """
+    """Choose the checkpoint with the best score on the first half, or, as in the paper, with the best of both."""
     scores = np.asarray(scores, dtype=np.float64)
     whole = scores[:, 0] if together is None else np.asarray(together, dtype=np.float64)
     if not len(scores) or not np.isfinite([*scores.T, whole]).all():

@@ -63,10 +63,7 @@ def pretrain(
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
 ) -> Pretrained:
-    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`.
-
-    Raises DatasetError, UsageError.
-    """
+    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`."""
     config = config or PretrainConfig()
     work = partial(_as_dict, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
     return Pretrained(**on_all_processes(config, work))

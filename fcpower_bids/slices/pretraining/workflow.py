@@ -57,11 +57,7 @@ def run_pack(settings: TrainingSettings) -> int:
 
 
 def ready_corpus(settings: TrainingSettings) -> Path:
-    """Return the folder of the corpus to train on.
-
-    A public corpus, and a pack without series in the outputs, are taken as they are; else the pack grows by the
-    series that are new.
-    """
+    """Return the folder of the corpus to train on."""
     from fcpower_bids.slices.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
 
     if settings.corpus == CORPUS_ID:
@@ -218,10 +214,7 @@ FOLLOWING = ("batch_size", "learning_rate", "warmup")
 
 
 def run_pretrain(settings: TrainingSettings) -> int:
-    """Train an encoder on the cleaned series in ``output_dir`` and return the exit code.
-
-    The corpus grows by what is new; an interrupted run goes on where it stopped.
-    """
+    """Train an encoder on the cleaned series in ``output_dir`` and return the exit code."""
     from fcpower_bids.slices.pretraining.processes import on_all_processes  # loads torch
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))

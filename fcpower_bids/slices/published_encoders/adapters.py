@@ -74,10 +74,7 @@ class PublishedEncoder:
         """Turn one recording (T, P), in the order of the model, into its windows (n, ...)."""
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
-        """Position in the input of each parcel of the model, -1 for one that the model can do without.
-
-        Raises RecordingError.
-        """
+        """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
         return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
 
     def coordinates(self, parcel_names: Sequence[str]) -> FloatArray | None:
@@ -93,10 +90,7 @@ class PublishedEncoder:
         repetition_time: float | Sequence[float],
         read: Read = "sequence",
     ) -> NDArray[np.float32]:
-        """Embed recordings: the mean over the windows of each.
-
-        Shapes and units: repetition_time (seconds); returns (n, n_dimensions). Raises RecordingError.
-        """
+        """Embed recordings, repetition time in seconds: the mean over windows (n, d). Raises RecordingError."""
         if self.needs_statistics and self.statistics is None:
             raise RecordingError(
                 f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
@@ -178,10 +172,7 @@ class PublishedEncoder:
         return np.where(empty, 0.0, chosen)
 
     def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
-        """Bring a recording to the repetition time of the model, or leave it as the protocol asks.
-
-        Raises RecordingError.
-        """
+        """Bring a recording to the repetition time of the model, or leave it. Raises RecordingError."""
         if np.isnan(repetition_time):
             raise RecordingError(
                 f"The repetition time is not known, and {self.recipe.name} needs it; state it where the series came "
@@ -202,10 +193,7 @@ class PublishedEncoder:
         return resample(series, repetition_time, target)
 
     def windows(self, series: FloatArray, frames: int) -> FloatArray:
-        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread so that they cover all of it.
-
-        Raises RecordingError.
-        """
+        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread. Raises RecordingError."""
         if len(series) < frames:
             raise RecordingError(
                 f"The recording has {len(series)} volumes at the repetition time of {self.recipe.name}, which needs "
@@ -228,11 +216,7 @@ def loader(
     needed: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Make a loader for the registry of encoders.
-
-    `build` makes the encoder from recipe, weights, further files and sizes; `needed` and `optional` are these files.
-    Parcels are compared at loading, once, instead of at the first recording.
-    """
+    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files."""
     ours = size
 
     def load(

@@ -110,11 +110,7 @@ class BrainHarmonix(nn.Module):
         self.norm = nn.LayerNorm(size.d, eps=1e-6)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Patches (B, parcels, n, p) that hold data to the mean token (B, d).
-
-        Patches without data, which the authors add up to 18 and mask, are neither attended to nor averaged: they are
-        left out.
-        """
+        """Patches (B, parcels, n, p) that hold data to the mean token (B, d)."""
         positions = self.pos_embed(self.gradients, self.eigenmodes, patches.shape[2])
         tokens = (self.patch_embed(patches) + positions).flatten(1, 2)
         for block in self.blocks:

@@ -58,10 +58,7 @@ class BrainMass(nn.Module):
 
 
 def shrunk_correlation(series: FloatArray) -> FloatArray:
-    """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0.
-
-    Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
-    """
+    """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0."""
     from sklearn.covariance import ledoit_wolf  # slow to load, and no other transform needs it
 
     covariance = ledoit_wolf(z_scored(series))[0]

@@ -20,10 +20,7 @@ from fcpower_bids.errors import FcPowerError, UsageError
 
 
 def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArray]]:
-    """Read ``*_timeseries.tsv`` of the participant level: parcel names, and values (T_i, P) with ``n/a`` as NaN.
-
-    Raises UsageError.
-    """
+    """Read ``*_timeseries.tsv`` of the participant level: parcel names, and values (T_i, P) with ``n/a`` as NaN."""
     names: list[str] = []
     series = []
     for path in paths:

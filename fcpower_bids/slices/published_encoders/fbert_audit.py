@@ -63,10 +63,7 @@ class FBertAudit:
         return np.array([kernel_alignment(kernel, self.target, debiased=True) for kernel in self.kernels])
 
     def leads(self) -> pd.DataFrame:
-        """By field: the best value, by how much it leads the best of any other value, and the lower limit of the lead.
-
-        The limit has 95 % confidence and is by leaving out one recording at a time; a field is decided above 0.
-        """
+        """By field: the best value, its lead over any other, and the lower limit by leaving out recordings."""
         scores, rows = self.scores, []
         best = int(scores.argmax())
         for field, value in self.candidates[best].items():
@@ -118,10 +115,7 @@ def audit_fbert(
     tried_orders: Mapping[str, NDArray[np.intp]],
     target: NDArray[np.float64],
 ) -> FBertAudit:
-    """Embed recordings (T_i, P) by every candidate; `target` (n, n) is the kernel of their FC^0.35.
-
-    Raises CheckpointError, RecordingError.
-    """
+    """Embed recordings (T_i, P) by every candidate; `target` (n, n) is the kernel of their FC^0.35."""
     state = rename_keys(read_tensors(locate(weights) / "model.safetensors"))
     orders = _orders(known, names, tried_orders)
     candidates, kernels = [], []

@@ -135,11 +135,7 @@ class _Words:
 
 
 def share_outputs(output_dir: Path, share: Path, as_tables: bool = False) -> tuple[int, list[str], Path]:
-    """Write the copy; return the number of its files, what is left out, and the file of who is who.
-
-    ``as_tables`` makes the tables of arrays that ``--compact`` has written in their place. Raises DatasetError,
-    UsageError.
-    """
+    """Write the copy; return the number of its files, what is left out, and the file of who is who."""
     everyone = _statuses(output_dir)
     statuses = [status for status in everyone if status.state in (DONE, EXCLUDED)]
     if not any(status.outputs for status in statuses):

@@ -39,10 +39,7 @@ Staged = tuple[Source, Path]
 def merge_shared(
     output_dir: Path, held: Source | None, staged: Sequence[Staged]
 ) -> tuple[dict[str, str], list[str], list[str]]:
-    """Return the text of every shared file by its name, the links that lead nowhere, and decisions about absent people.
-
-    Raises DatasetError.
-    """
+    """Return the text of every shared file, dead links, and decisions about absent people. Raises DatasetError."""
     everything = [*([(held, output_dir)] if held else []), *staged]
     description, lost = _description(everything, output_dir)
     decisions, early = _decisions(everything, output_dir)
@@ -231,13 +228,7 @@ class Merged:
 
 
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:
-    """Put outputs into one folder, which may hold some already.
-
-    Files of a recording or a participant are taken as they are, under an own label where two sites share one; of files
-    that all jobs write alike the first stays; decisions, links, settings and the tables of people are merged or
-    refused; the table and the index of all are left to others. A page is not taken where its participant has recordings
-    in several sources: it would lack some. Raises DatasetError, UsageError.
-    """
+    """Put outputs into one folder: files as they are, shared ones merged. Raises DatasetError, UsageError."""
     if (file := file_in_the_way(output_dir)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")
     found = [one for site, path in sources for one in find_sources(path, site)]
@@ -261,10 +252,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
 def _put(
     found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Stage all files, merge shared ones, move all to their places; return the result of `merge_shared`.
-
-    One combination after the other, so that what is left of others is of killed ones.
-    """
+    """Stage all files, merge shared ones, move all to their places; return the result of `merge_shared`."""
     made = [folder for folder in (output_dir / "logs", output_dir) if not folder.exists()]
     try:
         with alone(output_dir / CLAIMS, COMBINE):

@@ -99,10 +99,7 @@ def _rename(text: str, labels: Mapping[str, str]) -> str:
 
 
 def find_sources(path: Path, site: str = "") -> list[Source]:
-    """Outputs at a place: those of a folder or of a zip, else those of every folder and zip that are in the folder.
-
-    Raises DatasetError.
-    """
+    """Outputs at a place: of a folder, a zip, or all folders and zips in it. Raises DatasetError."""
     found = list(_find(path, site))
     if not found:
         raise DatasetError(f"{path} holds no outputs of the participant level: there is no logs/status in it.")
@@ -175,11 +172,7 @@ FILE = f"{COMBINED.name}.tsv"
 
 
 def label_people(found: Sequence[Source], held: Source | None, output_dir: Path) -> list[Source]:
-    """Return the sources with their people under the labels that they have in the outputs of all.
-
-    A label that another site has too, or that the outputs hold from elsewhere, gets the name of its site before it; who
-    came from the same site before keeps the label of that time. Raises DatasetError.
-    """
+    """Sources with people under the labels of all: after the site where two have one. Raises DatasetError."""
     known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}
     for label in _labels(held):

@@ -74,12 +74,7 @@ class HarmonisedFeatures:
 
 
 def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: Rows) -> Combat:
-    """Estimate the effect of each site on the mean and the spread of every feature from the training people.
-
-    Source: Johnson et al. 2007 (doi:10.1093/biostatistics/kxj037), parametric empirical Bayes; for connectomes Yu et
-    al. 2018 (doi:10.1002/hbm.24241). What is kept is regressed out before and put back after. Shapes and units:
-    features (n, E), sites (n,), kept (n, c). Raises Unfit.
-    """
+    """ComBat (Johnson et al. 2007) of features (n, E), sites (n,), fitted on training people. Raises Unfit."""
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
     n_features, n_kept = features.shape[1], kept.shape[1]
@@ -170,11 +165,7 @@ def check_harmonisation(settings: GroupLevel) -> None:
 
 
 def harmonise(representation: Representation, study: Study) -> Representation:
-    """Have the predictors of a representation take its features without site effects, fitted in every fold.
-
-    A kernel of harmonised features does not follow from that of the features, since every edge has its own scale: each
-    fold costs a pass over the features and a kernel.
-    """
+    """Give predictors features without site effects, fitted in every fold: a pass over features and a kernel each."""
     sites, kept = study.people.sites, study.people.kept
     if sites is None:
         raise ValueError("Harmonisation was asked for without sites.")

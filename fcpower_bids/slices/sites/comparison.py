@@ -83,13 +83,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 
 def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Predict with every handling of sites.
-
-    A target that goes with the site is predicted by recognising the scanner. This shows as a score of all predictions
-    far above that within sites; a handling that removes it brings both together. Handlings that hold sites out test
-    other people per fold than the rest, so the scores are given side by side and not tested against one another. Raises
-    NotInCohort, Unfit.
-    """
+    """Predict with every handling of sites, side by side; none is tested. Raises NotInCohort, Unfit."""
     _check(settings)
     rows: list[dict[str, Any]] = []
     for handling in HANDLINGS:

@@ -286,10 +286,7 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
 
 
 def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
-    """Clean one parcel of noise as far as need be: kept volumes, regressors and exclusion do not depend on parcels.
-
-    Raises RecordingError.
-    """
+    """Clean one parcel of noise as far as need be, since the rest depends on no parcel. Raises RecordingError."""
     with unsearched():
         # loads scipy.signal: half a second
         from fcpower_bids.core.signal.timeseries import foresee_series

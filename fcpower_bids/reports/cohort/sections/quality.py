@@ -59,10 +59,7 @@ NEEDED = ("atlas", "state", "volumes", "dummy_volumes", "censored_volumes", "sec
 
 
 def read_quality_tables(root: Path) -> pd.DataFrame:
-    """Read the quality tables of all recordings, one row per recording and atlas.
-
-    There are thousands, so they are read without pandas.
-    """
+    """Read the quality tables of all recordings, one row per recording and atlas."""
     rows = [row for path in sorted(root.glob(f"sub-*/**/*{QUALITY_END}")) for row in _read(path, root)]
     table = pd.DataFrame(rows)
     for name in table.columns.difference(["recording", "participant_id", "atlas", "state", "address"]):
@@ -99,10 +96,7 @@ def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
 
 
 def outlying(values: np.ndarray, side: int) -> np.ndarray:
-    """Return which values lie far from the median: over `OUTLYING` times 1.4826 median absolute deviations.
-
-    Where half of the values are equal, the mean absolute deviation takes the place of the median one.
-    """
+    """Which values lie over `OUTLYING` times 1.4826 median (half equal: mean) absolute deviations from the median."""
     known = values[np.isfinite(values)]
     if known.size < 5:
         return np.zeros(values.shape, dtype=bool)

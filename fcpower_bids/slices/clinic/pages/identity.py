@@ -29,10 +29,7 @@ def write_identity_pages(
     command: Callable[[str], str] = lambda person: "",
     doubtful: int = 0,
 ) -> tuple[list[Path], list[str]]:
-    """Write ``sub-LABEL_identify.html`` for every person of `PAIRS`; say of each that failed why.
-
-    ``people`` is how many the reference has, ``doubtful`` how many of their scans are left out of it.
-    """
+    """Write ``sub-LABEL_identify.html`` for every person of `PAIRS`; say of each that failed why."""
     pages, broken = [], []
     for person, rows in pairs.groupby("participant_id", sort=True):
         try:

@@ -29,10 +29,7 @@ FARTHEST = 1e6
 
 
 def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str, known: float) -> str:
-    """Draw training values between round ones as bars, and below them an interval with its best guess, as SVG text.
-
-    ``known`` is the known value of the person, NaN where there is none.
-    """
+    """Draw training values between round ones as bars, and below them an interval with its best guess, as SVG text."""
     edges, people = np.asarray(values["Edges"], dtype=float), np.asarray(values["People"], dtype=float)
     ends = [*edges[[0, -1]], low, high, *([known] if known == known else [])]
     sheet, scale = Drawing(WIDTH, HEIGHT), Scale(min(ends), max(ends))

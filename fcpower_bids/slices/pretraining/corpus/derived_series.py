@@ -29,10 +29,7 @@ KINDS = (".tsv", ".npy")
 
 
 def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
-    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P).
-
-    Raises RecordingError.
-    """
+    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
     try:
         if path.suffix == ".npy":
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)

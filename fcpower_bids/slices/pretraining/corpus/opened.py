@@ -24,12 +24,7 @@ from fcpower_bids.store import atomic
 def write_arrays(
     arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None, *, flush: bool = True
 ) -> None:
-    """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given.
-
-    ``safetensors.numpy`` writes the buffer of an array as it lies in memory and calls it row-major: a column-major
-    array (what pandas gives) would come back scrambled, in silence. So every array is laid out here. Raises
-    FcPowerError.
-    """
+    """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given."""
     with atomic(path, flush=flush) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
         _read_back(arrays, part, path)
@@ -125,10 +120,7 @@ class Corpus(ABC):
         return replace(moved, resident=self._load(device))
 
     def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
-        """Cut one window out of each of B recordings: (B, length, P) float32 on the device.
-
-        Shapes and units: rows (B,), places (B,).
-        """
+        """Cut one window out of each of B recordings: (B, length, P) float32 on the device. Rows (B,), places (B,)."""
         index = self._index(rows, places, length)
         return self._cut(index, self._copied(index), length)
 
@@ -162,10 +154,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def _read(self, index: Indices, length: int, pinned: bool) -> Tensor:
-        """Read windows from disk: (B, length, P) as stored, in memory that a GPU can copy from while the host goes on.
-
-        Files are opened for each batch and closed after it, so that what was read does not stay in the process.
-        """
+        """Read windows (B, length, P) from disk as stored, in memory that a GPU can copy from meanwhile."""
 
     @abstractmethod
     def _gather(self, resident: Tensor, index: Tensor, length: int) -> Tensor:

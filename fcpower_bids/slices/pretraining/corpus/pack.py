@@ -29,11 +29,7 @@ KERNEL_TOLERANCE = 1e-3
 
 
 def prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[np.float32]) -> None:
-    """Recompute teacher vectors of a few recordings from their stored series; compare them and the kernel.
-
-    One recording of every shard and the ends of the table: less than a second for a pack of one shard. Raises
-    DatasetError.
-    """
+    """Recompute teacher vectors of a few recordings from their stored series; compare them and the kernel."""
     chosen = {*table.groupby("shard").head(1).index, 0, len(table) // 2, len(table) - 1}
     vectors = []
     for index in sorted(chosen):
@@ -229,10 +225,7 @@ KINDS = {
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file.
-
-    Raises ValueError.
-    """
+    """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file."""
     facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     if not isinstance(facts, dict):
         raise ValueError("pack.json holds no object")

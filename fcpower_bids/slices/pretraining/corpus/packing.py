@@ -60,11 +60,7 @@ def pack_corpus(
     evaluation: Iterable[str] = (),
     n_processes: int = 1,
 ) -> pd.DataFrame:
-    """Add recordings to a corpus pack; what is already in it (by content) is passed over.
-
-    A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``. A run that was
-    interrupted goes on with the recording it was at. Raises DatasetError, RecordingError, UsageError.
-    """
+    """Add recordings to a corpus pack; what is already in it (by content) is passed over."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in (folder, folder / "parts"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed

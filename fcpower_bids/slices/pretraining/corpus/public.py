@@ -135,10 +135,7 @@ def prepare_corpus(folder: Path, output: Path) -> None:
 
 
 def fetch_corpus(name: str) -> Path:
-    """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder.
-
-    Raises CheckpointError.
-    """
+    """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder."""
     return fetch(name, "dataset", [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS])
 
 
@@ -275,11 +272,7 @@ def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tupl
 
 
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
-    """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
-
-    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times and
-    what is for the card of a model. Raises DatasetError.
-    """
+    """Write a pack in the public layout, its other facts in ``corpus.json``; whole windows. Raises DatasetError."""
     corpus = load_corpus(pack)
     counts = corpus.table["T"].to_numpy(dtype=np.intp) // window
     rows = np.flatnonzero(counts)

@@ -27,10 +27,7 @@ from fcpower_bids.workers import begin_worker
 
 
 def teacher_vector(series: ArrayLike, alpha: float) -> FloatArray:
-    """Edges of FC^alpha of a whole recording, centred on their mean and of unit norm: z_i of the paper, Section 3.4.
-
-    Shapes and units: series (T, P). Raises ParcelError.
-    """
+    """Edges of FC^alpha of a whole series (T, P), centred, of unit norm: z_i of Section 3.4. Raises ParcelError."""
     return teacher_vector_and_rank(series, alpha)[0]
 
 
@@ -45,10 +42,7 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
 
 
 def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> FloatArray:
-    """`teacher_vector` from series that were stored in half precision.
-
-    Rounding fills the null space of a rank-deficient FC, so its rank is needed: eigenvalues beyond it get weight 0.
-    """
+    """`teacher_vector` of series in half precision; eigenvalues beyond the rank, which is rounding, get weight 0."""
     eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
     weights = power_weights(eigenvalues, alpha)
     weights[known_rank:] = 0.0
@@ -63,10 +57,7 @@ def _vector(eigenvalues: FloatArray, eigenvectors: FloatArray, weights: FloatArr
 def teacher_kernel(
     block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, known: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]:
-    """K = Z Z' over n recordings, two blocks of vectors in memory at a time, products in double precision.
-
-    Shapes and units: size (bytes), known (m, m); returns (n, n).
-    """
+    """K = Z Z' (n, n), two blocks of vectors in memory at a time, products in double precision."""
     K = np.empty((n, n), np.float32)
     m = 0 if known is None else len(known)
     K[:m, :m] = 0 if known is None else known
