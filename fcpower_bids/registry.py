@@ -1,8 +1,4 @@
-"""A registry maps a name to an object that is imported when it is first asked for.
-
-Adding a transform, a measure, an encoder or an analysis is one new file and one line in the registry of its folder;
-``--help`` can then list the names without importing anything heavy.
-"""
+"""A registry maps a name to an object that is imported when it is first asked for, so that ``--help`` is light."""
 
 from __future__ import annotations
 
@@ -15,11 +11,7 @@ from fcpower_bids.errors import UsageError
 
 
 class Registry(Mapping[str, Any]):
-    """Names and what they stand for, imported lazily.
-
-    `kind`: kind of the entries, singular, in the user's words ("transform", "measure", ...). `entries`: name to
-    ``"package.module:attribute"``.
-    """
+    """Names and what they stand for (``"package.module:attribute"``), imported lazily; `kind` is the user's word."""
 
     def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
         self.kind = kind

@@ -1,8 +1,4 @@
-"""Columns of every table, declared once: sidecar, headings on pages, documentation and their tests follow from here.
-
-A table is declared in the module that writes it. ``key`` is how the code calls a column, ``name``
-how the file does: another name in the file is one edit.
-"""
+"""Columns of every table, declared in the module that writes it; sidecar, headings and documentation follow."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The one place that writes files: whole or not at all, and never under a name that another process has taken.
-
-Temporary names are random, so that jobs in containers, which all have the process number 1, and jobs on several hosts
-never meet. What is written is flushed to the disk before it takes its name.
-"""
+"""The one place that writes files: flushed, whole or not at all, and never under a name that another process has."""
 
 from __future__ import annotations
 

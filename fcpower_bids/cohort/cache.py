@@ -1,8 +1,4 @@
-"""The edges of all connectomes on disk, so that the tables are parsed once.
-
-A row per file, known by its name, size and time. A file that has changed is read again; a recording more adds its row
-and rewrites none but those of the last, small chunk (`fcpower_bids.ondisk`).
-"""
+"""The edges of all connectomes on disk, a row per file, known by name, size and time (`fcpower_bids.ondisk`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The paper's equations as functions of arrays: float64 in, float64 out.
-
-Inverses of a large cohort that exceed the memory lie in scratch files; no file of a dataset is read or written.
-"""
+"""The paper's equations as functions of arrays: float64 in, float64 out; large inverses lie in scratch files."""
 
 from __future__ import annotations
 

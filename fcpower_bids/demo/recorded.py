@@ -1,9 +1,4 @@
-"""Real series painted into the template's grey matter: scans of real people, with invented motion and tissue.
-
-The series are those of a folder like ``examples/stages``: a ``.npz`` of series by scan, with the names of the parcels,
-and tables of the scans and of the people. A voxel of grey matter belongs to the parcel with the nearest centre in its
-hemisphere, so that parcels lie where those of the atlas lie, and their borders differ.
-"""
+"""Series of real people, as in ``examples/stages``, painted into grey matter with invented motion and tissue."""
 
 from __future__ import annotations
 

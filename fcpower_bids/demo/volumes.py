@@ -1,8 +1,4 @@
-"""Voxels of the demo: a coarse MNI grid, painting series into it, and NIfTI bytes.
-
-The grid takes every fourth voxel of the 2 mm parcellation, so its centres are centres there too and resampling the
-labels to it, by whatever software, never has to choose between two neighbours.
-"""
+"""Voxels of the demo: every fourth one of the 2 mm parcellation, series painted into them, and NIfTI bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Published and own encoders, one whole model per file.
-
-An encoder maps the series of a recording (T, P) to one vector (d,). Importing this folder loads no torch.
-"""
+"""Published and own encoders, series (T, P) to a vector (d,), one model per file; importing this loads no torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checkpoints of encoders: ``config.json`` + ``model.safetensors`` in a folder or on the Hugging Face hub.
-
-Strict in both directions: every missing and every unexpected key is named. Nothing is ever unpickled.
-"""
+"""Checkpoints: ``config.json`` and ``model.safetensors``; every missing or unexpected key is named."""
 
 from __future__ import annotations
 

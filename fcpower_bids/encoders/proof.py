@@ -1,8 +1,4 @@
-"""That a checkpoint is what was written: checksums, and the embedding of one fixed series.
-
-The checksums find a changed byte. The embedding also finds what no checksum of tensors can: another number of heads, or
-a program that computes otherwise.
-"""
+"""That a checkpoint is what was written: checksums, and the embedding of one fixed series, which sees the program."""
 
 from __future__ import annotations
 

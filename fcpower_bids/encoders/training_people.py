@@ -1,7 +1,4 @@
-"""Who was in the training of a model, without their names: salted digests of people, and of what was measured of them.
-
-A person is found by the series, whatever dataset and label are now, or else by dataset and label.
-"""
+"""Who was in the training of a model: salted digests of series, found under any name, and of people."""
 
 from __future__ import annotations
 

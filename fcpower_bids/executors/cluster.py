@@ -237,11 +237,7 @@ LOOK, REMIND, KEEP = 2.0, 60.0, 20.0
 
 
 class Cluster:
-    """Workers of Dask.
-
-    Shared arrays are written once into a folder that all workers see, and mapped by each: workers of one node have it
-    in memory once, and one that is lost takes nothing with it. Dask gives the tasks of a lost worker to another.
-    """
+    """Workers of Dask; shared arrays are written once into a folder that all see, and mapped by each."""
 
     def __init__(self, where: str, folder: Path) -> None:
         self._engine = None if "://" in where else start_engine(Path(where))

@@ -95,11 +95,7 @@ ATTEMPTS = 3
 
 
 class Processes:
-    """As many processes of this machine as are allowed, by joblib, once there is work for them.
-
-    The first tasks are done here and timed. When those that are left would take more than `WORTH` seconds, the
-    processes share them, so a small cohort never waits for processes to start.
-    """
+    """Processes of this machine, by joblib, once the tasks that are left would take more than `WORTH` seconds here."""
 
     def __init__(self, number: int, folder: Path | None = None) -> None:
         self.number, self.folder = number, folder

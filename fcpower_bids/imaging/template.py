@@ -1,8 +1,4 @@
-"""The MNI152 template: its brain and its white matter on the grid of a recording.
-
-It is the symmetric ICBM 2009a that nilearn ships, every second voxel of it: to read the whole takes as long as
-inflating thirty volumes. A test makes the image anew.
-"""
+"""The symmetric MNI152 template, every second voxel: its brain and its white matter on the grid of a recording."""
 
 from __future__ import annotations
 

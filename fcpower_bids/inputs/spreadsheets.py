@@ -1,8 +1,4 @@
-"""Tables that people wrote or a spreadsheet saved: one reader, which guesses what it may and names the rest.
-
-Guessed are the separator (tab, semicolon or comma), the encoding and decimal commas. Never guessed is what would move
-a value into another column or change its size: that is one sentence.
-"""
+"""Tables of people or spreadsheets: separator, encoding and decimal commas are guessed, nothing that moves a value."""
 
 from __future__ import annotations
 

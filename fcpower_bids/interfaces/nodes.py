@@ -113,11 +113,7 @@ class BandpassOutputSpec(TraitedSpec):
 
 
 class Bandpass(Step):
-    """Dummy scans, censoring, band-pass, confound regression, z-score, in the order of `core.signal.timeseries`.
-
-    They are one node because their order is one decision: series and confounds are interpolated over censored volumes
-    and filtered alike, then censored, then the confounds are regressed.
-    """
+    """Dummy scans, censoring, band-pass, regression, z-score: one node, because their order is one decision."""
 
     input_spec = BandpassInputSpec
     output_spec = BandpassOutputSpec
@@ -170,11 +166,7 @@ class ParcellateOutputSpec(TraitedSpec):
 
 
 class Parcellate(Step):
-    """Parcel means of every volume, all atlases in one pass over the data.
-
-    With ``keep``, an atlas whose parcel means are there already is not computed, and the series is not opened when all
-    are there.
-    """
+    """Parcel means of every volume, all atlases in one pass; with ``keep``, without those that are there already."""
 
     input_spec = ParcellateInputSpec
     output_spec = ParcellateOutputSpec

@@ -1,9 +1,4 @@
-"""One row per recording: its status and the reason.
-
-Each recording has a JSON of its own under ``logs/status``, so that parallel jobs on one output folder never write to
-the same file; ``logs/status.tsv`` is put together from them. A job for a few participants of a large study does not do
-that: it would read what all others wrote.
-"""
+"""One row per recording: its status and the reason, from a JSON of its own each, which parallel jobs need."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every choice that a user can make, once: the command line, the configuration file and the sidecars follow from it.
-
-A part is a file or a class of one; each layer is given the parts that it needs, and no others. Only the command
-line and the workflows have them all.
-"""
+"""Every choice that a user can make, once, in the parts that layers are given; command line and files follow."""
 
 from __future__ import annotations
 
@@ -111,10 +107,7 @@ class Settings(
     Embedding,
     Inputs,
 ):
-    """All choices of one run, written to ``logs/settings.toml``.
-
-    Attributes are documented by their own texts, which ``--help-all`` and the site show.
-    """
+    """All choices of one run, documented by their own texts, written to ``logs/settings.toml``."""
 
     @property
     def checks_only(self) -> bool:

@@ -123,12 +123,7 @@ BEFORE = "before_analyses"
 
 
 class Attempts:
-    """Run steps, note their states, and report at the end.
-
-    `done`: requested steps that are finished, now or before. `left_out`: steps that the data do not allow and need not,
-    with the reason. `refused`: requested steps that are impossible, with the reason: the data or the choices have to be
-    changed. `failed`: steps that a mistake of the program or the system has stopped.
-    """
+    """Run steps and note those that are done, left out (the data do not allow), refused or failed, with reasons."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,8 +1,4 @@
-"""An installation computes what it should: a recording with known answers, through the commands that users run.
-
-The answers are in ``data/selftest.json``. Each step is known by a few numbers that any change of a value, of an order
-or of a name changes, so that the first step that differs is the one to look at.
-"""
+"""A recording with known answers (``data/selftest.json``) through the commands; the first step that differs."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status, write_status_table
-from fcpower_bids.reports.person.page import write_participant_reports
 from tests.reports.browser import BINARIES, Browser, find_chromium
-from tests.reports.outputs import write_outputs
+from tests.reports.outputs import write_outputs, write_participant_reports
 
 
 @pytest.fixture(scope="session")

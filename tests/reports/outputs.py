@@ -11,6 +11,8 @@ from fcpower_bids.core.signal.timeseries import clean_series
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.recording import Results, finish_recording
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
+from fcpower_bids.reports.kit.methods import write_methods
+from fcpower_bids.reports.person.page import write_pages
 from fcpower_bids.reports.person.previews import write_previews
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
@@ -106,3 +108,11 @@ def make_atlas(folder: Path, n_parcels: int, networks: tuple[str, ...], names: t
         source="boxes",
         citation="Nobody 2026",
     )
+
+
+def write_participant_reports(settings, subjects):
+    """Write the pages of participants and the methods text of all, which must succeed."""
+    written = write_pages(settings, subjects)
+    write_methods(settings, set(written.atlases))
+    assert not written.failures
+    return written.pages

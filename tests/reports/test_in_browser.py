@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from fcpower_bids.outputs.tables import read_matrix, read_table
-from fcpower_bids.reports.person.page import write_participant_reports
-from tests.reports.outputs import write_outputs
+from tests.reports.outputs import write_outputs, write_participant_reports
 
 CELL = """(() => {
   const group = document.querySelector(".matrices"), canvas = group.querySelectorAll("figure > canvas")[%d];

@@ -1,8 +1,4 @@
-"""Connectomes of a cohort as rows of edges: of one scan, or averaged over the scans of a person, read block by block.
-
-Nothing of the size of the cohort is held in memory unless it fits: FC stays where it is (usually a memory map), and
-FC^alpha is kept in single precision where double precision would not fit.
-"""
+"""Connectomes of a cohort as rows of edges, of one scan or averaged over a person's, read block by block."""
 
 from __future__ import annotations
 
@@ -45,10 +41,7 @@ _SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a
 
 
 class SharedSpectra:
-    """Eigendecompositions of scans and of people with several scans, each kept under its scans and their weights.
-
-    Shapes and units: edges (n_scans, E).
-    """
+    """Eigendecompositions of scans, edges (n_scans, E), and of people with several, kept under scans and weights."""
 
     def __init__(self, edges: FeatureSource) -> None:
         self.edges = edges
@@ -100,13 +93,7 @@ BLOCK = 32
 
 
 class AveragedEdges:
-    """FC of each unit (a scan, or a person with several scans) as a source of features that is read block by block.
-
-    Several scans become one by the mean of Fisher z, as `connectivity.average_connectivity` does, or, with weights, by
-    the weighted mean of their correlations: with T - 1 for T volumes that is the FC of the z-scored series put end to
-    end, exactly, and positive semidefinite as the mean of Fisher z is not. Shapes and units: edges (n_scans, E),
-    weights (n_scans,).
-    """
+    """FC of each unit as a source of features; several scans by mean Fisher z or, with weights, mean correlation."""
 
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
         self.edges = edges

@@ -36,10 +36,7 @@ TOGETHER = "+"
 
 
 class Representation:
-    """One way to describe people or scans by features, computed when they are asked for.
-
-    `fitted`: from training people to everyone's features as fitted to these, where a predictor is to be given such.
-    """
+    """One way to describe people or scans by features; `fitted` gives those that are fitted to training people."""
 
     def __init__(
         self, name: str, kernel: str, compute: Callable[[], FeatureSource], is_edges: bool = True, weight: float = 1.0

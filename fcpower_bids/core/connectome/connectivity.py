@@ -1,8 +1,4 @@
-"""Functional connectivity: Pearson correlations of parcel series, and parcels without data.
-
-A parcel without coverage is NaN in every row of its column of the series, and NaN in its row and column of every
-connectome computed from them. It is never replaced by zero.
-"""
+"""Pearson correlations of parcel series; a parcel without coverage is NaN there and in every connectome, never zero."""
 
 from __future__ import annotations
 

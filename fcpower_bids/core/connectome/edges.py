@@ -1,9 +1,4 @@
-"""Edges: the upper triangle of a connectome as a vector, and back.
-
-The order is that of ``numpy.triu_indices(P, 1)`` (row by row), without the diagonal. Off-diagonal entries occur twice
-in a symmetric matrix, so the weight sqrt(2) makes the inner product of two edge vectors the Frobenius inner product
-of the two matrices without their diagonals (the paper, Appendix B).
-"""
+"""Edges: the upper triangle row by row as a vector, times sqrt(2) for Frobenius products (Appendix B), and back."""
 
 from __future__ import annotations
 

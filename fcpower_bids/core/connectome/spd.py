@@ -1,9 +1,4 @@
-"""Functions of a symmetric positive (semi)definite matrix through its eigenvalues: FC^alpha, logarithm, spectrum.
-
-Every map is ``eigendecompose -> weights of the eigenvalues -> spectral_map``: one decomposition serves all exponents,
-and the signs and the order of the eigenvectors do not matter. The weights and the description of the spectrum are in
-`spectrum`, and can be imported from here as well.
-"""
+"""Functions of a symmetric (semi)definite matrix by one eigendecomposition: FC^alpha, logarithm, spectrum."""
 
 from __future__ import annotations
 
@@ -142,10 +137,10 @@ def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return singular_values**2, rows.T
 
 
-def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
+def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR) -> FloatArray:
     """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
     eigenvalues, eigenvectors = decompose_series(series)
-    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))
+    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
 
 
 def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[str, float]:

@@ -1,8 +1,4 @@
-"""The exponent that aligns the kernel best with a target, per training fold (the paper, Section 3.3 and Appendix D.4).
-
-N and D of the alignment (see `alignment`) are smooth in alpha, sums of exponentials divided by norms: a dozen Chebyshev
-nodes describe them, and Brent's search on the interpolant needs no further kernel for any number of folds and targets.
-"""
+"""The exponent of best alignment per training fold, by a dozen Chebyshev nodes (the paper, Section 3.3)."""
 
 from __future__ import annotations
 

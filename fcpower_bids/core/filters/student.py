@@ -1,8 +1,4 @@
-"""The closed-form student: kernel ridge from windows to the principal coordinates of the teacher kernel.
-
-What F-BERT learns by steps has a solution in one: vectors whose inner products are those of the teacher are its
-principal coordinates, and a ridge regression finds them from the edges of FC^alpha of a window. Not in the paper.
-"""
+"""The closed-form student: ridge from edges of windows to principal coordinates of the teacher; not in the paper."""
 
 from __future__ import annotations
 

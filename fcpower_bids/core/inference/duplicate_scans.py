@@ -1,9 +1,4 @@
-"""Scans that are too much alike for their names: one scan under two names, sessions that were exchanged.
-
-The similarity of FC^alpha at 0.35 between people is bimodal: two scans of different people, the same person again, and
-the same scan (even processed otherwise) lie far apart once what all share is taken off. Scores are in robust standard
-deviations of the pairs of different people, so that they mean the same in every cohort.
-"""
+"""Scans too much alike for their names; scores are robust standard deviations of pairs of different people."""
 
 from __future__ import annotations
 
@@ -67,13 +62,7 @@ class Swap:
 
 
 class PairScores:
-    """Scores of all pairs of scans: (c - median) / (1.4826 MAD), c the double-centred similarity.
-
-    They are made a few rows at a time, so that only the similarity takes n x n numbers, and that may lie on disk.
-    `similarity` (n, n): correlation kernel of the scans. `persons` (n,): whose scans they are; median and MAD are those
-    of the pairs of different people. `known`: false with fewer than four people, or where all pairs of different people
-    are alike: then all scores are NaN.
-    """
+    """(c - median) / (1.4826 MAD) of all pairs, c the double-centred similarity (n, n), a few rows at a time."""
 
     def __init__(self, similarity: FeatureSource, persons: ArrayLike) -> None:
         self.similarity = similarity

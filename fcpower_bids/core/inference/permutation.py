@@ -22,12 +22,7 @@ def permutation_p_value(observed: float, null: ArrayLike) -> float:
 
 
 class PooledNull:
-    """Statistics of all edges in all permutations, as one reference that the number of permutations does not bound.
-
-    Their mean number above a value is the expected number of false discoveries there, whatever the blocks that are
-    exchanged (Tusher et al. 2001, doi:10.1073/pnas.091062498; Storey and Tibshirani 2003, doi:10.1073/pnas.1530509100).
-    `largest`: size above which all values are in one step.
-    """
+    """Statistics of all edges in all permutations, as one reference for false discoveries (Tusher et al. 2001)."""
 
     STEPS = 1 << 16
 

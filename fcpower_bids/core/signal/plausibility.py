@@ -1,8 +1,4 @@
-"""Signals that no head produces: empty, copied, stray volumes, frozen parcels, jumps of the gain, a foreign table.
-
-Everything here is judged from parcel means and a few figures per volume; the limits are far outside what sound
-recordings do, and `docs/plausibility.md` states how often they are wrong.
-"""
+"""Signals that no head produces, judged from parcel means and a few figures per volume (docs/plausibility.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Cleaning of parcel series: interpolate, filter, censor, regress, z-score.
-
-Every step but the last is linear along time, so it commutes with the mean over the voxels of a parcel: cleaning the
-few hundred parcel series gives the same numbers as cleaning every voxel and averaging afterwards.
-"""
+"""Cleaning of parcel series: interpolate, filter, censor, regress, z-score (docs/cleaning.md)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""From what the user writes after ``--atlas`` to an :class:`~fcpower_bids.records.Atlas`.
-
-=============================  =====================================================================================
-``builtin``                    a parcellation that needs no download (for trying things out)
-``Schaefer400``                a short name declared in ``data/atlases``; ``--atlas-dir`` first, then TemplateFlow
-``templateflow:A_desc-D``      any other label image (dseg) of TemplateFlow
-``FILE`` or ``FILE:TSV``       a label image, NIfTI or dlabel
-``FOLDER`` or ``FOLDER:A_..``  a BIDS-Atlas style dataset
-``A_seg-7n_scale-400``         the same, looked for in the folders of ``--atlas-dir``
-``A+B``                        any of these merged, the parcels of A first
-=============================  =====================================================================================
-"""
+"""From what the user writes after ``--atlas`` (docs/atlases.md) to an :class:`~fcpower_bids.records.Atlas`."""
 
 from __future__ import annotations
 

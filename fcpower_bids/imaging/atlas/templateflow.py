@@ -1,8 +1,4 @@
-"""Label images of TemplateFlow, by file name: from its folder, else by its client, never hanging.
-
-The client runs in a process of its own on a scratch folder (see `client`); a file that it has fetched is verified and
-moved whole to where the client would have put it.
-"""
+"""Label images of TemplateFlow, by file name: from its folder, else by its client in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Parcel sums of a CIFTI ``dtseries``, in constant memory.
-
-The file stores the whole series of one grayordinate after the other, so a block of rows decides at once which
-grayordinates have signal; one sparse matrix then adds the block to all parcels of all atlases.
-"""
+"""Parcel sums of a CIFTI ``dtseries``, a block of grayordinates at a time, by one sparse matrix for all atlases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Slices of the temporal mean and its stability, added up while the volumes stream by.
-
-A few slices are a twentieth of a volume, so they cost next to nothing.
-"""
+"""Slices of the temporal mean and its stability, added up while the volumes stream by."""
 
 from __future__ import annotations
 
@@ -27,11 +24,7 @@ IN_PLANE = {AXIAL: (0, 1), SAGITTAL: (1, 2), CORONAL: (0, 2)}
 
 
 class SlicePlan:
-    """Which voxels of a recording are shown: slices evenly over the brain and the parcels, cut to these.
-
-    A part of the head that the mask lacks is seen by the parcels that lie there. The slices of all planes have one
-    size; smaller ones are in its middle. Shapes and units: brain, in_parcels, tissue (of the template) (X * Y * Z,).
-    """
+    """Which voxels are shown: slices evenly over brain and parcels, (X * Y * Z,) each, all planes of one size."""
 
     def __init__(
         self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray, tissue: np.ndarray, dice: float

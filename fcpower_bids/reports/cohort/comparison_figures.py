@@ -80,16 +80,14 @@ def _draw_marks(chart: Chart, values: np.ndarray, significant: float) -> None:
         chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
 
 
-def draw_curves(
-    panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, origin: float = np.nan, band: bool = True
-) -> str:
+def draw_curves(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, origin: float = np.nan) -> str:
     """Draw curves over an axis that doubles: per panel its title, horizontal label and columns x, mean, SD by name."""
     sheet = Drawing(9.6 if len(panels) > 1 else 4.8, 2.9)
     key = {short(name): style(number) for _, _, curves in panels for number, name in enumerate(curves)}
     bottom = BELOW + height_of_key(list(key), sheet.width)
     boxes = lay_out(sheet, 1, len(panels), (46, 10, 20, bottom), (20, 0))
     every = np.concatenate([values for *_, curves in panels for values in curves.values()])
-    spread = np.nan_to_num(every[:, 2]) if band else np.zeros(len(every))
+    spread = np.nan_to_num(every[:, 2])
     y = reaching(every[:, 1] - spread, every[:, 1] + spread, origin)
     for box, (title, horizontal, curves) in zip(boxes, panels, strict=True):
         places = np.unique(np.concatenate([values[:, 0] for values in curves.values()]))
@@ -100,8 +98,7 @@ def draw_curves(
         for number, values in enumerate(curves.values()):
             colour, marker = style(number)
             x, mean, deviation = values.T
-            if band:
-                chart.band(x, mean - deviation, mean + deviation, colour, 0.13)
+            chart.band(x, mean - deviation, mean + deviation, colour, 0.13)
             chart.marked_line(x, mean, colour, marker)
         chart.title(title)
         chart.name_below(horizontal, {one: f"{one:.3g}" if one < 1000 else f"{one:.0f}" for one in spaced(places)})

@@ -64,16 +64,15 @@ def labels_of(frame: pd.DataFrame) -> str:
     return " or ".join(dict.fromkeys(score_label(score) for score in frame["score"].dropna()))
 
 
-def say_difference(row: Mapping[Any, Any] | pd.Series, p: str = "p_holm") -> str:
+def say_difference(row: Mapping[Any, Any] | pd.Series) -> str:
     """Say a difference with its interval and p."""
     words = f"difference in {score_label(row.get('score'))} {row['mean_difference']:+.3f}"
     if row["ci_low"] == row["ci_low"]:
         words += f", 95 % CI {row['ci_low']:+.3f} to {row['ci_high']:+.3f}"
-    value = float(row[p])
-    corrected = " after Holm's correction" if p == "p_holm" else ""
+    value = float(row["p_holm"])
     if value != value:
         return words
-    return f"{words}, p {'< 0.001' if value < 0.001 else f'= {value:.3f}'}{corrected}"
+    return f"{words}, p {'< 0.001' if value < 0.001 else f'= {value:.3f}'} after Holm's correction"
 
 
 def judge(row: Mapping[Any, Any], p: str = "p_holm") -> str:

@@ -256,11 +256,11 @@ def with_interval(value: float, low: float = np.nan, high: float = np.nan, sign:
     return f"{value:{sign}.3f}{limits}"
 
 
-def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]], columns: int = 4) -> None:
-    """Name colours and markers at the foot of the sheet, in rows of so many."""
+def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
+    """Name colours and markers at the foot of the sheet, in rows of four."""
     names = list(entries)
     wide = width_of(names) + 28
-    columns = max(1, min(columns, len(names), int(drawing.width // wide)))
+    columns = max(1, min(4, len(names), int(drawing.width // wide)))
     lines = -(-len(names) // columns)
     left = (drawing.width - wide * columns) / 2
     for number, (name, (colour, marker)) in enumerate(entries.items()):
@@ -268,9 +268,9 @@ def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]], columns:
         _sample(drawing, left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row), name, colour, marker)
 
 
-def height_of_key(entries: Sequence[str], drawing_width: float, columns: int = 4) -> float:
+def height_of_key(entries: Sequence[str], drawing_width: float) -> float:
     """Return the points that `key_below` takes on a sheet of so many points."""
-    columns = max(1, min(columns, len(entries), int(drawing_width // (width_of(entries) + 28))))
+    columns = max(1, min(4, len(entries), int(drawing_width // (width_of(entries) + 28))))
     return 12.5 * -(-len(entries) // columns) + 4
 
 

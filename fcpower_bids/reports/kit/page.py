@@ -1,8 +1,4 @@
-"""Self-contained pages: templates, style and script in one file that never asks the network for anything.
-
-Text is escaped by the templates. The content policy of each page allows its own style and script by their hashes,
-inline images, and nothing else, so that even text that slipped through could neither run nor call home.
-"""
+"""Self-contained pages: text is escaped, and their content policy allows their own style, script and images alone."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from typing import Any
 from markupsafe import Markup
 
 from fcpower_bids.encoders import embedding_label
-from fcpower_bids.errors import DatasetError, Incomplete
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status, explain
 from fcpower_bids.outputs.tables import plain, read_json
-from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
+from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.index import try_index
@@ -42,10 +42,7 @@ LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 @dataclass(frozen=True)
 class Section:
-    """A recording under an atlas, with its panels.
-
-    ``numbers`` stand at the head of the printed sheet; ``printed`` is the first atlas of a recording, which has one.
-    """
+    """A recording under an atlas, with its panels, and ``numbers`` at the head of the printed sheet."""
 
     anchor: str
     title: str
@@ -64,15 +61,6 @@ class Written:
     pages: list[Path] = field(default_factory=list)
     atlases: list[AtlasFacts] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-
-
-def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str]) -> list[Path]:
-    """Write ``sub-X.html`` for every participant, and the methods text of all. Raises Incomplete."""
-    written = write_pages(settings, subjects)
-    write_methods(settings, set(written.atlases))
-    if written.failures:
-        raise Incomplete("\n".join(written.failures))
-    return written.pages
 
 
 def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_index: bool = False) -> Written:

@@ -27,10 +27,7 @@ from fcpower_bids.slices.clinic.same_person import ERRORS, PAIRS, SAME, compare_
 
 @dataclass(frozen=True)
 class Identified:
-    """Tables of `slices.clinic.same_person`, their place, scans left out and pages that failed, with reasons.
-
-    ``doubtful`` are scans that are compared and are no reference of others.
-    """
+    """Tables of `slices.clinic.same_person`, their place, scans without reference, left out or failed, with reasons."""
 
     pairs: pd.DataFrame
     errors: pd.DataFrame

@@ -65,11 +65,7 @@ def fit_closed_form(corpus: Corpus, rows: NDArray[np.intp], config: PretrainConf
 
 @dataclass(frozen=True, eq=False)
 class CrossFitted:
-    """Closed forms of which each was fitted without one part of the families, so that none embeds what it has seen.
-
-    A student that adds to the closed form learns from these: in the training recordings themselves the closed form
-    is closer to the teacher than in any new one, and there would be nothing to learn.
-    """
+    """Closed forms each fitted without one part of the families, since a student learns nothing from what they saw."""
 
     forms: tuple[ClosedForm, ...]
     part: NDArray[np.intp]  # of each recording of the corpus

@@ -1,8 +1,4 @@
-"""An external cohort at every checkpoint: a frozen linear probe of phenotypes, and identification between sessions.
-
-The paper reports the checkpoint that the probe likes best, so that its score is flattered by the choice. By how much is
-measured on two halves of the families: how far the best checkpoint of one half falls in the other.
-"""
+"""An external cohort at every checkpoint: probe and identification; the optimism is measured on two halves."""
 
 from __future__ import annotations
 

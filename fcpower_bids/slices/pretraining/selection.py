@@ -1,9 +1,4 @@
-"""Who trains and who is held out; choosing a checkpoint on people that training never saw, and what the choice adds.
-
-The held-out families are divided in two halves. The checkpoint with the best score on one half is chosen; the other
-half measures its worth. Optimism is the difference between the two, averaged over both roles of the halves so
-that a difference in difficulty between them cancels.
-"""
+"""Who trains and who is held out; one half of these chooses the checkpoint, the other measures the optimism."""
 
 from __future__ import annotations
 

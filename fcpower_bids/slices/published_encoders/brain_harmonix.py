@@ -1,10 +1,4 @@
-"""BrainHarmonix-F (Dong et al. 2025): a vision transformer whose patches last 35.28 s at any repetition time.
-
-Parcels: Schaefer 400 in the order of its 17-network release. The patch has round(48 * 0.735 / TR) volumes and its
-linear map is resized to that length (FlexiViT, Beyer et al. 2023). The position of a token is the sine code of its
-time and the mean of two projections of its parcel: functional gradients and geometric eigenmodes, files of the
-authors. Embedding: the mean of the tokens that hold data.
-"""
+"""BrainHarmonix-F (Dong et al. 2025): patches of 35.28 s at any repetition time (docs/published_encoders.md)."""
 
 from __future__ import annotations
 

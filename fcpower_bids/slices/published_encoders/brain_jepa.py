@@ -1,9 +1,4 @@
-"""Brain-JEPA (Dong et al. 2024): a vision transformer over patches of 16 volumes of one parcel, 450 x 10 tokens.
-
-Parcels: Tian S3 first, then Schaefer 400 in the order of its 17-network release. The position of a token is the sine
-code of its time and a projection of its parcel's functional gradient; the gradients are a file of the authors.
-Embedding: the mean of all tokens.
-"""
+"""Brain-JEPA (Dong et al. 2024): patches of 16 volumes of one parcel, 450 x 10 tokens (docs/published_encoders.md)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Brain-Semantoks (Gijsen, Schulz & Ritter 2025): one token per functional network and 20 volumes, 9 x 5 tokens.
-
-Parcels: Schaefer 400 in the order of its 7-network release, then Tian S3, then the 7 networks of the cerebellum of
-Buckner 2011; the tokens of an atlas that is not there are masked. Windows: 100 volumes 2 s apart, evenly spaced; their
-embeddings are averaged. Embedding: [mean of the tokens, ``[CLS]``] of the teacher.
-"""
+"""Brain-Semantoks (Gijsen, Schulz & Ritter 2025): a token per network and 20 volumes (docs/published_encoders.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""BrainLM (Ortega Caro et al. 2024), 111M and 650M: a masked autoencoder over parcels-by-time images, used unmasked.
-
-Image: 424 parcels of A424, sorted from back to front, by 200 volumes; centred in a square padded with -1; three equal
-channels. Embedding: the ``[CLS]`` token after the last norm. The decoder of the checkpoint is not needed.
-"""
+"""BrainLM (Ortega Caro et al. 2024): a masked autoencoder of 424 x 200, unmasked (docs/published_encoders.md)."""
 
 from __future__ import annotations
 

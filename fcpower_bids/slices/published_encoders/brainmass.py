@@ -1,7 +1,4 @@
-"""BrainMass (Yang et al. 2024): transformer layers over the rows of a 100 x 100 correlation matrix.
-
-Embedding: the 100 rows after 16 layers, each reduced to 8 numbers, one after the other.
-"""
+"""BrainMass (Yang et al. 2024): layers over the rows of a correlation matrix; 100 rows of 8 numbers come out."""
 
 from __future__ import annotations
 

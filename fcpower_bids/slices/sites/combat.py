@@ -57,10 +57,7 @@ class Combat:
 
 
 class HarmonisedFeatures:
-    """Features of people without what was estimated to be the effect of their site, adjusted as they are read.
-
-    Shapes and units: features (n, E), sites (n,), kept (n, c).
-    """
+    """Features (n, E) of people without the estimated effect of their site (n,), adjusted as they are read."""
 
     def __init__(self, features: FeatureSource, combat: Combat, sites: Labels, kept: FloatArray) -> None:
         self.features, self.combat, self.sites, self.kept = features, combat, sites, kept

@@ -1,7 +1,4 @@
-"""One recording in one process: its nodes one after the other, its errors as its status.
-
-Only worker processes import this module, and with it nipype.
-"""
+"""One recording in one process (the only one that imports nipype): its nodes in turn, its errors as its status."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The verdict on a request, from headers and tables alone; ``--dry-run`` prints it and the run executes it.
-
-Nothing here writes into the output folder, and what a dry run says is what the run does, because there is no second
-code that could say otherwise. Only the volumes are left: a damaged block of a series, an empty mask, a parcel without
-signal are found when they are read.
-"""
+"""The verdict on a request, from headers and tables alone; ``--dry-run`` prints it and the run executes it."""
 
 from __future__ import annotations
 

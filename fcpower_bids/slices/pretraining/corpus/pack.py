@@ -86,10 +86,7 @@ TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha
 
 @dataclass(frozen=True, kw_only=True)
 class Pack(Corpus):
-    """Our own pack: whole recordings, so that a window begins at any volume.
-
-    The table has where a recording is (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
-    """
+    """Our own pack: whole recordings, so that a window begins at any volume; the table has where they are."""
 
     folder: Path
     begins: Indices  # (n_shards + 1,): first volume of each shard, were they all one file; at the end the sum of T

@@ -1,8 +1,4 @@
-"""Build or enlarge a corpus pack from recordings: only contents that are new are processed.
-
-Every recording is first a file of its own below ``parts``, so that a run that is killed goes on with the next one;
-many of them become a shard.
-"""
+"""Build or enlarge a corpus pack from new contents, first files below ``parts``, so that a killed run goes on."""
 
 from __future__ import annotations
 
