@@ -63,6 +63,7 @@ RENAMED = {
     "--chunk": "--microbatch",
     "--floor": "--eigenvalue-floor",
     "--shrinkage": "--shrink-to-identity",
+    "--learned-filters": "--slow-controls",
 }
 """Former spellings of our options, accepted until the release after 0.1 and left out of the help."""
 

@@ -32,6 +32,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.spectrum.filters import (
     DOT_PRODUCTS,
+    EMBEDDED,
     GAP,
     METRICS,
     N_KNOTS,
@@ -127,7 +128,7 @@ FACTS = {
     "LearnedFilters": (
         f"A correction of lambda^alpha, constant in each of {N_BINS} bins of the eigenvalues; one number per bin, or "
         f"a network of 64 x 64 units on the mean log lambda of the bin. {N_ITERATIONS} steps of L-BFGS on the inner "
-        "squared error of the training people of each fold, per target; --learned-filters asks for them."
+        "squared error of the training people of each fold, per target; --slow-controls asks for them."
     ),
 }
 
@@ -177,12 +178,12 @@ class _Controls:
         self.filtered = FilteredFamily(self.family)
         self.eigenvalues = self.filtered.eigenvalues()
         self._ambiguous: list[str] = []
+        self._slow = cast(FilterChoices, study.settings).slow_controls
 
     def groups(self) -> list[Callable[[], None]]:
         """Return the groups of controls, in the order of the table."""
         always = [self._whole, self._modes, self._filters, self._random_filters]
-        asked = cast(FilterChoices, self.settings).learned_filters
-        learned = [self._learned_filters] if asked else []
+        learned = [self._learned_filters] if self._slow else []
         return [*always, *learned, self._kernels, self._distances, self._shared_basis, self._identity]
 
     def notes(self) -> dict[str, Any]:
@@ -266,7 +267,7 @@ class _Controls:
             self.entries.score(f"kernel_{name}", make, control="kernel", weighting="power")
 
     def _distances(self) -> None:
-        for metric in METRICS:
+        for metric in METRICS if self._slow else EMBEDDED:
             make = partial(self._regress, partial(self._rbf, metric))
             self.entries.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
 

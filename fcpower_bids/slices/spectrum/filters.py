@@ -242,7 +242,6 @@ PAIRWISE: Mapping[str, Callable[[FloatArray, FloatArray, FloatArray], float]] = 
 )
 """Metrics that take an eigendecomposition per pair."""
 
-NEED_FULL_RANK = ("affine_invariant",)
 METRICS = (*EMBEDDED, *PAIRWISE)
 
 
@@ -257,7 +256,7 @@ def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> Fl
     squared = np.zeros((n, n))
     with threadpool_limits(1):
         matrices = [connectivity.connectome(unit) for unit in range(n)]
-        if metric in NEED_FULL_RANK:
+        if metric == "affine_invariant":
             matrices = [full_rank(matrix, *settings.full_rank_remedy.values()) for matrix in matrices]
         for i in track(range(n), f"{metric} distances", settings):
             root = spectral_power(matrices[i], 0.5)

@@ -11,6 +11,8 @@ from fcpower_bids.options import Choices, refines
 class FilterChoices(Choices):
     """Filters of the controls."""
 
-    learned_filters: bool = refines(
-        False, "spectral_controls: also learn filters inside the folds (slow)", reader="spectral_controls"
+    slow_controls: bool = refines(
+        False,
+        "spectral_controls: also filters learned inside the folds, and distances with a decomposition for each pair",
+        reader="spectral_controls",
     )

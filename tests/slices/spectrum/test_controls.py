@@ -65,7 +65,6 @@ def test_every_control_is_there(scores):
         *(f"random_{i}" for i in (1, 2, 3, 4)),
         *(f"kernel_{name}" for name in ("pearson", "cosine", "centred_dot", "raw_dot")),
         *("rbf_euclidean", "rbf_power_euclidean", "rbf_log_euclidean", "rbf_cholesky", "rbf_log_cholesky"),
-        *("rbf_wasserstein", "rbf_affine_invariant"),
     }
     assert set(scores.index) == expected
     assert (scores["status"] == "scored").all()
@@ -184,7 +183,7 @@ def test_distances_of_rank_deficient_connectomes_are_refused_and_the_rest_goes_o
     frame = ANALYSES["spectral_controls"](short, choose(targets=("weak",), repeats=1, folds=3))
     scores = frame["spectral_controls"].frame.set_index("representation")
     refused = scores[scores["status"] == "refused"]
-    full_rank = ["rbf_log_euclidean", "rbf_cholesky", "rbf_log_cholesky", "rbf_affine_invariant"]
+    full_rank = ["rbf_log_euclidean", "rbf_cholesky", "rbf_log_cholesky"]
     assert set(refused.index) == {*full_rank, "mode_20"}
     assert refused.loc[full_rank, "reason"].str.contains("rank-deficient").all()
     assert "constant" in refused.loc["mode_20", "reason"]
@@ -247,12 +246,13 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
     np.testing.assert_allclose(learned.validate("learned_bins").predicted[0], before.predicted[0], atol=1e-7)
 
 
-def test_learned_filters_are_opt_in_and_refused_where_memory_is_short(cohort, monkeypatch):
+def test_slow_controls_are_opt_in_and_refused_where_memory_is_short(cohort, monkeypatch):
     monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.available_bytes", lambda: 1e6)
     small = dataclasses.replace(cohort, series=())
-    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, learned_filters=True))
+    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, slow_controls=True))
     scores = tables["spectral_controls"].frame.set_index("representation")
     assert (scores.loc[["learned_bins", "learned_network"], "status"] == "refused").all()
+    assert (scores.loc[["rbf_wasserstein", "rbf_affine_invariant"], "status"] == "scored").all()
     assert scores.loc["learned_bins", "reason"].startswith("Learned filters would need 0.0 GB for 90 people")
 
 
