@@ -36,6 +36,8 @@ class KernelRidge(Predictor):
         scale, fitted = float((np.ptp(features, axis=0) > 0).sum()), people.fitted
         if fitted is None:
             probe = LinearProbe(features, [1.0], preset.intercept)
+            if preset.fit_transforms_on == "cohort":  # one kernel for all folds
+                return regress_on_kernel(probe.kernel(), preset)
             return search_penalties(probe.with_penalties, scale, preset)
 
         def make(train: Rows, penalties: FloatArray) -> Solver:

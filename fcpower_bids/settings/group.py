@@ -77,7 +77,7 @@ class GroupLevel(Choices):
         ),
     )
     fit_transforms_on: str | None = refines(
-        None, "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
+        None, "people that z-scores, PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
     permutations: int | None = refines(
         None,

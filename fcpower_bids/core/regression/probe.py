@@ -117,6 +117,11 @@ class LinearProbe:
             x, y, at = x - centre, y - level, at - centre
         return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
 
+    def kernel(self) -> FloatArray:
+        """Inner products (n, n) of features z-scored on everyone."""
+        everyone = np.arange(self.features.shape[0])
+        return self._kernel(everyone, everyone)
+
     def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
         """Inner products (used, used) of features z-scored on the spread of some rows."""
         kernel, product, standard = np.zeros((used.size, used.size)), None, None

@@ -197,8 +197,8 @@ ENCODER_COMPARISONS = TableSpec(
 TABLES = (ENCODERS, ENCODER_FOLDS, ENCODER_COMPARISONS)
 FACTS = {
     "Probe": (
-        "Ridge regression with a linear kernel on features z-scored on the training people, for every representation, "
-        "on one set of folds and the people that all representations describe."
+        "Ridge regression with a linear kernel on z-scored features (Preset.fit_transforms_on: whose), for every "
+        "representation, on one set of folds and the people that all representations describe."
     ),
     "PooledAndPerFold": "Tests use the scores per fold; pooled scores are what the paper's Table 'bench' prints.",
     "IdentificationTest": (

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 from sklearn.linear_model import RidgeCV
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.analyses import ANALYSES
@@ -72,23 +71,24 @@ def test_inputs_come_from_sidecars_or_are_said_to_be_unknown(tables, equipped):
     assert tables["encoders"].facts["InputsNotKnown"].endswith(f": {NOISE}.")
 
 
-def test_the_probe_is_ridge_on_z_scored_features(tables, equipped):
+@pytest.mark.parametrize("fitted_to", ["cohort", "fold"])
+def test_the_probe_is_ridge_on_z_scored_features(equipped, fitted_to):
     """scikit-learn's ridge with the penalty of the row gives the prediction scores of the row."""
     names = sorted(set(equipped.scans["participant_id"]))
     person = equipped.scans["participant_id"].to_numpy()
     features = np.stack([equipped.embeddings["full"][person == name].mean(axis=0) for name in names])
     y = equipped.phenotypes.loc[names, "planted_score"].to_numpy()
-    prediction = ANALYSES["prediction"](equipped, choose(**TARGETS, representations=(FULL,), kernel="linear"))
+    settings = choose(**TARGETS, representations=(FULL,), kernel="linear", fit_transforms_on=fitted_to)
+    prediction = ANALYSES["prediction"](equipped, settings)
     folds = prediction["folds"].frame
-    rows = (
-        tables["encoder_folds"].frame.query("target == 'planted_score'").set_index(["representation", "repeat", "fold"])
-    )
+    rows = prediction["prediction"].frame.query("target == 'planted_score'").set_index(["repeat", "fold"])
     for fold in range(5):
         part = folds[(folds["repeat"] == 1) & (folds["fold"] == fold)].set_index("participant_id").loc[names]
         train, test = ((part["role"] == role).to_numpy() for role in ("train", "test"))
-        row = rows.loc[FULL, 1, fold]
-        model = make_pipeline(StandardScaler(), RidgeCV([row["penalty"]])).fit(features[train], y[train])
-        assert row["r"] == pytest.approx(np.corrcoef(model.predict(features[test]), y[test])[0, 1], abs=1e-8)
+        row, scaler = rows.loc[(1, fold)], StandardScaler().fit(features[train] if fitted_to == "fold" else features)
+        scaled = scaler.transform(features)
+        model = RidgeCV([row["penalty"]]).fit(scaled[train], y[train])
+        assert row["r"] == pytest.approx(np.corrcoef(model.predict(scaled[test]), y[test])[0, 1], abs=1e-8)
 
 
 def test_pairs_have_corrected_tests_per_target_and_mcnemar_for_identification(tables, equipped):
