@@ -23,10 +23,12 @@ from fcpower_bids.core.connectome.spd import (
 )
 from fcpower_bids.core.connectome.spectrum import regularise
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.contract import FittedTransform, FullRankTransform
+from fcpower_bids.transforms.contract import SINGLE, FittedTransform, FullRankTransform
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
+SMALLEST = 1e-5
+"""Smallest eigenvalue over the largest that single precision shows."""
 SHORTEST = 0.1
 """Least step of the affine-invariant mean, as a share of the mean tangent vector."""
 
@@ -55,8 +57,8 @@ def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def whiten(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
-    """R^(-1/2) Sigma R^(-1/2), exactly symmetric: shape (P, P)."""
-    whitened = whitener @ np.asarray(matrix, dtype=np.float64) @ whitener
+    """R^(-1/2) Sigma R^(-1/2), exactly symmetric, in the precision of the whitener: shape (P, P)."""
+    whitened = whitener @ np.asarray(matrix, dtype=whitener.dtype) @ whitener
     return (whitened + whitened.T) / 2
 
 
@@ -68,13 +70,17 @@ COARSE, COARSE_PASSES = 1e-3, 3
 """Norm of the mean tangent vector over P below which passes are in double precision, and how many before are not."""
 
 
-def _coarse_vector(matrix: ArrayLike, whitener: FloatArray) -> NDArray[np.floating]:
-    """:func:`_tangent_vector` in single precision, in half the time; it lets nothing be smaller than its rounding."""
-    single = whitener.astype(np.float32)
-    whitened = single @ np.asarray(matrix, dtype=np.float32) @ single
-    values, vectors = linalg.eigh((whitened + whitened.T) / 2, driver="evd", check_finite=False)
-    found = (vectors * np.log(np.maximum(values, 1e-6 * values[-1]))) @ vectors.T
-    return np.asarray(found + found.T) / 2
+def _coarse_vector(matrix: ArrayLike, whitener: FloatArray, product: Any = np.float64) -> NDArray[np.floating]:
+    """:func:`_tangent_vector` decomposed in single precision, in half the time, where its rounding is small enough."""
+    whitened = whiten(matrix, whitener.astype(product)).astype(np.float32)
+    values, vectors = linalg.eigh(whitened, driver="evd", check_finite=False)
+    small = values[0] < SMALLEST * values[-1]
+    return _tangent_vector(matrix, whitener) if small else spectral_map(values, vectors, np.log(values))
+
+
+def _vector(tolerance: float) -> Callable[..., NDArray[np.floating]]:
+    """Return the tangent vector that is exact enough."""
+    return _coarse_vector if tolerance >= SINGLE else _tangent_vector
 
 
 def arithmetic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
@@ -107,7 +113,7 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
     tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
     1988); at most 1, which would do if all commuted. `matrices` (P, P). `tolerance`: norm of the mean tangent vector
-    over P at which the mean is found, in double precision, whatever the first passes were in. That of the mean that is
+    over P at which the mean is found; below 1e-6 the last passes are in double precision. That of the mean that is
     returned is not computed, which would take a pass over everyone: it is foretold from the last one, shortened once
     more by as much as the last step has shortened it. Raises ValueError: a matrix is rank-deficient, or the iteration
     does not converge.
@@ -116,7 +122,7 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     for number in range(MAXIMUM_ITERATIONS):
         whitener, root = whitening(mean)
         is_coarse = number < COARSE_PASSES and (number == 0 or size > COARSE)
-        vector: Callable[..., NDArray[np.floating]] = _coarse_vector if is_coarse else _tangent_vector
+        vector = partial(_coarse_vector, product=np.float32) if is_coarse else _vector(tolerance)
         gradient = _average(partial(vector, whitener=whitener), matrices)
         if last is not None:
             change = float((last * (last - gradient)).sum())
@@ -171,7 +177,8 @@ class Tangent(FittedTransform, FullRankTransform):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (C, C) to its tangent vector at the reference, as a matrix (C, C)."""
-        return matrix_log(whiten(full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity), self._whitener))
+        regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
+        return np.asarray(_vector(self.tolerance)(regular, self._whitener), dtype=float)
 
     def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The reference, with the rank of FC and the way it was made full."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.transforms.contract import FittedTransform
+from fcpower_bids.transforms.contract import SINGLE, FittedTransform
 
 MAXIMUM_ITERATIONS = 30
 RANK = 1e-12
@@ -38,6 +38,7 @@ class Tucker(FittedTransform):
     summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25
     people_share: float = 0.5
+    tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         if not (0 < self.parcel_share <= 1 and 0 < self.people_share <= 1):
@@ -47,12 +48,13 @@ class Tucker(FittedTransform):
         """Find the factors of n recordings, each (P, P)."""
         self._cover(X)
         n_covered = int(self.covered_.sum())
-        tensor = np.empty((len(X), n_covered, n_covered))  # filled in place: a large cohort does not fit twice
+        # filled in place: a large cohort does not fit twice
+        tensor = np.empty((len(X), n_covered, n_covered), np.float32 if self.tolerance >= SINGLE else float)
         for place, recording in enumerate(X):
             tensor[place] = self._block(recording)
         n_people = max(1, round(self.people_share * len(tensor)))
         n_factors = max(1, round(self.parcel_share * tensor.shape[1]))
-        self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
+        self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people, self.tolerance)
         return self
 
     def apply(self, recording: FloatArray) -> FloatArray:
@@ -68,8 +70,10 @@ class Tucker(FittedTransform):
         return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
 
 
-def decompose_tensor(tensor: FloatArray, n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:
-    """Tucker factors of symmetric matrices by higher-order orthogonal iteration.
+def decompose_tensor(
+    tensor: NDArray[np.floating], n_factors: int, n_people: int, tolerance: float = TOLERANCE
+) -> tuple[FloatArray, FloatArray]:
+    """Tucker factors of symmetric matrices by higher-order orthogonal iteration in the precision of the tensor.
 
     Shapes and units: tensor (n, P, P); returns factors (P, n_factors), directions (n_factors**2, q).
     """
@@ -77,29 +81,30 @@ def decompose_tensor(tensor: FloatArray, n_factors: int, n_people: int) -> tuple
     factors = _leading(_sum_of_squares(tensor), n_factors)
     last, total = -np.inf, np.linalg.norm(tensor)
     for _ in range(MAXIMUM_ITERATIONS):
-        half = tensor @ factors
-        cores = _cores(half, factors)
+        narrow = factors.astype(tensor.dtype)
+        half = tensor @ narrow
+        cores = _cores(half, narrow)
         # Left singular vectors of the cores from inner products: people are far fewer than the numbers of a core.
-        values, people = linalg.eigh(cores @ cores.T, driver="evd")
+        values, people = linalg.eigh((cores @ cores.T).astype(float), driver="evd")
         kept = float(np.sqrt(np.maximum(values[-n_people:], 0).sum()) / total)
-        if kept - last <= TOLERANCE:
+        if kept - last <= tolerance:
             break
         last = kept
-        mixed = people[:, -n_people:].T @ half.reshape(len(half), -1)
+        mixed = people[:, -n_people:].T.astype(half.dtype) @ half.reshape(len(half), -1)
         factors = _leading(_sum_of_squares(mixed.reshape(-1, *half.shape[1:])), n_factors)
-    cores = _cores(tensor @ factors, factors)
+    cores = np.concatenate([_cores(matrix[None] @ factors, factors) for matrix in tensor])
     squares, people = linalg.eigh(cores @ cores.T, driver="evd")
     leading = np.arange(len(tensor))[: -n_people - 1 : -1]
     leading = leading[squares[leading] > RANK * squares[-1]]
     return factors, cores.T @ (people[:, leading] / np.sqrt(squares[leading]))
 
 
-def _cores(half: FloatArray, factors: FloatArray) -> FloatArray:
+def _cores(half: NDArray[np.floating], factors: NDArray[np.floating]) -> NDArray[np.floating]:
     """U' X U of every matrix X from half = X U, as rows: shape (n, r * r)."""
     return (factors.T @ half).reshape(len(half), -1)
 
 
-def _sum_of_squares(matrices: FloatArray) -> FloatArray:
+def _sum_of_squares(matrices: NDArray[np.floating]) -> FloatArray:
     """Sum of X X' over the matrices X, shape (P, P)."""
     total = np.zeros((matrices.shape[1],) * 2)
     for matrix in matrices:

@@ -88,7 +88,7 @@ def test_first_passes_in_single_precision_lead_to_the_same_mean(monkeypatch):
     passes = []
     exact, coarse = tangent._tangent_vector, tangent._coarse_vector
     monkeypatch.setattr(tangent, "_tangent_vector", lambda one, whitener: passes.append(8) or exact(one, whitener))
-    monkeypatch.setattr(tangent, "_coarse_vector", lambda one, whitener: passes.append(4) or coarse(one, whitener))
+    monkeypatch.setattr(tangent, "_coarse_vector", lambda *one, **how: passes.append(4) or coarse(*one, **how))
     mixed = riemannian_mean(connectomes)
     counts = passes.count(8), passes.count(4)
     passes.clear()
