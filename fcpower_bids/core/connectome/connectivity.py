@@ -48,14 +48,16 @@ def standardise(series: ArrayLike) -> FloatArray:
     series = np.asarray(series)
     covered_series(series)
     precision = np.finfo(series.dtype if series.dtype.kind == "f" else np.float64).eps
-    series = series.astype(np.float64)
-    constant = np.ptp(series, axis=0) <= 8 * precision * np.abs(series).max(axis=0)
+    series = series.astype(np.float64, copy=False)
+    low, high, mean = series.min(axis=0), series.max(axis=0), series.mean(axis=0)
+    constant = high - low <= 8 * precision * np.maximum(np.abs(low), np.abs(high))
     if constant.any():
         raise ParcelError("A parcel is constant, so its correlations are undefined", np.flatnonzero(constant))
-    centred = series - series.mean(axis=0)
+    centred = series - mean
     # Dividing by the largest value first keeps the sum of squares of very small or very large units in range.
-    centred /= np.abs(centred).max(axis=0)
-    return centred / centred.std(axis=0, ddof=1)
+    centred /= np.maximum(high - mean, mean - low)
+    centred /= centred.std(axis=0, ddof=1)
+    return centred
 
 
 def pearson_connectivity(series: ArrayLike) -> FloatArray:
