@@ -25,7 +25,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
 from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates, permutation_p_value
 from fcpower_bids.core.inference.sentinel_codes import rank_correlation
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -34,8 +34,8 @@ from fcpower_bids.settings import Analysis
 FEWEST = 4
 PERMUTATIONS = 1000
 """Taken where no number is asked for."""
-TOGETHER = 256
-"""Permutations that go through a panel of edges together."""
+PANEL, TOGETHER = 1024, 256
+"""Edges, and permutations that go through them together: their correlations stay in the cache."""
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
 SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
@@ -261,10 +261,11 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
         varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
         left /= np.where(varies, norm, 1.0)
         found.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
-        n_varying += int(varies.sum())
+        left = left[:, varies]
+        n_varying += left.shape[1]
         for first in range(0, len(model.orders), TOGETHER):
             rows = slice(first, first + TOGETHER)
-            permuted = wider * (model.score[model.orders[rows]] @ left[:, varies])
+            permuted = wider * model.score[model.orders[rows]] @ left
             pooled.add(permuted)
             strength[rows] += np.einsum("be,be->b", permuted, permuted)
     return np.concatenate(found), pooled, strength / max(n_varying, 1)
