@@ -55,10 +55,10 @@ def score_targets(
     scores = {name: np.full(len(targets), np.nan) for name in SCORE_COLUMNS}
     for columns, names in ((~binary, CONTINUOUS_SCORES), (binary, ("pearson", *BINARY_SCORES))):
         if columns.any():
-            own = Training(train.mean[..., columns], train.std[..., columns])
+            about = Training(train.mean[..., columns], train.std[..., columns])
+            own = observed[:, columns], predicted[:, columns], about
             for name in names:
-                values = score_predictions(name, observed[:, columns], predicted[:, columns], own)
-                scores[NAMES.get(name, name)][columns] = values
+                scores[NAMES.get(name, name)][columns] = score_predictions(name, *own)
     return scores
 
 

@@ -284,10 +284,9 @@ def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validatio
 
 def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np.bool_], Split, list[int]]]:
     """Group the targets by the training rows in which they are missing; name the inner folds that keep any row."""
-    everyone = np.arange(values.shape[0])
     missing = np.isnan(values[fold.train])
     if not missing.any():
-        others = np.setdiff1d(everyone, np.concatenate([fold.train, fold.test]))
+        others = _others(len(values), fold.train, fold.test)
         yield slice(None), Split(fold.test, fold.train, fold.inner, others, fold.train), list(range(len(fold.inner)))
         return
     patterns, members = np.unique(missing, axis=1, return_inverse=True)
@@ -301,8 +300,15 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
                 f"Target {np.flatnonzero(columns)[0]} is known for only {train.size} training rows of repeat "
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )
-        others = np.setdiff1d(everyone, np.concatenate([train, fold.test]))
+        others = _others(len(values), train, fold.test)
         yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others, fold.train), used
+
+
+def _others(n: int, *rows: Rows) -> Rows:
+    """Return all of n rows but these."""
+    others = np.ones(n, dtype=bool)
+    others[np.concatenate(rows)] = False
+    return np.flatnonzero(others)
 
 
 def _as_columns(targets: FloatArray) -> FloatArray:

@@ -158,12 +158,13 @@ def score_predictions(
         raise ValueError(f"Observed {y.shape} and predicted {f.shape} values do not match.")
     if train is None and name in NEEDS_TRAINING:
         raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
-    mean, std = (np.broadcast_to(np.asarray(each, dtype=float), y.shape) for each in train or (0.0, 1.0))
+    train = Training(*(np.asarray(each, dtype=float) for each in train or (0.0, 1.0)))
     present = ~np.isnan(y)
     if (np.isnan(f) & present).any():
         raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
     if present.all() and y.shape[0] > 1:
-        return metric(y, f, Training(mean, std))
+        return metric(y, f, train)
+    mean, std = (np.broadcast_to(each, y.shape) for each in train)
     scores = np.full((*f.shape[:-2], y.shape[1]), np.nan)
     for j, rows in enumerate(present.T):
         if rows.sum() > 1:
@@ -244,9 +245,8 @@ def _constant(values: FloatArray) -> NDArray[np.bool_]:
 
 
 def _quotient(numerator: NDArray, denominator: NDArray, undefined: NDArray[np.bool_]) -> FloatArray:
-    shape = np.broadcast_shapes(numerator.shape, undefined.shape)
-    result = np.full(shape, np.nan)
-    return np.divide(numerator, denominator, out=result, where=np.broadcast_to(~undefined, shape))
+    result = np.full(np.broadcast_shapes(numerator.shape, undefined.shape), np.nan)
+    return np.divide(numerator, denominator, out=result, where=~undefined)
 
 
 def _explained(
