@@ -43,6 +43,8 @@ START, EACH_EDGE = 1.5, 4e-5
 """CPU seconds of the start, the page and small tables; and of each edge in tables and pictures."""
 PROGRAM, INVERSES = 200e6, 13
 """Bytes of the program; inverses of a kernel that are there together, those beyond the grid among them."""
+BY_TILES = 2.0
+"""How much longer an inverse takes on disk."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ def _of_prediction(study: Study) -> float:
     passes = m * (of_null + sum(cost[size] for size in added))
     share = len(study.first_repeat) / preset.n_folds
     inverses = INVERSES * (1 + m * len(null + added) if _one_at_a_time(n) else 1) * _beyond(n, _of_inverse)
+    if not fits_in_memory(n):
+        inverses *= BY_TILES
     return entries * (cost[m] * len(study.folds) / preset.n_folds + passes * share + inverses)
 
 
