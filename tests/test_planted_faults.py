@@ -362,6 +362,13 @@ def test_classes_whose_connectomes_are_spread_differently_are_noted(check, plant
         means.append(np.mean(apart) * np.sqrt((n - 1) / n))
     assert row["value"] == pytest.approx(means[0] / means[1], rel=1e-4)
     assert row["level"] == "note"
+    quick = ("--targets", "age", "patient", "--analyses", "prediction", "--repeats", "1", "--permutations", "0")
+    assert main([*map(str, (cohort.bids, cohort.out, "group")), *quick, "--min-time", "60", "--nprocs", "1"]) == 0
+    page = (cohort.out / "group.html").read_text()
+    for target, is_there in (("patient", True), ("age", False)):
+        section = page.partition(f"<h2><bdi>Prediction of {target}</bdi></h2>")[2].partition("<h2>")[0]
+        assert "Highest score" in section
+        assert (row["finding"] in section) == is_there
 
 
 def test_lost_zeros_are_found_again_and_said(check, planted):

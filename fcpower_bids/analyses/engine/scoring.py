@@ -25,6 +25,8 @@ Rows = list[dict[str, Any]]
 
 NAMES = {"pearson": "r"}
 """Columns that are not called like the score."""
+SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (the one that is 1) are"
+"""A subject of the check, and the start of its sentence on a target, for the section of its prediction."""
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"

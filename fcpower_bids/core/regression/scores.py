@@ -83,7 +83,7 @@ def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatAr
 def auc_error(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
     """Standard error of `auc`, which holds where the classes are spread differently (DeLong et al. 1988).
 
-    One more person of each class, of whom no more is known than chance (a variance of 1/12), keeps it above 0.
+    A variance of 1/12, that of chance, for one further person in each class keeps the error above 0.
     """
     own, other = _weights(observed)
     area, variance = auc(observed, predicted, train), 0.0

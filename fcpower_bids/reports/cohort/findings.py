@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
+from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, OF_CLASSES, POOLED_MEAN, SPREAD, WITHIN_MEAN
 from fcpower_bids.analyses.prediction.baselines import KNOWN
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.reports.cohort.pretraining_overlap import describe_seen_prediction, seen_rows
@@ -150,7 +150,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
         where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
     said = [_answer(finding, best), _highest(finding, best, tables), *_added(finding, best, tables)]
-    said += _taken_by_combat(finding, best, tables)
+    said += [*_taken_by_combat(finding, best, tables), *_spread_apart(finding, tables)]
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, finding, tables))
     return said + describe_seen_prediction(finding.target, tables)
@@ -207,6 +207,15 @@ def _taken_by_combat(finding: Finding, best: pd.Series, tables: GroupTables) -> 
         f"{finding.label} {before:.2f} from the features as they are, {after:.2f} after ComBat (all predictions of the "
         "first repeat, on the same folds)."
     ]
+
+
+def _spread_apart(finding: Finding, tables: GroupTables) -> list[str]:
+    """Repeat what the check found of the classes, where they are spread differently."""
+    rows = tables.rows("check")
+    if rows.empty:
+        return []
+    own = rows[(rows["check"] == SPREAD) & rows["finding"].str.startswith(OF_CLASSES.format(finding.target))]
+    return [f"{row['finding']} {row['consequence']}" for _, row in own.iterrows()]
 
 
 def _sd(row: pd.Series, score: str) -> str:

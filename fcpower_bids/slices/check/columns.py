@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.people import AMOUNTS, covariate_columns, person_amounts
+from fcpower_bids.analyses.engine.scoring import OF_CLASSES, SPREAD
 from fcpower_bids.analyses.engine.targets import (
     SIGNIFICANT,
     SiteShare,
@@ -332,12 +333,12 @@ def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) 
         if found.p < SIGNIFICANT / len(classes):
             more, ratio = ("more", found.share) if found.share > 1 else ("less", 1 / found.share)
             yield Finding(
-                "spread of classes",
+                SPREAD,
                 NOTE,
                 found.n,
                 found.share,
-                f"The connectomes of one class of {name} (the one that is 1) are {more} spread than those of the "
-                f"other, by a factor of {ratio:.2f} over {found.n} people.",
+                f"{OF_CLASSES.format(name)} {more} spread than those of the other, by a factor of {ratio:.2f} over "
+                f"{found.n} people.",
                 "Classes whose scans are shorter or move more are spread more. Tests of edges give each class a "
                 "variance of its own; a prediction may read the spread, and its p are somewhat too small where a small "
                 "class is spread twice as much.",
