@@ -75,6 +75,7 @@ def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected, options, m
     assert all(scores[i, j] < 8 * max(spread[i], spread[j]) / 1.5 for i, j in high)
     if options:  # a cohort of this size is a large one, and no kernel is whole
         monkeypatch.setattr("fcpower_bids.resources.SHARE", 64)
+        monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.fits_in_memory", lambda n: False)
         monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.similarity", None)
     found = run_check(cohort, "panels" if options else "whole", *options)
     usual = int(np.argmax(scores[-1, :-1]))

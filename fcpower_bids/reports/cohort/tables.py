@@ -212,7 +212,10 @@ class GroupTables:
     def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Call the representations of a table as people call them."""
         named = [column for column in ("representation", "reference") if column in frame]
-        return frame.assign(**{column: [self.title(str(name)) for name in frame[column]] for column in named})
+        titles = {
+            column: [name if missing(name) else self.title(str(name)) for name in frame[column]] for column in named
+        }
+        return frame.assign(**titles)
 
     @cached_property
     def pages(self) -> dict[str, str]:

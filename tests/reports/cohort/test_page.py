@@ -168,6 +168,12 @@ def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
     assert "Identification against the exponent" in text
 
 
+def test_no_cell_of_a_table_reads_nan(page):
+    text = page.read_text()
+    assert "Gain over trivial predictors" in text
+    assert not re.findall(r".{60}>nan<", text)
+
+
 def test_no_tables_at_all_is_said(tmp_path):
     settings = Settings(tmp_path / "bids", tmp_path / "out", "group")
     settings.output_dir.mkdir()

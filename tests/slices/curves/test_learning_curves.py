@@ -94,14 +94,17 @@ def test_gains_are_tested_with_the_training_people_of_the_cell(tables):
 
 def test_one_kernel_per_length_and_representation(cohort, monkeypatch):
     counted = []
-    compute = Representation.similarity
 
-    def similarity(self):
-        if self._similarity is None:
-            counted.append((self.name, self.features().shape[0]))
-        return compute(self)
+    def count(compute):
+        def similarity(self):
+            if self._similarity is None:
+                counted.append((self.name, self.features().shape[0]))
+            return compute(self)
 
-    monkeypatch.setattr(Representation, "similarity", similarity)
+        return similarity
+
+    for name in ("similarity", "similarity_in_panels"):
+        monkeypatch.setattr(Representation, name, count(getattr(Representation, name)))
     solvers = []
     monkeypatch.setattr(
         learning_curves, "make_solver", lambda each, preset: solvers.append(each.name) or make_solver(each, preset)
