@@ -261,11 +261,11 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
         varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
         left /= np.where(varies, norm, 1.0)
         found.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
-        left = left[:, varies]
+        left = left[:, varies].astype(np.float32)  # sizes are counted in steps of 2^-16
         n_varying += left.shape[1]
         for first in range(0, len(model.orders), TOGETHER):
             rows = slice(first, first + TOGETHER)
-            permuted = wider * model.score[model.orders[rows]] @ left
+            permuted = (wider * model.score[model.orders[rows]]).astype(np.float32) @ left
             pooled.add(permuted)
             strength[rows] += np.einsum("be,be->b", permuted, permuted)
     return np.concatenate(found), pooled, strength / max(n_varying, 1)
