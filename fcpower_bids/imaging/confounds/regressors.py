@@ -26,8 +26,8 @@ from fcpower_bids.imaging.confounds.tables import (
     MOTION_FILES,
     Columns,
     check_ranges,
+    open_table,
     read_columns,
-    read_header,
     translate,
 )
 from fcpower_bids.records import Recording
@@ -152,7 +152,7 @@ def load_confounds(
     unknown_first: str = "repeat",
 ) -> Confounds:
     """Read the confounds of a strategy, old names translated, derivatives made if lacking. Raises RecordingError."""
-    spelling = read_header(table)
+    spelling, content = open_table(table)
     motion = motion or MotionTreatment(0.0)
     names = tuple(name for name in spelling if not motion.replaces(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
@@ -162,7 +162,7 @@ def load_confounds(
     needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
     needed |= {*PARAMETERS, *(name for name in names if COSINE.fullmatch(name))}
     present = [name for name in names if name in needed] or names[:1]
-    columns = read_columns(table, {name: spelling[name] for name in present})
+    columns = read_columns(table, content, {name: spelling[name] for name in present})
     check_ranges(table, columns)
     n_rows = len(columns[present[0]])
     if n_volumes is not None and n_rows != n_volumes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -59,10 +60,10 @@ LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
 
 
-def read_header(table: Path) -> dict[str, str]:
-    """Return today's names of the columns and, for each, the name in the file. Raises RecordingError."""
+def open_table(table: Path) -> tuple[dict[str, str], bytes]:
+    """Return today's names of the columns with those in the file, and its bytes. Raises RecordingError."""
     if table.name in MOTION_FILES:
-        return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}
+        return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}, b""
     try:
         content = table.read_bytes()
         fault = content_fault(content)
@@ -72,14 +73,15 @@ def read_header(table: Path) -> dict[str, str]:
         ) from None
     if fault is not None:
         raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
-    header = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig").split("\t")
+    content = content.removeprefix(codecs.BOM_UTF8)
+    header = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode().split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
     if mark := next((mark for mark in SPREADSHEET if mark in "".join(header)), None):
         raise RecordingError(
             f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
         )
-    return {translate(name): name for name in header}
+    return {translate(name): name for name in header}, content
 
 
 @lru_cache(maxsize=2**12)
@@ -91,8 +93,8 @@ def translate(name: str) -> str:
     return FIRST_NAMES.get(name, name)
 
 
-def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
-    """Read the named columns only. Raises RecordingError."""
+def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Columns:
+    """Read the named columns only of a table and its bytes. Raises RecordingError."""
     if table.name in MOTION_FILES:
         made = read_motion(table)
         return {name: made[name] for name in spelling}
@@ -101,15 +103,14 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
     try:
         # from memory and as one piece, in half the time
         frame = pd.read_csv(
-            BytesIO(table.read_bytes()),
+            BytesIO(content),
             sep="\t",
             usecols=list(spelling.values()),
             na_values=["n/a"],
             dtype=np.float64,
-            encoding="utf-8-sig",
             low_memory=False,
         )
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
         ) from None
