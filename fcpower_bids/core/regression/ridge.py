@@ -208,7 +208,7 @@ def _invert_once(kernel: FloatArray | RowsOnDisk, penalty: float, intercept: boo
 
 
 def fits_in_memory(n: int) -> bool:
-    """Whether kernels of n people are kept in memory: what was given, else 8 GB, holds all that are there together."""
+    """Whether kernels of n people are kept in memory: what was given, and 8 GB, hold all that are there together."""
     return _are_held(KERNELS * 8 * n**2, min(given_bytes(), SHARE * USUAL))
 
 
