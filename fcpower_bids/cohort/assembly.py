@@ -81,7 +81,7 @@ def exclude_duplicates(
     accepted: Collection[str] = (),
     elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
 ) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out connectomes equal to the bit but one of a person; of several people none, or the accepted one."""
+    """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
         alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])

@@ -19,7 +19,7 @@ class Executor(Protocol):
     """Someone who calls a function for every item."""
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        """Yield the function of every item, in order; shared arrays are bound to it once. Raises WorkersLost."""
+        """Yield the function of each item, in order; arrays bound to it are shared, not changed. Raises WorkersLost."""
 
     def close(self) -> None:
         """End the workers and remove what was shared."""

@@ -77,7 +77,7 @@ class ScanLength:
 
 
 def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
-    """Lengths below that of the shortest scan: those asked for, else `LENGTHS`; fewer where memory is short."""
+    """Lengths below that of the shortest scan, as asked, else `LENGTHS`; fewer if memory is short. Raises Unfit."""
     if cohort.scans.empty:
         raise Unfit("No scan is left, so none can be shortened.")
     minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60

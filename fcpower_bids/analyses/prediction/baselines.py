@@ -162,7 +162,7 @@ class Baselines:
 
 
 def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:
-    """Names and numbers (n, c) of what is known besides the target; missing: the mean; few (`PEOPLE_PER_COLUMN`)."""
+    """Names and numbers (n, c) of what else is known, means where missing; undeclared while people are enough."""
     people, settings = study.people, study.settings
     table, n = people.phenotypes, len(people.names)
     called = [str(name) for name in table.columns if str(name).lower() in CALLED]

@@ -26,7 +26,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 
 def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
-    """Mean over folds of cov(X, yhat) (E,) or (E, q): features (n, E), predictions (F, n[, q]), masks (F, n)."""
+    """Mean over folds of cov(X, yhat) (E[, q]) (Haufe 2014); X (n, E), yhat (F, n[, q]), trained on masks (F, n)."""
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     predictions = np.asarray(predictions, dtype=np.float64)
     features = np.asarray(features, dtype=np.float64)

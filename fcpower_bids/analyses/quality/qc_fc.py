@@ -114,7 +114,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 
 def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Correlate every edge with mean FD over people. Raises NotInCohort."""
+    """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)
     distance = edge_distances(cohort)

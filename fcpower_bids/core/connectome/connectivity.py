@@ -140,7 +140,7 @@ def fisher_z(matrix: ArrayLike) -> FloatArray:
 
 
 def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
-    """Mean Fisher z (P, P) of connectomes (n, P, P), weights (n,), as correlations; not always definite."""
+    """Mean Fisher z of connectomes (n, P, P), weights (n,), as correlations; may be indefinite. Raises ParcelError."""
     if not len(np.asarray(matrices)):
         raise ValueError("There is no connectome to average.")
     scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])

@@ -1,4 +1,4 @@
-"""Functions of a symmetric (semi)definite matrix by one eigendecomposition: FC^alpha, logarithm, spectrum."""
+"""Functions of a positive (semi)definite matrix by one eigendecomposition: FC^alpha, logarithm, spectrum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fcpower_bids.core.connectome.spectrum import (
 
 
 def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """V diag(lambda) V' (the paper, Section 3.2) of (P, P): eigenvalues (P,), descending, and vectors (P, P)."""
+    """V diag(lambda) V' of (P, P), the paper's Section 3.2: lambda (P,) descending, V (P, P). Raises ParcelError."""
     return _descending(_checked(matrix))
 
 
@@ -83,7 +83,7 @@ def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: Array
 
 
 def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> FloatArray:
-    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1) of a matrix (P, P). Raises ValueError."""
+    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1) of a symmetric matrix (P, P). Raises ValueError."""
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype) if tolerance is None else tolerance
     eigenvalues, eigenvectors = eigendecompose(matrix)

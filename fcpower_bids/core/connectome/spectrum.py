@@ -58,7 +58,7 @@ def regularise(
     shrinkage: float | None = None,
     tolerance: float = CLIP_TOLERANCE,
 ) -> FloatArray:
-    """Make eigenvalues (P,) full rank by shrinkage to the mean, then a floor, or refuse. Raises ValueError."""
+    """Make eigenvalues (P,) full rank: shrinkage s to their mean, then a floor in their unit. Raises ValueError."""
     regular = np.array(eigenvalues, dtype=np.float64)
     if shrinkage is not None:
         if not 0 <= shrinkage <= 1:
@@ -93,7 +93,7 @@ def heat_trace(eigenvalues: ArrayLike, time: float, tolerance: float = CLIP_TOLE
 def spectrum_summary(
     eigenvalues: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE
 ) -> dict[str, float]:
-    """Rank, evenness and length of path of eigenvalues (P,), before and, ``_power``, after raising them to alpha."""
+    """Rank, evenness, arclength (NaN without full rank) of eigenvalues (P,), before and (``_power``) after alpha."""
     ordered = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     clipped = n_clipped(ordered, tolerance)
     summary: dict[str, float] = {"rank": len(ordered) - clipped, "n_clipped": clipped}

@@ -41,7 +41,7 @@ def corrected_resampled_t(
     test_sets: Sequence[Iterable[int]] | None = None,
     level: float = 0.95,
 ) -> ResampledT:
-    """Corrected t of differences (J,) over folds (Nadeau & Bengio 2003); equal test sets count once."""
+    """Mean(d) / sqrt((1/J + n_test/n_train) var(d)) (Nadeau & Bengio 2003); d of one test set are averaged."""
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
     if differences.ndim != 1 or (sizes <= 0).any():

@@ -77,7 +77,7 @@ def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
 
 
 def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 0) -> float:
-    """Two-sided p of a sum of differences (n,), one per exchangeable block; exact where these are small fractions."""
+    """Two-sided p of a sum of differences (n,), one per exchangeable block; exact if small fractions; NaN without."""
     values = np.asarray(differences, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError("A paired difference is not a number; leave out people without both first.")

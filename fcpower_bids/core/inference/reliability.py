@@ -105,5 +105,5 @@ def spearman_brown(rho: float, factor: float = 2.0) -> float:
 
 
 def disattenuated_ceiling(r: float, rho: float) -> float:
-    """Return r / sqrt(2 rho / (1 + rho)), what a perfectly reliable predictor would reach (Appendix F)."""
+    """Return r / sqrt(2 rho / (1 + rho)), what a reliable predictor would reach (Appendix F); NaN unless positive."""
     return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 and r > 0 else np.nan

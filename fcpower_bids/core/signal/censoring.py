@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.errors import Unfit
 
 Padding = Literal["even", "constant", "odd"]
-"""How a series goes on beyond its ends while it is filtered."""
+"""How a series goes on beyond its ends: all of it mirrored, its end value, or scipy's short point reflection."""
 
 LONGEST_SPLINE = 7
 """Gaps of more volumes are bridged by a straight line: from here on it is nearer to the truth even without noise."""
@@ -20,7 +20,7 @@ class Convention(NamedTuple):
     """The choices within interpolation, filter and regression."""
 
     order: int = 2  # order of the Butterworth filter, before its two passes
-    padding: Padding = "even"  # one of "even", "constant", "odd": see `fcpower_bids.core.signal.filtering.butterworth`
+    padding: Padding = "even"  # beyond the ends of a series
     longest_spline: int | None = LONGEST_SPLINE  # longest gap in volumes that a cubic spline fills; None for all
     # whether censored volumes at the start and the end repeat the nearest kept one, and the whole series is filtered,
     # instead of being cut off
@@ -59,7 +59,7 @@ MIN_SPLINE_VOLUMES = 4
 
 
 def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
-    """Which volumes are kept (T,): no dummy scan, displacement (T,) in mm within the threshold. Raises ValueError."""
+    """Which volumes are kept (T,): no dummy, displacement in mm up to threshold (None, 0: any). Raises ValueError."""
     displacement = np.asarray(framewise_displacement, dtype=np.float64)
     if dummy_scans < 0 or (threshold is not None and not threshold >= 0):
         raise ValueError(
@@ -81,7 +81,7 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
 def interpolate_censored(
     series: ArrayLike, kept: ArrayLike, longest_spline: int | None = LONGEST_SPLINE
 ) -> NDArray[np.float64]:
-    """Replace censored volumes of a series (T, P) by a spline through the kept (T,), a line across long gaps."""
+    """Replace censored volumes of a series (T, P), unread, by a spline through the kept (T,), a line in long gaps."""
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     if kept.all():
         return series

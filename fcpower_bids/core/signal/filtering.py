@@ -53,7 +53,7 @@ def butterworth(
     order: int = OURS.order,
     padding: Padding = OURS.padding,
 ) -> NDArray[np.float64]:
-    """Butterworth filter of a series (T, P) forwards and backwards, edges in Hz, by padding. Raises ValueError."""
+    """Butterworth filter of a series (T, P) forwards and backwards, edges in Hz (None, 0: none). Raises ValueError."""
     series = np.asarray(series, dtype=np.float64)
     check_band(repetition_time, high_pass, low_pass)
     if not (high_pass or low_pass):
@@ -82,7 +82,7 @@ def _design(repetition_time: float, high_pass: float | None, low_pass: float | N
 def filter_degrees_of_freedom(
     n_volumes: int, repetition_time: float, high_pass: float | None, low_pass: float | None
 ) -> int:
-    """Degrees of freedom that a band-pass takes of a series: all but 2 B / f_s of its volumes for a band of width B."""
+    """Degrees of freedom that a band of width B takes of n volumes: n (1 - 2 B / f_s), less the mean."""
     nyquist = 0.5 / repetition_time
     share = ((low_pass or nyquist) - (high_pass or 0.0)) / nyquist
     return max(0, round(n_volumes * (1.0 - share)) - bool(high_pass))

@@ -57,7 +57,7 @@ PER_MINUTE = 60.0
 
 
 def framewise_displacement(parameters: ArrayLike, radius: float = HEAD_RADIUS) -> NDArray[np.float64]:
-    """Displacement (T,) in mm of parameters (T, 6), mm and radians; the first is NaN (Power et al. 2012)."""
+    """Displacement (T,) in mm of 3 shifts in mm, then 3 rotations in radians (T, 6); first NaN (Power et al. 2012)."""
     steps = np.abs(np.diff(np.asarray(parameters, dtype=np.float64), axis=0))
     return np.concatenate([[np.nan], steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)])
 
@@ -65,7 +65,7 @@ def framewise_displacement(parameters: ArrayLike, radius: float = HEAD_RADIUS) -
 def filter_motion(
     parameters: ArrayLike, repetition_time: float, kind: MotionFilter, stop: tuple[float, float | None], order: int = 4
 ) -> NDArray[np.float64]:
-    """Take breathing out of motion parameters (T, 6), as XCP-D does (Fair et al. 2020). Raises Unfit."""
+    """Motion parameters (T, 6) without breathing, ``stop`` per minute, as in XCP-D (Fair et al. 2020). Raises Unfit."""
     values, rate = np.asarray(parameters, dtype=np.float64), 1 / repetition_time
     edges = [aliased(edge / PER_MINUTE, repetition_time) for edge in stop if edge is not None]
     if kind == "lp":

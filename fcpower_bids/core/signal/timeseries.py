@@ -23,7 +23,7 @@ class CleanedSeries(NamedTuple):
     series: NDArray[np.float64]
     kept: NDArray[np.intp]  # (T_kept,): volume of the input that each row comes from
     n_regressors: int  # rank of the regressed confounds
-    degrees_of_freedom: int  # remaining degrees of freedom per parcel, see `clean_series`
+    degrees_of_freedom: int  # kept volumes less those of the filter, the rank of the confounds and the mean
     band: Band  # the pass-band in Hz that was applied
     # columns of the confounds without variance in the kept volumes and the pass-band; they were not regressed
     dropped_confounds: tuple[int, ...]
@@ -40,7 +40,7 @@ def clean_series(
     low_pass: float | None,
     convention: Convention = OURS,
 ) -> CleanedSeries:
-    """Clean a series (T, P): fill, filter with confounds (T, K), censor, regress, z-score. Raises ValueError."""
+    """Fill, filter, regress and z-score a series (T, P); confounds (T, K) are filtered alike. Raises ValueError."""
     series, design, kept = _checked(series, confounds, kept)
     check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)

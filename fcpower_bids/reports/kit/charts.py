@@ -257,7 +257,7 @@ def with_interval(value: float, low: float = np.nan, high: float = np.nan, sign:
 
 
 def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
-    """Name colours and markers at the foot of the sheet, in rows of four."""
+    """Name colours and markers at the foot of the sheet, in rows of up to four."""
     names = list(entries)
     wide = width_of(names) + 28
     columns = max(1, min(4, len(names), int(drawing.width // wide)))

@@ -43,7 +43,7 @@ def unbiased_centre(K: Tensor) -> Tensor:
 
 
 def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
-    """CKA of E (B, d) and K (B, B) from the unbiased HSIC: 0 expected for embeddings that know no teacher."""
+    """CKA of E (B, d) and K (B, B) from the unbiased HSIC (Song et al. 2012): 0 expected where they are unrelated."""
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
     S, U = unbiased_centre(e @ e.T), unbiased_centre(K)
@@ -71,7 +71,7 @@ def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: flo
 
 
 def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
-    """Mean cross-entropy of finding the other window of one person among all, over its value by chance: 1. E (B, d)."""
+    """Mean cross-entropy of finding the window i + B/2 of the person of window i (B, d) among all; 1 by chance."""
     n = len(E)
     e = F.normalize(E, dim=1)
     own = torch.arange(n, device=E.device)

@@ -71,7 +71,7 @@ class HarmonisedFeatures:
 
 
 def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: Rows) -> Combat:
-    """ComBat (Johnson et al. 2007) of features (n, E), sites (n,), fitted on training people. Raises Unfit."""
+    """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people; ``kept`` (n, c) stays. Raises Unfit."""
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
     n_features, n_kept = features.shape[1], kept.shape[1]
