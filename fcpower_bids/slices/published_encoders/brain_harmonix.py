@@ -60,7 +60,7 @@ class HarmonixSize:
 
 
 class FlexiblePatchEmbed(PatchEmbed):
-    """A linear map of patches that is resized to their length."""
+    """A linear map of patches that is resized to their length (FlexiViT, Beyer et al. 2023)."""
 
     def forward(self, patches: Tensor) -> Tensor:
         """Patches (..., p) to tokens (..., d)."""
