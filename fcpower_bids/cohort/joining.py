@@ -21,7 +21,7 @@ WITH = "with "
 
 
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
-    """Name people of a table as the scans do where zeros, capitals, signs or a prefix differ, if one fits."""
+    """Name people of a table as the scans do where zeros, capitals, signs or a prefix differ, if exactly one fits."""
     names: dict[str, str] = {}
     for key in (_without_zeros, _without_signs, _number):
         names |= _unique(there, people, names, key)

@@ -49,7 +49,7 @@ def principal_coordinates(kernel: ArrayLike, d: int) -> FloatArray:
 
 
 def fit_student(features: ArrayLike, coordinates: ArrayLike, ridge: float = RIDGE) -> tuple[FloatArray, FloatArray]:
-    """Fit mean (E,) and weights (E, d) from features (n, E) of windows to coordinates (n, d). Raises Unfit."""
+    """Fit mean (E,) and weights (E, d): features (n, E) to (n, d), ``ridge`` per mean diagonal. Raises Unfit."""
     single = np.asarray(features).dtype == np.float32  # large features stay as they are
     X, Y = np.array(features, dtype=np.float32 if single else np.float64), np.asarray(coordinates, dtype=np.float64)
     mean = X.mean(axis=0, dtype=np.float64)

@@ -39,7 +39,7 @@ from fcpower_bids.settings import Analysis
 
 
 def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
-    """Embed all scans relative to all, to see who can be embedded, and to identify; NaN and a note. Raises Unfit."""
+    """Embed all scans relative to all, to identify, and to see who can be: a note and NaN if not. Raises Unfit."""
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
     for label in missing_embeddings(cohort):
         everyone = range(len(cohort.scans))

@@ -172,7 +172,7 @@ FILE = f"{COMBINED.name}.tsv"
 
 
 def label_people(found: Sequence[Source], held: Source | None, output_dir: Path) -> list[Source]:
-    """Sources with people under the labels of all: after the site where two have one. Raises DatasetError."""
+    """Sources with labels of people in the whole: the site before one that two have. Raises DatasetError."""
     known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}
     for label in _labels(held):
