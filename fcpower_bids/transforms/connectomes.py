@@ -52,10 +52,7 @@ def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
 
 
 def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, names: Sequence[str]) -> Connectome:
-    """Transform FC (P, P), or the series (T, P) that it is made from where the transform needs that.
-
-    Raises RecordingError.
-    """
+    """Transform FC (P, P), or its series (T, P) where the transform needs that. Raises RecordingError."""
     source = series if transform.needs == "series" else matrix
     if not len(source):
         raise RecordingError(f"The transform '{transform.label}' needs a series, which averaged runs do not have.")
@@ -68,10 +65,7 @@ def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, 
 def connect(
     series: np.ndarray, names: Sequence[str], settings: Method, connectivity: np.ndarray | None = None
 ) -> dict[str, Connectome]:
-    """Compute FC and its transforms from one cleaned series.
-
-    Shapes and units: series (T, P), connectivity (P, P). Raises RecordingError.
-    """
+    """Compute FC (P, P), unless it is given, and its transforms from a series (T, P). Raises RecordingError."""
     if not len(series) and connectivity is None:
         return {}
     fc = connectivity_of(series, names) if connectivity is None else (connectivity, {"Estimator": ESTIMATOR})

@@ -47,10 +47,7 @@ def _average(function: Callable[[ArrayLike], NDArray[np.floating]], matrices: Se
 
 
 def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
-
-    Raises ValueError: the reference is rank-deficient.
-    """
+    """Return R^(-1/2) and R^(1/2) of a reference R (P, P). Raises ValueError where it is rank-deficient."""
     eigenvalues, eigenvectors = eigendecompose(reference)
     root = np.sqrt(regularise(eigenvalues))
     return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)

@@ -71,7 +71,11 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
 
 
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
-    """Correlations (P, P) from a full matrix, one triangle or a vector, r or z, upper or lower order. Raises Unfit."""
+    """Correlations (P, P) from a full matrix, one triangle or a vector, as `scale` "r" or "z". Raises Unfit.
+
+    `order` of a vector: "upper" (``numpy.triu_indices``, MATLAB's ``squareform``) or "lower" (nilearn's). Parcels
+    without any value are NaN.
+    """
     matrix = _square(np.asarray(values, dtype=np.float64), order)
     off = ~np.eye(len(matrix), dtype=bool)
     _check_scale(matrix, off, scale)

@@ -114,7 +114,11 @@ def alignment_from(moments: FloatArray) -> FloatArray:
 
 
 def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
-    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q)."""
+    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q).
+
+    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. `debiased`:
+    from unbiased HSIC. Raises ValueError.
+    """
     pairs = fold_targets(masks, targets)
     kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
     return alignment_from(fold_moments(kernel, pairs, debiased)[None])[0]

@@ -41,7 +41,11 @@ def corrected_resampled_t(
     test_sets: Sequence[Iterable[int]] | None = None,
     level: float = 0.95,
 ) -> ResampledT:
-    """Mean(d) / sqrt((1/J + n_test/n_train) var(d)) (Nadeau & Bengio 2003); d of one test set are averaged."""
+    """Paired t-test over folds that share training people (Nadeau & Bengio 2003, Machine Learning 52:239).
+
+    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)) with J - 1 degrees of freedom. `differences` (J,): NaN is left
+    out, those of one test set are averaged. Equal ones give p of 1 or 0, fewer than two NaN. Raises ValueError.
+    """
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
     if differences.ndim != 1 or (sizes <= 0).any():

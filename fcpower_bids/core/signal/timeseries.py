@@ -40,7 +40,11 @@ def clean_series(
     low_pass: float | None,
     convention: Convention = OURS,
 ) -> CleanedSeries:
-    """Fill, filter, regress and z-score a series (T, P); confounds (T, K) are filtered alike. Raises ValueError."""
+    """Fill, filter, regress and z-score a series (T, P); confounds (T, K) are filtered alike. Raises ValueError.
+
+    Columns that are NaN in a volume of `kept` (T,) are uncovered and stay NaN; the other volumes are not read. Edges
+    are in Hz, None for no limit, the repetition time in seconds (Lindquist et al. 2019; Power et al. 2014).
+    """
     series, design, kept = _checked(series, confounds, kept)
     check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)

@@ -67,7 +67,7 @@ def _degrees_of_freedom(values: FloatArray, labels: NDArray, counts: NDArray) ->
 
 
 def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, fewest: int = 5) -> Radius:
-    """Radius that covers ``level`` of the people at ``level`` (few groups: S / (S + 1)) of further groups, 2 at least."""
+    """Radius that covers ``level`` of the people at ``level`` (or S / (S + 1)) of further groups; NaN without two."""
     size, labels = np.abs(np.asarray(residuals, dtype=float)), np.asarray(groups)
     each = [np.quantile(size[labels == one], level, method="higher") for one in np.unique(labels)
             if np.sum(labels == one) >= fewest]  # fmt: skip

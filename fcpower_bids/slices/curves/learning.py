@@ -77,10 +77,7 @@ def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w
 
 
 def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) -> ScalingLaw:
-    """Fit the law to the scores of a grid of people and minutes.
-
-    Shapes and units: scores (C,), n_people (C,), minutes (C,). Raises ValueError.
-    """
+    """Fit the law to the scores of a grid of people and minutes, (C,) each. Raises ValueError."""
     y, n, t = (np.asarray(values, dtype=float) for values in (scores, n_people, minutes))
     known = np.isfinite(y)
     y, n, t = y[known], n[known], t[known]

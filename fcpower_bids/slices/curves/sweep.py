@@ -102,10 +102,7 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
 
 
 def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
-    """Predict phenotypes under every parcellation.
-
-    Source: the paper, Table "mainfull" and Appendix "AOMIC parcellation sweep". Raises Unfit.
-    """
+    """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
     shared, settings = _share(cohorts, settings)
     sweep = _Sweep()
     for atlas, cohort in cohorts.items():

@@ -137,10 +137,7 @@ def knot_weights(eigenvalues: FloatArray, tolerance: float) -> FloatArray:
 
 
 def random_heights(number: int, seed: int) -> Iterator[tuple[bool, FloatArray]]:
-    """Draw random filters by their weights at the knots, log-uniform, every second one monotone.
-
-    Returns heights (N_KNOTS,).
-    """
+    """Draw random filters by their log-uniform weights (N_KNOTS,) at the knots, every second one monotone."""
     rng = np.random.default_rng(seed)
     lowest, highest = np.log(RANDOM_RANGE)
     for index in range(number):

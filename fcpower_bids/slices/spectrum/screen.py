@@ -120,10 +120,7 @@ def _open(cohort: Cohort, settings: Analysis) -> Study:
 
 
 def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Predict from every transform of FC under the same regression and folds.
-
-    Source: the paper, Appendix "The transform screen". Raises Unfit.
-    """
+    """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
     study = _open(cohort, settings)
     entries, rows, fit_transforms_on = Entries(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
