@@ -135,7 +135,10 @@ def session_blocks(
 
 
 def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
-    """Most similar scan of every other session, similarity (N, N), persons and sessions (N,). Raises ValueError."""
+    """Most similar scan of every other session, similarity (N, N), persons and sessions (N,). Raises ValueError.
+
+    Larger is more alike; row i holds what scan i sees. A person without another session takes no part.
+    """
     persons, blocks = session_blocks(similarity, persons, sessions)
     columns = [
         (
