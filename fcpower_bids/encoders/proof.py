@@ -1,4 +1,4 @@
-"""That a checkpoint is what was written: checksums, and the embedding of one fixed series, which sees the program."""
+"""That a checkpoint and this program compute what was written: checksums, and the embedding of a fixed series."""
 
 from __future__ import annotations
 
