@@ -75,7 +75,7 @@ def note_opened(event, arguments):
 
 
 def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, monkeypatch):
-    """A table is opened for its start, its rows, its faults and its columns; a header once."""
+    """A table is opened for its start, its rows and its columns; a header once."""
     number, volumes = 8, 200
     plant(tmp_path, number, volumes)
     monkeypatch.setattr(timeseries, "clean_series", lambda *_: pytest.fail("a recording was cleaned to see"))
@@ -89,7 +89,7 @@ def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, mo
         WATCHED.clear()
     assert [one.regressors for one in plan.ready] == [24] * number
     counts = Counter(path.rpartition("_")[2] for path in OPENED)
-    assert counts["timeseries.tsv"] == 4 * number
+    assert counts["timeseries.tsv"] == 3 * number
     assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 5 * number
 
 
