@@ -65,7 +65,7 @@ demo-planted: install
 	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q --durations=20
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=20
 
 # What --dry-run says against what a run does, on every faulty tree and request; every way in with every way on; every line of
 # the catalogue of damage: `make test` takes a sample of each. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that

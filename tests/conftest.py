@@ -64,3 +64,26 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         return None
     text = collection_path.read_text(encoding="utf-8")
     return True if any(f"slices.{name}" in text for name in absent) else None
+
+
+LONGEST = (
+    "doors/test_doors_in_pairs",
+    "doors/test_into_pretraining",
+    "docs/test_commands",
+    "slices/pretraining/test_processes",
+    "demo/test_recorded",
+    "test_group_end_to_end",
+    "executors/test_kept",
+    "slices/pretraining/test_judgement",
+    "test_stages_pipeline",
+    "docs/test_recipes",
+    "test_slices",
+    "docs/test_night",
+)
+"""Files that take longest, first: one that begins last keeps a worker busy alone (``--no-loadscope-reorder``)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; the order within a file stays."""
+    places = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))

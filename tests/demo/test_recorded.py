@@ -64,6 +64,9 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     readme = (STAGES.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
     assert " | ".join(cells) in readme, "the interval that the README states"
     connectomes = {key: np.corrcoef(values, rowvar=False) for key, values in series.items()}
+    key = min(connectomes)
+    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-pearsoncorrelation_relmat.tsv")
+    np.testing.assert_allclose(read_matrix(path)[0], connectomes[key], rtol=0, atol=1e-12)
     assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
     assert written["fc"] == pytest.approx(0.838, abs=5e-4)
     raised = {key: spectral_power(matrix, ALPHA)[UPPER] for key, matrix in connectomes.items()}
