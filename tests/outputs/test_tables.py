@@ -28,6 +28,20 @@ def test_matrix_round_trip_is_lossless(tmp_path_factory, values):
     np.testing.assert_array_equal(back, values)
 
 
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(
+    arrays(np.float64, st.integers(1, 6).map(lambda n: (n, n)), elements=st.sampled_from([0.0, -0.0, np.nan, 0.1, 2]))
+)
+def test_a_symmetric_matrix_is_written_as_its_rows_are(values):
+    lower = np.tril_indices(len(values), -1)
+    values[lower] = values.T[lower]
+    names = [f"p{i}" for i in range(len(values))]
+    rows = ["\t".join(tables._decimal(value) for value in row) for row in values.tolist()]
+    assert tables.matrix_text(values, names) == "\n".join(["\t".join(names), *rows, ""])
+    values[0, -1] = 3.0  # no longer symmetric
+    assert tables.matrix_text(values, names).split("\n")[1].endswith("3")
+
+
 def test_named_rows_and_missing_values(tmp_path):
     path = tables.write_matrix(tmp_path / "m.tsv", np.array([[1.0, np.nan], [np.nan, 0.1]]), ["a", "b"], ["a", "b"])
     assert path.read_text() == "Node\ta\tb\na\t1\tn/a\nb\tn/a\t0.1\n"
