@@ -19,7 +19,7 @@ from fcpower_bids.analyses.engine.representations import encoders_of, expand_nam
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.baselines import MOST_PERMUTATIONS
 from fcpower_bids.analyses.prediction.permutation_null import CHUNK, choose_permutations, predictor_costs
-from fcpower_bids.analyses.prediction.prediction import memory_of_folds
+from fcpower_bids.analyses.prediction.prediction import memory_of_kernels
 from fcpower_bids.analyses.quality import qc_fc
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose
@@ -30,7 +30,7 @@ from fcpower_bids.core.regression.penalties import DECADES, regress_on_kernel
 from fcpower_bids.core.regression.ridge import KERNELS, fits_in_memory
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import available_bytes
+from fcpower_bids.resources import available_bytes, memory_limit
 from fcpower_bids.settings import Settings
 
 MEASURED = ("prediction", "fingerprinting", "qc_fc")
@@ -81,7 +81,7 @@ def forecast_group(cohort: Cohort, settings: Settings, reading: float) -> Foreca
     memory = _memory(n, n_edges, len(cohort.parcels))
     if "prediction" in names and (study := _open(cohort, settings)):
         seconds["prediction"] = _of_prediction(study)
-        memory += max(0.0, memory_of_folds(study) - available_bytes())
+        memory += max(0.0, memory_of_kernels(study) - available_bytes())
     seconds["start, tables and page"] = START + EACH_EDGE * n_edges
     return Forecast(seconds, memory, tuple(name for name in names if name not in MEASURED))
 
@@ -124,9 +124,10 @@ def _of_prediction(study: Study) -> float:
 
 def _beyond(n: int, unit: Callable[[int], float]) -> float:
     """Seconds of a unit for n people: measured, or by the quadratic and cubic law through two measurements."""
-    if n <= PEOPLE:
-        return unit(n)
-    half, whole = unit(PEOPLE // 2), unit(PEOPLE)
+    with memory_limit(0):  # few people are measured, whatever the request gives
+        if n <= PEOPLE:
+            return unit(n)
+        half, whole = unit(PEOPLE // 2), unit(PEOPLE)
     cubic = min(max(2 * whole - 8 * half, 0.0), whole)  # share of the cubic term among so many people
     return (whole - cubic) * (n / PEOPLE) ** 2 + cubic * (n / PEOPLE) ** 3
 

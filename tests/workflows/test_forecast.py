@@ -11,6 +11,7 @@ import pytest
 from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.engine import study as studies
 from fcpower_bids.analyses.prediction import prediction
+from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows import forecast
 from fcpower_bids.workflows.cohorts import open_cohorts
@@ -82,4 +83,18 @@ def test_times_are_said_as_people_say_them():
 
 def test_a_unit_is_timed_on_the_folds_of_the_request():
     study = SimpleNamespace(preset=replace(studies.PRESETS["recommended"], n_folds=3, n_inner=2))
-    assert np.isfinite(forecast._of_folds(30, 2, study))
+    with memory_limit(0.01):  # in which kernels lie on disk
+        assert np.isfinite(forecast._beyond(30, lambda n: forecast._of_folds(n, 2, study)))
+
+
+def test_a_dry_run_refuses_kernels_that_a_run_keeps_in_memory(settings, monkeypatch):
+    monkeypatch.setattr(prediction, "fold_bytes", lambda *of: 0.0)
+    cohort, _ = open_cohorts(settings)
+    whole = {"predictors": ("ridge",)}, {"predictors": ("multikernel",)}, {"solver_device": "cpu"}
+    linear = {"kernel": "linear", "fit_transforms_on": "cohort"}
+    with memory_limit(0.004):
+        for choice in ({}, {"predictors": ("cpm",)}, {**linear, "fit_transforms_on": "fold"}):
+            prediction.check_choices(cohort, replace(settings, **choice))
+        for choice in (*whole, linear):
+            with pytest.raises(Unfit, match="A kernel of 8 people needs"):
+                prediction.check_choices(cohort, replace(settings, **choice))

@@ -54,10 +54,10 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.core.regression.ridge import check_memory, fits_in_memory, fold_bytes
+from fcpower_bids.core.regression.ridge import KERNELS, check_memory, fits_in_memory, fold_bytes
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.executors import processes
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
+from fcpower_bids.predictors import KERNEL_RIDGE, MULTIKERNEL, PREDICTORS, split_entry
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -287,16 +287,20 @@ TABLES = (
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
     study = _open(cohort, settings)
-    if KERNEL_RIDGE in settings.predictors:
-        check_memory(len(study.people.names), memory_of_folds(study))
+    check_memory(len(study.people.names), memory_of_kernels(study))
 
 
-def memory_of_folds(study: Study) -> float:
-    """Bytes that all processes need for the blocks of their folds; 0 where kernels are in memory."""
-    n, preset = len(study.people.names), study.preset
+def memory_of_kernels(study: Study) -> float:
+    """Bytes that kernels need which do not fit: all of those that stay in memory, else the blocks of the folds."""
+    n, preset, settings = len(study.people.names), study.preset, study.settings
     if fits_in_memory(n):
         return 0.0
-    return processes(study.settings) * fold_bytes(n, preset.n_folds, preset.n_inner)
+    linear = settings.kernel == "linear" and preset.fit_transforms_on == "cohort"
+    of_all = {"ridge", MULTIKERNEL, KERNEL_RIDGE} if linear or settings.solver_device else {"ridge", MULTIKERNEL}
+    if not of_all.isdisjoint(settings.predictors):
+        return KERNELS * 8.0 * n**2
+    folds = processes(settings) if KERNEL_RIDGE in settings.predictors else 0
+    return folds * fold_bytes(n, preset.n_folds, preset.n_inner)
 
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:
