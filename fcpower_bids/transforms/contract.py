@@ -22,9 +22,6 @@ from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, ran
 
 Self = TypeVar("Self", bound="Transform")
 
-SINGLE = 1e-6
-"""Tolerance of a fit from which on single precision will do."""
-
 
 @dataclass(kw_only=True, eq=False)
 class Transform:

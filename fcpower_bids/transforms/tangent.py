@@ -23,10 +23,12 @@ from fcpower_bids.core.connectome.spd import (
 )
 from fcpower_bids.core.connectome.spectrum import regularise
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.contract import SINGLE, FittedTransform, FullRankTransform
+from fcpower_bids.transforms.contract import FittedTransform, FullRankTransform
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
+SINGLE = 1e-6
+"""Tolerance from which on single precision will do."""
 SMALLEST = 1e-5
 """Smallest eigenvalue over the largest that single precision shows."""
 SHORTEST = 0.1

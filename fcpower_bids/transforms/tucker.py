@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.transforms.contract import SINGLE, FittedTransform
+from fcpower_bids.transforms.contract import FittedTransform
 
 MAXIMUM_ITERATIONS = 30
 RANK = 1e-12
@@ -38,7 +38,7 @@ class Tucker(FittedTransform):
     summary: ClassVar[str] = "Pearson FC rebuilt from few factors of the parcels and of the people (Tucker)."
     parcel_share: float = 0.25
     people_share: float = 0.5
-    tolerance: float = TOLERANCE
+    single: bool = False  # whether single precision will do
 
     def __post_init__(self) -> None:
         if not (0 < self.parcel_share <= 1 and 0 < self.people_share <= 1):
@@ -49,12 +49,12 @@ class Tucker(FittedTransform):
         self._cover(X)
         n_covered = int(self.covered_.sum())
         # filled in place: a large cohort does not fit twice
-        tensor = np.empty((len(X), n_covered, n_covered), np.float32 if self.tolerance >= SINGLE else float)
+        tensor = np.empty((len(X), n_covered, n_covered), np.float32 if self.single else float)
         for place, recording in enumerate(X):
             tensor[place] = self._block(recording)
         n_people = max(1, round(self.people_share * len(tensor)))
         n_factors = max(1, round(self.parcel_share * tensor.shape[1]))
-        self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people, self.tolerance)
+        self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
         return self
 
     def apply(self, recording: FloatArray) -> FloatArray:
@@ -70,9 +70,7 @@ class Tucker(FittedTransform):
         return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
 
 
-def decompose_tensor(
-    tensor: NDArray[np.floating], n_factors: int, n_people: int, tolerance: float = TOLERANCE
-) -> tuple[FloatArray, FloatArray]:
+def decompose_tensor(tensor: NDArray[np.floating], n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:
     """Tucker factors of symmetric matrices by higher-order orthogonal iteration in the precision of the tensor.
 
     Shapes and units: tensor (n, P, P); returns factors (P, n_factors), directions (n_factors**2, q).
@@ -83,11 +81,11 @@ def decompose_tensor(
     for _ in range(MAXIMUM_ITERATIONS):
         narrow = factors.astype(tensor.dtype)
         half = tensor @ narrow
-        cores = _cores(half, narrow)
+        cores = _cores(half, narrow).astype(float)
         # Left singular vectors of the cores from inner products: people are far fewer than the numbers of a core.
-        values, people = linalg.eigh((cores @ cores.T).astype(float), driver="evd")
+        values, people = linalg.eigh(cores @ cores.T, driver="evd")
         kept = float(np.sqrt(np.maximum(values[-n_people:], 0).sum()) / total)
-        if kept - last <= tolerance:
+        if kept - last <= TOLERANCE:
             break
         last = kept
         mixed = people[:, -n_people:].T.astype(half.dtype) @ half.reshape(len(half), -1)

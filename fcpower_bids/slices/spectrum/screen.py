@@ -36,8 +36,8 @@ from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SU
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
-NEAR = {"tangent": 1e-4, "tucker": 1e-6}
-"""Tolerances with which single precision and few passes will do: kernels are off by less than 1e-4 and 1e-3."""
+NEAR = 1e-4
+"""Tolerance of tangent spaces with which single precision and few passes will do: kernels are off by less than this."""
 
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
 
@@ -196,10 +196,10 @@ class ScreenRows:
 
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
         if name in TANGENTS:
-            own = {"reference": TANGENTS[name], "tolerance": NEAR["tangent"], **self.settings.full_rank_remedy}
+            own = {"reference": TANGENTS[name], "tolerance": NEAR, **self.settings.full_rank_remedy}
             transform = TRANSFORMS["tangent"](**own)
         else:
-            transform = TRANSFORMS[name](**({"tolerance": NEAR[name]} if name in NEAR else {}))
+            transform = TRANSFORMS[name](**({"single": True} if name == "tucker" else {}))
         everyone = np.arange(self.connectivity.shape[0])
         transform.fit(_Connectomes(self.connectivity, everyone if train is None else train))
         return transform_features(transform, self.connectivity)

@@ -15,7 +15,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.slices.spectrum.screen import GROUP_FIT, NEAR, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
+from fcpower_bids.slices.spectrum.screen import GROUP_FIT, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -194,7 +194,8 @@ def test_features_agree_with_the_reference_numbers(golden, golden_rows, name, mo
     if name in TANGENTS:
         nearly = np.corrcoef(golden_rows.representation(name).features()[:])
         np.testing.assert_allclose(nearly, np.corrcoef(expected), rtol=0, atol=1e-4)
-        monkeypatch.setitem(NEAR, "tangent", 1e-8 / 24)  # norm of the mean tangent vector that is left
+        near = "fcpower_bids.slices.spectrum.screen.NEAR"
+        monkeypatch.setattr(near, 1e-8 / 24)  # norm of the mean tangent vector that is left
     np.testing.assert_allclose(golden_rows.representation(name).features()[:], expected, rtol=1e-7, atol=1e-8)
 
 
