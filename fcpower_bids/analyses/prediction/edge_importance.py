@@ -18,9 +18,10 @@ from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.probe import standardising_scale
+from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
 from fcpower_bids.core.regression.ridge import fit_in_sample
 from fcpower_bids.core.regression.targets import residual_target
+from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -118,7 +119,9 @@ class EdgeImportance:
         targets, masks = self._training_targets()
         chosen = result.chosen[: len(masks)]
         if representation.kernel == "correlation":
-            fitted = self._fit_kernel(representation, targets, masks, chosen)
+            fitted = self._fit_kernel(representation.similarity_in_panels(), targets, masks, chosen)
+        elif self.study.preset.fit_transforms_on == "cohort":
+            fitted = self._fit_kernel(LinearProbe(features, [1.0]).kernel(), targets, masks, chosen)
         else:
             fitted = _fit_probe(features, targets, masks, chosen)
         for j, target in enumerate(self.study.targets):
@@ -165,10 +168,10 @@ class EdgeImportance:
         return targets, masks
 
     def _fit_kernel(
-        self, representation: Representation, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+        self, kernel: FloatArray | RowsOnDisk, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
     ) -> FloatArray:
         """In-sample predictions (F, n, m) by the kernel of everyone: all fits with one penalty share an inverse."""
-        kernel, fitted = representation.similarity_in_panels(), np.zeros(targets.shape)
+        fitted = np.zeros(targets.shape)
         for penalty in np.unique(chosen):
             i, j = np.nonzero(chosen == penalty)
             own = fit_in_sample(

@@ -305,22 +305,27 @@ def test_halves_without_a_connectome_cost_only_the_halves(cohort):
     assert "sub-00" in lengths.facts["LeftOut"]
 
 
-def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predicted):
-    frame = predicted["importance_edges"].frame.query("target == 'planted_score' and representation == 'fc'")
-    assert frame.iloc[1][["parcel_a", "parcel_b"]].tolist() == ["parcel00", "parcel02"]
+def importance_of(tables, cohort, kernel_of):
+    """Importance of the edges of FC for the planted score, as it is and from kernels of training people and edges."""
+    where = "target == 'planted_score' and representation == 'fc'"
     names = sorted(set(cohort.scans["participant_id"]))
     y = cohort.phenotypes.loc[names, "planted_score"].to_numpy()
     rows = [np.flatnonzero(cohort.scans["participant_id"] == name) for name in names]
     edges = AveragedEdges(cohort.edges, rows)[:, :]
-    kernel = np.corrcoef(edges)
-    folds = predicted["folds"].frame.query("repeat == 0")
-    chosen = predicted["prediction"].frame.query("target == 'planted_score' and representation == 'fc' and repeat == 0")
+    folds = tables["folds"].frame.query("repeat == 0")
+    chosen = tables["prediction"].frame.query(f"{where} and repeat == 0")
     expected = np.zeros(edges.shape[1])
     for fold, penalty in zip(chosen["fold"], chosen["penalty"], strict=True):
         roles = folds[folds["fold"] == fold].set_index("participant_id").loc[names, "role"]
         train = np.flatnonzero(roles == "train")
-        fitted = fit_predict(kernel, y, train, train, penalty)
+        fitted = fit_predict(kernel_of(train, edges), y, train, train, penalty)
         expected += (edges[train] - edges[train].mean(0)).T @ (fitted - fitted.mean()) / (len(train) - 1) / 5
+    return tables["importance_edges"].frame.query(where), expected
+
+
+def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predicted):
+    frame, expected = importance_of(predicted, cohort, lambda train, edges: np.corrcoef(edges))
+    assert frame.iloc[1][["parcel_a", "parcel_b"]].tolist() == ["parcel00", "parcel02"]
     np.testing.assert_allclose(frame["importance"], expected, atol=1e-8)
     networks = predicted["importance_networks"].frame.query("target == 'planted_score' and representation == 'fc'")
     within = frame[(frame["parcel_a"] < "parcel30") & (frame["parcel_b"] < "parcel30")]["importance"]
@@ -329,11 +334,17 @@ def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predic
     assert first["importance_absolute"] == pytest.approx(within.abs().mean())
 
 
-def test_importance_of_the_linear_kernel_points_to_the_same_edges(cohort, predicted):
-    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, kernel="linear", representations=("fc",))
-    where = "target == 'planted_score' and representation == 'fc'"
-    both = [each["importance_edges"].frame.query(where)["importance"] for each in (tables, predicted)]
-    assert np.corrcoef(*both)[0, 1] > 0.9
+@pytest.mark.parametrize("fitted_to", ["cohort", "fold"])
+def test_importance_of_the_linear_kernel_is_of_the_features_that_predict(cohort, fitted_to):
+    choices = {**TARGETS, "kernel": "linear", "representations": ("fc",), "penalties": (1e3,)}
+    tables = predict(dataclasses.replace(cohort, series=()), **choices, fit_transforms_on=fitted_to)
+
+    def kernel(train, edges):
+        on = edges if fitted_to == "cohort" else edges[train]
+        return ((edges - on.mean(0)) / on.std(0)) @ ((edges - on.mean(0)) / on.std(0)).T
+
+    frame, expected = importance_of(tables, cohort, kernel)
+    np.testing.assert_allclose(frame["importance"], expected, atol=1e-8)
 
 
 def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
