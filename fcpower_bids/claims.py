@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from fcpower_bids.store import ATTEMPTS, beside, leftovers, make_folder, sweep, write_text
+from fcpower_bids.store import ATTEMPTS, beside, boot, leftovers, make_folder, sweep, write_text
 
 BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
@@ -49,13 +49,6 @@ SHARED = ("logs", "logs/asked", "sourcedata/atlases", "sourcedata/atlases/tpl-*"
 """Folders below that of the outputs whose files are written in turn, each under a claim of its name."""
 COMBINE = "combine"
 """Claim of the command that puts outputs together: it writes into these folders without a claim for each file."""
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # not Linux: the name of the machine must do
-        return os.uname().nodename
 
 
 def _user() -> str:
@@ -197,7 +190,7 @@ class Claims:
         if run == UNKNOWN:
             return self._age(self._path(name)) < STALE_SECONDS
         mark = self.folder / f"{run}.run"
-        if self._facts(run).get("boot") == _boot():
+        if self._facts(run).get("boot") == boot():
             with suppress(OSError), mark.open("rb") as stream:
                 try:
                     fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -229,7 +222,7 @@ class Claims:
             )
 
     def _revive(self) -> None:
-        facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": _boot()}
+        facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": boot()}
         facts["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
         # Locked before it has its name, so that no process ever sees it free.
         temporary = beside(self._mark)

@@ -5,6 +5,7 @@ Files are read, not mapped: pages of a map count as memory of the process, and a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.resources import available_bytes, scratch
-from fcpower_bids.store import atomic, stored_path, write_text
+from fcpower_bids.store import atomic, boot, stored_path, write_text
 
 FORMAT = 3
 INDEX = "index.json"
@@ -117,11 +118,13 @@ class ScratchRows(RowsOnDisk):
         for own in _IN_USE:  # a run may take days, and what it only reads would look out of use
             own.files[0][0].touch()
         _remove_older(folder.glob("scratch-*"))
-        path = folder / f"scratch-{secrets.token_hex(8)}"
+        path = folder / f"scratch-{boot()}-{secrets.token_hex(8)}"
         super().__init__([(path, 0)], [(0, row) for row in range(shape[0])], shape[1], dtype)
-        path.touch(exist_ok=False)
-        self._gone = finalize(self, path.unlink, missing_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        self._gone = finalize(self, _remove_scratch, handle, path)
         _IN_USE.add(self)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.truncate(path, shape[0] * shape[1] * self.dtype.itemsize)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,6 +142,20 @@ class ScratchRows(RowsOnDisk):
                 view = part.data.cast("B")
                 while view:  # one call writes 2 GB at most
                     view = view[file.write(view) :]
+
+
+def _remove_scratch(handle: int, path: Path) -> None:
+    os.close(handle)
+    path.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove the arrays of killed processes of this machine, whose locks are free; one being made is empty."""
+    for path in folder.glob(f"scratch-{boot()}-*"):
+        with suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.fstat(file.fileno()).st_size:
+                path.unlink()
 
 
 def put_on_disk(arrays: Sequence[NDArray[np.floating]], folder: Path | None, most: int) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids import ondisk
-from fcpower_bids.ondisk import GrowingRows, write_rows
+from fcpower_bids.ondisk import GrowingRows, ScratchRows, remove_abandoned, write_rows
 
 N, E, PER_CHUNK = 11, 9, 4
 
@@ -88,6 +88,27 @@ def test_replaced_and_forgotten_rows_give_their_room_back(stored, tmp_path, monk
     np.testing.assert_array_equal(now.view(["r4"])[0], numbered(4, 5)[0][2])
     assert set(now.chunks) == {path.name for path in tmp_path.glob("*.npy")}
     assert len(now.chunks) == 3
+
+
+ABANDONED = """
+import os, sys
+from pathlib import Path
+from fcpower_bids.ondisk import ScratchRows
+rows = ScratchRows(Path(sys.argv[1]), (3, 4), float)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_arrays_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path):
+    subprocess.run([sys.executable, "-c", ABANDONED, str(tmp_path)], check=False)
+    living, left = ScratchRows(tmp_path, (3, 4), float), set(tmp_path.iterdir())
+    of_elsewhere = tmp_path / "scratch-boot-0123456789abcdef"
+    of_elsewhere.write_bytes(b"of another machine, whose locks may not be seen here")
+    assert len(left) == 2
+    remove_abandoned(tmp_path)
+    assert set(tmp_path.iterdir()) == {living.files[0][0], of_elsewhere}
+    del living
+    assert list(tmp_path.iterdir()) == [of_elsewhere]
 
 
 def test_a_damaged_chunk_loses_its_rows_only(stored, tmp_path):

@@ -250,7 +250,7 @@ KNOWN = {
         "folder / below",
         "folder / name",
     ),
-    "ondisk.py": ("folder / f'scratch-{secrets.token_hex(8)}'", "self.folder / name"),
+    "ondisk.py": ("folder / f'scratch-{boot()}-{secrets.token_hex(8)}'", "self.folder / name"),
     "outputs/group.py": (
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),

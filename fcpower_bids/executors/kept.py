@@ -16,7 +16,7 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.executors.contract import Result
-from fcpower_bids.store import atomic
+from fcpower_bids.store import atomic, leftovers, sweep
 
 QUICK = 60.0
 """Seconds of work that are not worth a file: it is sooner done again."""
@@ -39,6 +39,7 @@ def keeping(folder: Path) -> Iterator[None]:
 
 def forget_kept(folder: Path) -> None:
     """Remove the results that were kept, which a finished run has no need of, and nothing else that is there."""
+    sweep(folder / name for name in leftovers(folder))
     for path in folder.glob("*.npz"):
         if OURS.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from fcpower_bids.executors.kept import forget_kept, keeping
 from fcpower_bids.executors.pool import describe_memory
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.records import Cohort, Table
@@ -126,7 +127,9 @@ def _describe_absent(settings: Settings) -> None:
 
 def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
     """Write all tables; a run that is ended goes on where it was when the same command is given again."""
-    kept = attempts.settings.work / "kept" / (attempts.settings.name or "group")
+    work = attempts.settings.work
+    kept = work / "kept" / (attempts.settings.name or "group")
+    remove_abandoned(work / "shared")
     with keeping(kept):
         _write_each_table(cohort, by_atlas, attempts)
     if not attempts.failed:
