@@ -11,7 +11,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource, centre_kernel, correlation_kernel, linear_kernel
 from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.probe import LinearProbe
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.solvers.cpm import THRESHOLD, EdgeSums
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
@@ -35,8 +35,9 @@ class KernelRidge(Predictor):
         features = np.asarray(people.features()[:])
         scale, fitted = float((np.ptp(features, axis=0) > 0).sum()), people.fitted
         if fitted is None:
-            probe = LinearProbe(features, [1.0], preset.intercept)
-            if preset.fit_transforms_on == "cohort":  # one kernel for all folds
+            everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
+            probe = LinearProbe(features, [1.0], preset.intercept, everyone=everyone)
+            if everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
                 return regress_on_kernel(probe.kernel(), preset)
             return search_penalties(probe.with_penalties, scale, preset)
 

@@ -9,6 +9,8 @@ from fcpower_bids.analyses.engine.cross_validation import make_solver, run_neste
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.regression.ridge import KernelSolver
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, entry_name, split_entry
 
 N = 80
@@ -51,6 +53,17 @@ def test_entries_without_a_predictor_are_kernel_ridge():
 @pytest.mark.parametrize("preset", [PAPER, RECOMMENDED], ids=lambda preset: preset.name)
 def test_a_planted_target_is_predicted(name, edges, preset):
     assert score(name, edges, plant(edges), preset).pooled_scores("pearson").mean() > 0.6
+
+
+def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypatch):
+    few = Representation("embedding", "linear", lambda: edges[:, :8])
+    found = []
+    for width in (PRIMAL_WIDTH, 0):
+        monkeypatch.setattr("fcpower_bids.predictors.regressions.PRIMAL_WIDTH", width)
+        solver = make_solver(few, PAPER)
+        assert isinstance(solver, LinearProbe if width else KernelSolver)
+        found.append(run_nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER).predicted)
+    np.testing.assert_allclose(*map(np.concatenate, found), rtol=0, atol=1e-9)
 
 
 def test_shuffled_targets_give_chance(name, edges):

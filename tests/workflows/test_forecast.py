@@ -89,6 +89,7 @@ def test_a_unit_is_timed_on_the_folds_of_the_request():
 
 def test_a_dry_run_refuses_kernels_that_a_run_keeps_in_memory(settings, monkeypatch):
     monkeypatch.setattr(prediction, "fold_bytes", lambda *of: 0.0)
+    monkeypatch.setattr(prediction, "PRIMAL_WIDTH", 0)
     cohort, _ = open_cohorts(settings)
     whole = {"predictors": ("ridge",)}, {"predictors": ("multikernel",)}, {"solver_device": "cpu"}
     linear = {"kernel": "linear", "fit_transforms_on": "cohort"}

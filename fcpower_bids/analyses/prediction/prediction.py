@@ -54,6 +54,7 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH
 from fcpower_bids.core.regression.ridge import KERNELS, check_memory, fits_in_memory, fold_bytes
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.executors import processes
@@ -295,7 +296,8 @@ def memory_of_kernels(study: Study) -> float:
     n, preset, settings = len(study.people.names), study.preset, study.settings
     if fits_in_memory(n):
         return 0.0
-    linear = settings.kernel == "linear" and preset.fit_transforms_on == "cohort"
+    wide = study.cohort.edges.shape[1] > PRIMAL_WIDTH
+    linear = settings.kernel == "linear" and preset.fit_transforms_on == "cohort" and wide
     of_all = {"ridge", MULTIKERNEL, KERNEL_RIDGE} if linear or settings.solver_device else {"ridge", MULTIKERNEL}
     if not of_all.isdisjoint(settings.predictors):
         return KERNELS * 8.0 * n**2

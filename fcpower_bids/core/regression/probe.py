@@ -35,12 +35,18 @@ class LinearProbe:
     more than people), and above that by `SubsetSolver` on the kernel. `features` (n, d): none missing; they may lie on
     disk. `penalties`: none negative; zero is dropped, with a warning, unless the features have full column rank.
     `strict`: fit the scaler again in every inner fold, not in the outer one alone; the test fold informs nothing either
-    way. A feature that is constant in the training rows is centred and not scaled, as by scikit-learn. Raises
-    ValueError: if a feature is NaN or infinite, or the penalties cannot be used.
+    way. `everyone`: fit it to all people, test people too. A feature that is constant in the training rows is centred
+    and not scaled, as by scikit-learn. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
+    used.
     """
 
     def __init__(
-        self, features: FeatureSource, penalties: ArrayLike, intercept: bool = True, strict: bool = False
+        self,
+        features: FeatureSource,
+        penalties: ArrayLike,
+        intercept: bool = True,
+        strict: bool = False,
+        everyone: bool = False,
     ) -> None:
         self.features: FeatureSource = features
         if len(self.features.shape) != 2:
@@ -51,7 +57,7 @@ class LinearProbe:
                 raise ValueError(
                     f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
                 )
-        self.intercept, self.strict = intercept, strict
+        self.intercept, self.strict, self.everyone = intercept, strict, everyone
         self._kept: list[_Panel] = []
         if self.features.shape[1] > PRIMAL_WIDTH:
             self._panels()  # now, so that whoever is given this regression need not
@@ -91,7 +97,7 @@ class LinearProbe:
         if self.features.shape[1] <= min(PRIMAL_WIDTH, split.train.size):
             return self._predict_primal(split, outer, inner)
         used = np.union1d(split.train, split.test)
-        solver = SubsetSolver(self._kernel(split.train, used), self.penalties, self.intercept)
+        solver = SubsetSolver(self._kernel(self._scaled_on(split), used), self.penalties, self.intercept)
         place = np.empty(len(outer.values), np.intp)
         place[used] = np.arange(used.size)
         within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
@@ -102,7 +108,7 @@ class LinearProbe:
     def _predict_primal(
         self, split: Split, outer: Sides, inner: Sequence[Sides]
     ) -> tuple[FloatArray, list[FloatArray]]:
-        standard = _standardise(np.asarray(self.features, dtype=float), split.train)
+        standard = _standardise(np.asarray(self.features, dtype=float), self._scaled_on(split))
         fits = [(split.train, split.test, outer.values)]
         for rows, sides in zip(split.inner, inner, strict=True):
             fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
@@ -116,6 +122,9 @@ class LinearProbe:
             centre, level = x.mean(axis=0), y.mean(axis=0)
             x, y, at = x - centre, y - level, at - centre
         return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
+
+    def _scaled_on(self, split: Split) -> Rows:
+        return np.arange(self.features.shape[0]) if self.everyone else split.train
 
     def kernel(self) -> FloatArray:
         """Inner products (n, n) of features z-scored on everyone."""

@@ -16,7 +16,7 @@ from fcpower_bids.core.regression.targets import composite_target, fixed_target
 PENALTIES = np.array([0.1, 1.0, 10.0, 100.0])
 
 
-def referee(features, y, folds, strict, intercept):
+def referee(features, y, folds, scaling, intercept):
     """Yield chosen penalty and predictions of one target, the loops written out with scikit-learn."""
 
     def paths(values, scaled_on, train, rows):
@@ -31,20 +31,22 @@ def referee(features, y, folds, strict, intercept):
         train = fold.train[known[fold.train]]
         inner = [rows[known[rows]] for rows in fold.inner]
         rests = [np.setdiff1d(train, rows) for rows in inner]
+        everyone = np.arange(len(values)) if scaling == "everyone" else train
         predicted = [
-            paths(values, rest if strict else train, rest, rows) for rest, rows in zip(rests, inner, strict=True)
+            paths(values, rest if scaling == "strict" else everyone, rest, rows)
+            for rest, rows in zip(rests, inner, strict=True)
         ]
         observed = [values[rows, None] for rows in inner]
         known_means = [Training.of(values[rest, None]) for rest in rests]
         best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PENALTIES)[0]
-        yield PENALTIES[best], paths(values, train, train, fold.test)[best, :, 0]
+        yield PENALTIES[best], paths(values, everyone, train, fold.test)[best, :, 0]
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("scaling", ["strict", "fold", "everyone"])
 @pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
 @pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
-def test_equal_to_scikit_learn(width, large, tolerance, strict, intercept, monkeypatch):
+def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monkeypatch):
     if large:
         monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
     rng = np.random.default_rng(width)
@@ -53,8 +55,9 @@ def test_equal_to_scikit_learn(width, large, tolerance, strict, intercept, monke
     y = features[:, :2] @ [[1.0], [0.3]] + rng.standard_normal((45, 1))
     y[[4, 20, 33]] = np.nan
     folds = replicated_folds(45, 4, 3, 1)
-    result = nested_cv(LinearProbe(features, PENALTIES, intercept, strict), y, folds)
-    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, strict, intercept)):
+    probe = LinearProbe(features, PENALTIES, intercept, scaling == "strict", scaling == "everyone")
+    result = nested_cv(probe, y, folds)
+    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, scaling, intercept)):
         assert result.chosen[f, 0] == penalty
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
 
