@@ -75,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     n, folds = options.n, replicated_folds(options.n, FOLDS, 5, 1)[: options.folds]
     size = 8 * n * n / MEGA
-    blocks = fold_bytes(n, FOLDS, 5) / MEGA
+    blocks = fold_bytes(n, len(folds[0].test), len(folds[0].inner[0])) / MEGA
     print(f"n={n}: kernel {size:.0f} MB, --mem-mb {options.mem_mb:g}; blocks of a fold {blocks:.0f} MB")
     with tempfile.TemporaryDirectory() as folder, memory_limit(options.mem_mb, Path(folder)):
         features, target = draw(Path(folder), n)

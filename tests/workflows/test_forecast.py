@@ -11,6 +11,8 @@ import pytest
 from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.engine import study as studies
 from fcpower_bids.analyses.prediction import prediction
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.ridge import fold_bytes
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows import forecast
@@ -99,3 +101,13 @@ def test_a_dry_run_refuses_kernels_that_a_run_keeps_in_memory(settings, monkeypa
         for choice in (*whole, linear):
             with pytest.raises(Unfit, match="A kernel of 8 people needs"):
                 prediction.check_choices(cohort, replace(settings, **choice))
+
+
+def test_memory_follows_from_who_is_held_out_and_not_from_the_number_of_folds(settings):
+    cohort, _ = open_cohorts(settings)
+    study = studies.open_study(cohort, settings)
+    site = study.on_folds((Fold(0, 0, np.arange(4), np.arange(4, 8), (np.arange(3), np.arange(3, 4))),))
+    missing = replace(study.targets[0], measures=np.where(np.arange(8)[:, None] == 3, np.nan, 1.0))
+    with memory_limit(0.004):
+        assert prediction.memory_of_kernels(site) == fold_bytes(8, 4, 3)
+        assert prediction.memory_of_kernels(replace(site, targets=[missing])) == fold_bytes(8, 5, 3)

@@ -293,16 +293,19 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 def memory_of_kernels(study: Study) -> float:
     """Bytes that kernels need which do not fit: all of those that stay in memory, else the blocks of the folds."""
-    n, preset, settings = len(study.people.names), study.preset, study.settings
+    n, settings = len(study.people.names), study.settings
     if fits_in_memory(n):
         return 0.0
     wide = study.cohort.edges.shape[1] > PRIMAL_WIDTH
-    linear = settings.kernel == "linear" and preset.fit_transforms_on == "cohort" and wide
+    linear = settings.kernel == "linear" and study.preset.fit_transforms_on == "cohort" and wide
     of_all = {"ridge", MULTIKERNEL, KERNEL_RIDGE} if linear or settings.solver_device else {"ridge", MULTIKERNEL}
     if not of_all.isdisjoint(settings.predictors):
         return KERNELS * 8.0 * n**2
-    folds = processes(settings) if KERNEL_RIDGE in settings.predictors else 0
-    return folds * fold_bytes(n, preset.n_folds, preset.n_inner)
+    if KERNEL_RIDGE not in settings.predictors:
+        return 0.0
+    trained = min(int(target.known[fold.train].sum()) for fold in study.folds for target in study.targets)
+    inner = max(len(rows) for fold in study.folds for rows in fold.inner)
+    return processes(settings) * fold_bytes(n, n - trained, inner)  # people without a target are held out, too
 
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:

@@ -212,10 +212,8 @@ def fits_in_memory(n: int) -> bool:
     return _are_held(KERNELS * 8 * n**2, min(given_bytes(), SHARE * USUAL))
 
 
-def fold_bytes(n: int, n_folds: int, n_inner: int) -> float:
-    """Bytes of the blocks of a fold, its inner folds and some rows, where the kernel lies on disk."""
-    held = n / n_folds
-    inner = (n - held) / n_inner
+def fold_bytes(n: int, held: int, inner: int) -> float:
+    """Bytes of some rows and of the blocks of people held out and of an inner fold, where the kernel lies on disk."""
     return 8 * (BLOCKS * (held**2 + held * inner + inner**2) + STRIP * n)
 
 

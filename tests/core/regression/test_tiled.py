@@ -107,6 +107,6 @@ def test_what_fits_is_kept_in_memory_and_the_rest_on_disk_or_refused():
     with memory_limit(1000):
         assert fits_in_memory(4700)
         assert not fits_in_memory(4800)
-        check_memory(20_000, fold_bytes(20_000, 10, 5))
+        check_memory(20_000, fold_bytes(20_000, 2000, 3600))
         with pytest.raises(Unfit, match="A kernel of 40,000 people needs 2,076 MB"):
-            check_memory(40_000, fold_bytes(40_000, 10, 5))
+            check_memory(40_000, fold_bytes(40_000, 4000, 7200))
