@@ -6,6 +6,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.analyses.engine import comparisons
@@ -20,6 +21,15 @@ QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--re
 @pytest.fixture(autouse=True)
 def _in_small_cohorts_too(monkeypatch):
     monkeypatch.setattr(comparisons, "FEWEST_PEOPLE", 10)
+
+
+def test_rounding_makes_no_difference_of_a_person():
+    """Under the same model in the same fold; what is left over is drawn as if nobody else were there."""
+    errors = np.random.default_rng(0).standard_normal(20) ** 2
+    other = np.where(np.arange(20) < 8, errors * (1 + 1e-14), errors + 0.1)
+    gains = comparisons._shared(pd.Series(errors), pd.Series(other))
+    assert (gains[:8] == 0).all()
+    np.testing.assert_allclose(gains[8:], -0.1)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ ADDED = ["p_people", "n_blocks"]
 FEWEST_PEOPLE = 100
 """With fewer, sign flips over people see a difference of equally good features too often (14 and more of 100)."""
 ROUNDING = 1e-12
-"""Difference of two scores that is none."""
+"""Difference of two scores, or share of an error, that is none."""
 
 
 def compare_pairs(
@@ -82,7 +82,8 @@ def _about(block: pd.DataFrame) -> tuple[str, str]:
 def _shared(reference: pd.Series, own: pd.Series) -> pd.Series:
     """By how much an error is larger under the reference, of all who have it under both."""
     both = pd.concat([reference, own], axis=1, join="inner").dropna()
-    return both.iloc[:, 0] - both.iloc[:, 1]
+    gains = both.iloc[:, 0] - both.iloc[:, 1]
+    return gains.where(gains.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
 
 
 @dataclass(frozen=True)
