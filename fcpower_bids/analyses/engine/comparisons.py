@@ -24,7 +24,7 @@ RULE = (
 ADDED = ["p_people", "n_blocks"]
 FEWEST_PEOPLE = 100
 """With fewer, sign flips over people see a difference of equally good features too often (14 and more of 100)."""
-ROUNDING = 1e-12
+ROUNDING = 1e-9
 """Difference of two scores, or share of an error, that is none."""
 
 
