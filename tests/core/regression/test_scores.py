@@ -107,6 +107,7 @@ def test_fewer_than_two_rows_have_no_score():
         (("mse", [1, 2], [1, np.nan]), "A prediction is missing"),
         (("mse_norm", [1, 2], [1, 2]), "needs the mean and standard deviation"),
         (("mse", [1, 2, 3], [1, 2]), "do not match"),
+        (("mse_norm", [1, 2, 3], [1, 2, 3], Training(np.zeros(2), np.ones(2))), "Training statistics"),
         (("auc", [1, 2], [1, 2]), "targets of 0 and 1"),
     ],
 )
