@@ -23,6 +23,7 @@ from fcpower_bids.analyses.engine.columns import (
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
+from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
@@ -377,7 +378,7 @@ def _tabulate_weights(entries: Entries) -> dict[str, Table]:
         if result.weights is None:
             continue
         for j, target in enumerate(entries.study.targets):
-            for place, kernel in enumerate(split_entry(entry)[0].split("+")):
+            for place, kernel in enumerate(expand_names(entries.study.cohort, entries.study.settings)):
                 own = result.weights[:, j, place]
                 about = {"target": target.name, "representation": entry, "kernel": kernel}
                 rows.append(about | {"weight_mean": own.mean(), "weight_sd": own.std(ddof=1)})
