@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.resources import available_bytes, scratch
-from fcpower_bids.store import atomic, boot, stored_path, write_text
+from fcpower_bids.store import atomic, boot, naming, stored_path, write_text
 
 FORMAT = 3
 INDEX = "index.json"
@@ -136,7 +136,8 @@ class ScratchRows(RowsOnDisk):
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         start = rows if isinstance(rows, (int, np.integer)) else rows.indices(self.shape[0])[0]
         at, block = columns.indices(self.stored)[0], np.ascontiguousarray(values, dtype=self.dtype)
-        with self.files[0][0].open("r+b", buffering=0) as file:
+        path = self.files[0][0]
+        with naming(path), path.open("r+b", buffering=0) as file:
             for number, part in enumerate([block] if block.shape[-1] == self.stored else block):
                 file.seek(((int(start) + number) * self.stored + at) * self.dtype.itemsize)
                 view = part.data.cast("B")

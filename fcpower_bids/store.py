@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import NO_ROOM, DatasetError
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
 """Pattern of names that a killed process leaves behind."""
@@ -103,22 +104,52 @@ def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = beside(path)
     try:
-        temporary.touch()
-        allowed = temporary.stat().st_mode
-        yield temporary
-        if temporary.stat().st_mode != allowed:
-            temporary.chmod(allowed)
-        if flush:
-            flush_file(temporary)
-        os.replace(temporary, path)
-    except Exception as error:
-        # Libraries in Rust (safetensors) say the number of the system's error in words.
-        number = None if isinstance(error, OSError) else re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        with naming(path):
+            temporary.touch()
+            allowed = temporary.stat().st_mode
+            yield temporary
+            if temporary.stat().st_mode != allowed:
+                temporary.chmod(allowed)
+            if flush:
+                flush_file(temporary)
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an error of a write that names no file the name of this one."""
+    try:
+        yield
+    except Exception as error:
+        if (number := _number(error)) is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _number(error: Exception) -> int | None:
+    """Number of a system's error that names no file: of a full disk, or as libraries in Rust (safetensors) write it."""
+    if isinstance(error, OSError):
+        return error.errno if error.errno in NO_ROOM and error.filename is None else None
+    said = re.search(r"\(os error (\d+)\)", str(error))
+    return int(said[1]) if said else None
+
+
+def place_of(error: OSError) -> Path:
+    """Path that an error of the system names, with the name of the file for that of its temporary one."""
+    path = Path(os.fsdecode(error.filename))
+    unfinished = TEMPORARY.fullmatch(path.name)
+    return path.with_name(unfinished[1]) if unfinished else path
+
+
+def explain_no_room(error: Exception) -> str | None:
+    """Sentence for a disk that takes nothing more; None for any other error."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        return None
+    remedy = "choose a folder that can be written" if error.errno == errno.EROFS else "make room"
+    where = f" to {place_of(error)}" if error.filename else ""
+    return f"{error.strerror} while writing{where}: {remedy}, and run the same command again."
 
 
 def flush_file(path: Path) -> None:

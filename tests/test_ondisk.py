@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,16 @@ def test_arrays_of_killed_processes_are_removed_and_those_of_living_ones_kept(tm
     assert set(tmp_path.iterdir()) == {living.files[0][0], of_elsewhere}
     del living
     assert list(tmp_path.iterdir()) == [of_elsewhere]
+
+
+def test_a_disk_that_is_full_is_named(tmp_path):
+    rows = ScratchRows(tmp_path, (3, 4), float)
+    full = Path("/dev/full")
+    if not full.is_char_device():
+        pytest.skip("no /dev/full here")
+    rows.files = [(full, 0)]
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        rows[0] = np.ones(4)
 
 
 def test_a_damaged_chunk_loses_its_rows_only(stored, tmp_path):

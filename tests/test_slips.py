@@ -311,5 +311,5 @@ def test_a_full_disk_is_no_slip(cohort, capsys, monkeypatch):
     monkeypatch.setattr("fcpower_bids.workflows.group.write_group_tables", raising(full))
     code, err = run_group(cohort, capsys)
     assert code == 2
-    assert "No space left on device: 'scans.tsv': make room, and run the same command again." in err
+    assert "fcpower_bids: No space left on device while writing to scans.tsv: make room, and run the same" in err
     assert "Traceback" not in err

@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path
 
 from fcpower_bids.cli.options import answer_the_shell, with_names
-from fcpower_bids.errors import CLOSED, NO_ROOM, FcPowerError, UsageError
+from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
 from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings
-from fcpower_bids.store import TEMPORARY
+from fcpower_bids.store import explain_no_room, place_of
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
@@ -75,16 +75,12 @@ def _closed(argv: Sequence[str], said: str) -> str | None:
 def _refused(error: Exception) -> str | None:
     """Sentence and remedy for a refusal of the operating system; None for anything else."""
     if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
-        place = Path(os.fsdecode(error.filename))
-        if (unfinished := TEMPORARY.fullmatch(place.name)) is not None:
-            return (
-                f"{place.parent} is closed to you, so {unfinished[1]} cannot be written. Open it, or choose another "
-                "folder."
-            )
-        return f"{error.filename} is closed to you. Open it, or choose another folder."
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return f"{error}: make room, and run the same command again."
-    return None
+        place = place_of(error)
+        if place.name != Path(os.fsdecode(error.filename)).name:
+            folder = place.parent
+            return f"{folder} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
+        return f"{place} is closed to you. Open it, or choose another folder."
+    return explain_no_room(error)
 
 
 def _run(argv: list[str]) -> int:

@@ -23,7 +23,7 @@ from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared,
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, known_digest, may_write, stored_path, write_text
+from fcpower_bids.store import explain_no_room, is_inner, known_digest, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -291,8 +291,8 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return "There was not enough memory. Give more, or --low-mem."
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return f"{error.strerror} while writing: make room, and run the same command again."
+    if (full := explain_no_room(error)) is not None:
+        return full
     if isinstance(error, IsADirectoryError) and (taken := error.filename2 or error.filename):
         return (
             f"{taken} is a folder, and the run keeps a file of that name. Move it away, and run the same command again."
