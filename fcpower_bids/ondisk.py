@@ -118,13 +118,10 @@ class ScratchRows(RowsOnDisk):
         for own in _IN_USE:  # a run may take days, and what it only reads would look out of use
             own.files[0][0].touch()
         _remove_older(folder.glob("scratch-*"))
-        path = folder / f"scratch-{boot()}-{secrets.token_hex(8)}"
+        handle, path = hold_file(folder, "scratch")
         super().__init__([(path, 0)], [(0, row) for row in range(shape[0])], shape[1], dtype)
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        self._gone = finalize(self, _remove_scratch, handle, path)
+        self._gone = finalize(self, let_go, handle, path)
         _IN_USE.add(self)
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.truncate(path, shape[0] * shape[1] * self.dtype.itemsize)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -145,14 +142,24 @@ class ScratchRows(RowsOnDisk):
                     view = view[file.write(view) :]
 
 
-def _remove_scratch(handle: int, path: Path) -> None:
+def hold_file(folder: Path, kind: str) -> tuple[int, Path]:
+    """Make an empty file that this process holds by a lock until it lets go of it, or is killed."""
+    path = folder / f"{kind}-{boot()}-{secrets.token_hex(8)}"
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return handle, path
+
+
+def let_go(handle: int, path: Path) -> None:
+    """Remove a file that this process holds."""
     os.close(handle)
     path.unlink(missing_ok=True)
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the arrays of killed processes of this machine, whose locks are free; one being made is empty."""
-    for path in folder.glob(f"scratch-{boot()}-*"):
+    """Remove the files of killed processes of this machine, whose locks are free; one being made is empty."""
+    for path in chain(folder.glob(f"scratch-{boot()}-*"), folder.glob(f"shared-{boot()}-*")):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size:

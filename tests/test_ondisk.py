@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids import ondisk
-from fcpower_bids.ondisk import GrowingRows, ScratchRows, remove_abandoned, write_rows
+from fcpower_bids.ondisk import GrowingRows, ScratchRows, hold_file, let_go, remove_abandoned, write_rows
 
 N, E, PER_CHUNK = 11, 9, 4
 
@@ -94,21 +94,24 @@ def test_replaced_and_forgotten_rows_give_their_room_back(stored, tmp_path, monk
 ABANDONED = """
 import os, sys
 from pathlib import Path
-from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.ondisk import ScratchRows, hold_file
 rows = ScratchRows(Path(sys.argv[1]), (3, 4), float)
+hold_file(Path(sys.argv[1]), "shared")[1].write_bytes(b"what workers of Dask map")
 os.kill(os.getpid(), 9)
 """
 
 
 def test_arrays_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path):
     subprocess.run([sys.executable, "-c", ABANDONED, str(tmp_path)], check=False)
-    living, left = ScratchRows(tmp_path, (3, 4), float), set(tmp_path.iterdir())
+    living, (handle, shared) = ScratchRows(tmp_path, (3, 4), float), hold_file(tmp_path, "shared")
+    shared.write_bytes(b"of a living one")
     of_elsewhere = tmp_path / "scratch-boot-0123456789abcdef"
     of_elsewhere.write_bytes(b"of another machine, whose locks may not be seen here")
-    assert len(left) == 2
+    assert len(list(tmp_path.iterdir())) == 5
     remove_abandoned(tmp_path)
-    assert set(tmp_path.iterdir()) == {living.files[0][0], of_elsewhere}
+    assert set(tmp_path.iterdir()) == {living.files[0][0], shared, of_elsewhere}
     del living
+    let_go(handle, shared)
     assert list(tmp_path.iterdir()) == [of_elsewhere]
 
 

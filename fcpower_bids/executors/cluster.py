@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,8 @@ from distributed.comm import CommClosedError
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Item, Result, WorkersLost, call_alone
+from fcpower_bids.ondisk import hold_file, let_go
+from fcpower_bids.store import naming
 
 PATIENCE = 600.0
 """Seconds without a worker after which a run ends, where the file does not state ``patience``."""
@@ -208,7 +209,7 @@ def write_arrays(function: Callable[..., Any], path: Path) -> Mapped:
     code = io.BytesIO()
     _Pickler(code, protocol=5, buffer_callback=buffers.append).dump(function)
     places = []
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         for buffer in buffers:
             file.write(b"\0" * (-file.tell() % ALIGNMENT))
             raw = buffer.raw()
@@ -247,13 +248,14 @@ class Cluster:
         except OSError as error:
             raise UsageError(f"No Dask scheduler answers at {where} ({error}). Correct --executor.") from error
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._number = Path(tempfile.mkdtemp(prefix="shared-", dir=folder)), count()
+        self.folder = folder
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield what the function returns of every item, in the order of the items."""
-        mapped = write_arrays(function, self.folder / str(next(self._number)))
         waiting, futures, watch = iter(items), deque[Any](), _Watch(self.client, self._engine, self._patience)
+        handle, shared = hold_file(self.folder, "shared")
         try:
+            mapped = write_arrays(function, shared)
             while True:
                 if len(futures) <= AHEAD // 2 * self._threads():
                     some = list(islice(waiting, AHEAD * self._threads() - len(futures)))
@@ -270,18 +272,17 @@ class Cluster:
             raise WorkersLost(f"The Dask scheduler ended during the run ({error}). {GO_ON}") from error
         finally:
             self.client.cancel(list(futures))
-            mapped.arrays.unlink(missing_ok=True)
+            let_go(handle, shared)
 
     def _threads(self) -> int:
         """Count the threads of all workers, as if there were some: more may come at any time."""
         return max(LEAST_THREADS, sum(self.client.nthreads().values()))
 
     def close(self) -> None:
-        """End what was started here and remove what was shared."""
+        """End what was started here."""
         self.client.close()
         if self._engine is not None:
             self._engine.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 GO_ON = "The tables of finished analyses are kept; the same command goes on from there."
