@@ -250,12 +250,11 @@ KNOWN = {
         "folder / below",
         "folder / name",
     ),
-    "ondisk.py": ("folder / f'scratch-{boot()}-{secrets.token_hex(8)}'", "self.folder / name"),
+    "ondisk.py": ("folder / f'{kind}-{boot()}-{secrets.token_hex(8)}'", "self.folder / name"),
     "outputs/group.py": (
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
     ),
-    "executors/cluster.py": ("self.folder / str(next(self._number))",),
     "slices/clinic/folder.py": (
         "folder / f'{stem}{digest}_model'",
         "folder / f'{spec.name}.tsv'",
