@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -82,6 +83,8 @@ def _is_forkable() -> bool:
             if len(os.listdir("/proc/self/task")) == 1:
                 return True
         except OSError:
+            return False
+        if len(sys._current_frames()) > 1:  # threads that Python runs stay
             return False
         time.sleep(0.005)
     return False
