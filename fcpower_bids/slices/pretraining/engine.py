@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,7 @@ def make_optimizer(model: nn.Module, config: PretrainConfig, device: torch.devic
     return AdamW(model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay, fused=fused or None)
 
 
+@cache
 def measure_gemm_rate(device: torch.device, precision: str, seconds: float = 0.2) -> float:
     """Floating-point operations per second of a large matrix product on this device: the limit that MFU refers to."""
     dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "64-true": torch.float64}.get(precision)
