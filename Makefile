@@ -1,6 +1,6 @@
 # Two commands for a fresh machine with Python 3.10 or later:
 #   make demo   installs into .venv, runs series of real people through the app, says where the pages are
-#   make test   installs into .venv, runs the tests
+#   make test   installs into .venv, runs the tests that are short; `make test-long` runs the others
 # TORCH_INDEX_URL chooses where torch comes from. On Linux without an NVIDIA driver it is PyTorch's index of small CPU builds
 # where that answers within five seconds; else, and where it is set to nothing, what pip is configured with.
 
@@ -11,11 +11,12 @@ TORCH_INDEX_URL ?= $(shell test "$$(uname -s)" = Linux && ! command -v nvidia-sm
   && $(PYTHON) -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null && echo $(CPU_INDEX))
 DEMO ?= demo_output
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=20
 TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo demo-planted test faults slurm lint release-check lock docs install install-test clean
+.PHONY: demo demo-planted test test-long faults slurm lint release-check lock docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -65,10 +66,14 @@ demo-planted: install
 	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=20
+	$(PYTEST) -m "not long"
+
+# Whole runs of the command line, of every level and by several processes (the list is in tests/conftest.py).
+test-long: install-test
+	$(PYTEST) -m long
 
 # What --dry-run says against what a run does, on every faulty tree and request; every way in with every way on; every line of
-# the catalogue of damage: `make test` takes a sample of each. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
+# the catalogue of damage: the tests take a sample of each. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
 # need root say SKIPPED without.
 faults: install-test
 	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors tests/test_damaged_series.py

@@ -68,7 +68,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if any(f"slices.{name}" in text for name in absent) else None
 
 
-LONGEST = (
+LONG = (
     "doors/test_doors_in_pairs",
     "doors/test_into_pretraining",
     "docs/test_commands",
@@ -81,11 +81,40 @@ LONGEST = (
     "docs/test_recipes",
     "test_slices",
     "docs/test_night",
+    "slices/pretraining/test_learning",
+    "slices/clinic/test_coverage",
+    "slices/clinic/test_threats",
+    "workflows/test_batches",
+    "executors/test_executors",
+    "doors/test_views_of_the_head",
+    "slices/pretraining/test_probing",
+    "workflows/test_group",
+    "slices/pretraining/test_closed_form",
+    "outputs/test_compact",
+    "slices/pretraining/test_train",
+    "slices/pretraining/test_packing",
+    "slices/clinic/test_threats_with_scans",
+    "test_seen_people",
+    "test_planted_stages",
+    "slices/pretraining/test_two_processes",
+    "analyses/test_processes",
+    "outputs/test_combine_runs",
+    "workflows/test_cohorts",
+    "test_sites",
+    "slices/pretraining/test_devices",
+    "docs/test_reading",
 )
-"""Files that take longest, first: one that begins last keeps a worker busy alone (``--no-loadscope-reorder``)."""
+"""Files of whole runs, a second or more for each test, the longest first: one that begins last keeps a worker busy alone.
+
+``make test`` leaves them to ``make test-long``; `.ci/run` calls both.
+"""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; the order within a file stays."""
-    places = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
+    """Mark the long files and begin with them (``--no-loadscope-reorder``); the order within a file stays."""
+    places = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    for item in items:
+        if item.path in places:
+            item.add_marker(pytest.mark.long)

@@ -1,6 +1,6 @@
 """Every way in with every way on, for scans of more than one shape: right numbers, or a sentence that says why not.
 
-``make test`` walks half of the 192 cells: each way in meets each way on, and each shape does. ``FCPOWER_FAULTS=all``
+``make test-long`` walks half of the 192 cells: each way in meets each way on, and each shape does. ``FCPOWER_FAULTS=all``
 walks them all (``make faults``).
 """
 

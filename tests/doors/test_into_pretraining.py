@@ -1,6 +1,6 @@
 """Every way that brings series in, with every way to train on them: the numbers of the series, or one sentence.
 
-``make test`` walks cells in which every two choices meet; ``FCPOWER_FAULTS=all`` walks all (``make faults``).
+``make test-long`` walks cells in which every two choices meet; ``FCPOWER_FAULTS=all`` walks all (``make faults``).
 """
 
 from __future__ import annotations
