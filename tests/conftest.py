@@ -104,7 +104,7 @@ LONG = (
     "slices/pretraining/test_devices",
     "docs/test_reading",
 )
-"""Files of whole runs, a second or more for each test, the longest first: one that begins last keeps a worker busy alone.
+"""Files of whole runs, a second or more a test. The longest is first: one that begins last keeps a worker busy alone.
 
 ``make test`` leaves them to ``make test-long``; `.ci/run` calls both.
 """

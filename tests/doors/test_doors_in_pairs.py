@@ -1,7 +1,7 @@
 """Every way in with every way on, for scans of more than one shape: right numbers, or a sentence that says why not.
 
-``make test-long`` walks half of the 192 cells: each way in meets each way on, and each shape does. ``FCPOWER_FAULTS=all``
-walks them all (``make faults``).
+``make test-long`` walks half of the 192 cells: each way in meets each way on, and each shape does.
+``FCPOWER_FAULTS=all`` walks them all (``make faults``).
 """
 
 from __future__ import annotations
