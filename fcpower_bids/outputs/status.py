@@ -18,7 +18,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
-from fcpower_bids.errors import NO_ROOM, DatasetError, FcPowerError
+from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -308,6 +308,10 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
     return f"Internal error, please report it with {where} ({what})."
 
 
+NOTED = re.compile(r"\[Errno (\d+)\] ([^:]+)(?:: '(.+)')?")
+"""Error of the system as Python writes it: number, sentence, and file where it has one."""
+
+
 def explain_step(output_dir: Path, workflow: str) -> str:
     """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing."""
     notes = sorted((output_dir / "logs" / "crashes").glob("crash-*.txt"), reverse=True)
@@ -315,8 +319,9 @@ def explain_step(output_dir: Path, workflow: str) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if not lines or f".{workflow}." not in lines[0]:
             continue
-        if any(f"[Errno {number}]" in lines[-1] for number in NO_ROOM):
-            return f"Nothing more could be written ({lines[-1]}): make room, and run the same command again."
+        noted = NOTED.search(lines[-1])
+        if noted and (full := explain_no_room(OSError(int(noted[1]), noted[2], noted[3]))) is not None:
+            return full
         return f"Internal error, please report it with {path.relative_to(output_dir).as_posix()} ({lines[-1]})."
     return ""
 

@@ -117,3 +117,34 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
 def test_an_id_of_the_hub_has_no_state_of_its_own(case):
     _, chosen, _ = case
     assert status.weights_state(replace(chosen, encoder="fbert-1m", encoder_weights="owner/name")) == ""
+
+
+@pytest.mark.parametrize(
+    ("noted", "sentence"),
+    [
+        (
+            "OSError: [Errno 28] No space left on device: '/out/sub-01_relmat.tsv'",
+            "No space left on device while writing to /out/sub-01_relmat.tsv: make room, and run the same command "
+            "again.",
+        ),
+        (
+            "OSError: [Errno 30] Read-only file system: '/out/x'",
+            "Read-only file system while writing to /out/x: choose a folder that can be written, and run the same "
+            "command again.",
+        ),
+        (
+            "OSError: [Errno 28] No space left on device",
+            "No space left on device while writing: make room, and run the same command again.",
+        ),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/x'",
+            "Internal error, please report it with logs/crashes/crash-1.txt (FileNotFoundError: [Errno 2] No such file "
+            "or directory: '/x').",
+        ),
+    ],
+)
+def test_what_nipype_noted_of_a_full_disk_is_the_sentence_of_any_other(tmp_path, noted, sentence):
+    note = tmp_path / "logs" / "crashes" / "crash-1.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text(f"Node: app.sub_01.clean\n\nTraceback\n{noted}\n")
+    assert status.explain_step(tmp_path, "sub_01") == sentence
