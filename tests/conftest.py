@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# A shell in the background has it ignored, and the programs that tests start inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.fsync = lambda handle: None  # no power fails here; waiting for the disk was a twelfth of the time of all tests
 
