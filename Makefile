@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=20
 TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
+# Commands that tests start would compile the package anew each time (a second) where this is set.
+export PYTHONDONTWRITEBYTECODE =
 
 # `make docs` makes a site of docs/ in build/site.
 .PHONY: demo demo-planted test test-long faults slurm lint release-check lock docs install install-test clean
