@@ -191,6 +191,7 @@ def main() -> None:
     given = parser.parse_args()
     ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
     print(f"load of the machine {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
     with tempfile.TemporaryDirectory() as folder:
         cost, _ = least(5, sys.executable, "-m", "fcpower_bids", "--help")
