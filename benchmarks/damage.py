@@ -2,7 +2,7 @@
 
 Usage: ``make faults``, or ``python -m benchmarks.damage [--seed SEED] [--only WORD ...]``
 
-The catalogue is ``tests/derivatives/damage.tsv``: a fault that was found by hand is one line more. The exit code is the
+The catalogue is ``tests/planting/damage.tsv``: a fault that was found by hand is one line more. The exit code is the
 number of lines that did not end as the catalogue says.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.derivatives import damage_of_cohorts
-from tests.derivatives.damage import NAMED, SILENT, UNKNOWABLE, Line, observe, plant, read_catalogue
+from tests.planting import damage_of_cohorts
+from tests.planting.damage import NAMED, SILENT, UNKNOWABLE, Line, observe, plant, read_catalogue
 from tests.running import run_app
 
 

@@ -28,7 +28,7 @@ from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.judgement import Judge
 from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, encode
 from tests.analyses.cohorts import choose
-from tests.derivatives.planted import draw_series
+from tests.planting.planted import draw_series
 from tests.slices.check.cohorts import in_memory
 
 

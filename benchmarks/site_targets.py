@@ -23,7 +23,7 @@ from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_populat
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.records import Cohort
 from tests.analyses.cohorts import choose, cohort_of
-from tests.derivatives.planted import TR, VOLUMES
+from tests.planting.planted import TR, VOLUMES
 
 SITES = 4
 EFFECTS = (0.0, 0.5, 1.0, 1.5, 2.0)

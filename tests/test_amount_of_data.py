@@ -11,7 +11,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.outputs.tables import read_matrix
-from tests.derivatives.planted import TR, make_cohort
+from tests.planting.planted import TR, make_cohort
 
 PEOPLE = 14
 SHORTEST = 80

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from tests.derivatives.participant_outputs import make_outputs
+from tests.planting.participant_outputs import make_outputs
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"

@@ -11,7 +11,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.slices.check import workflow as check
 from fcpower_bids.slices.pretraining.corpus import pack
-from tests.derivatives.planted import make_cohort
+from tests.planting.planted import make_cohort
 from tests.running import PLAIN, run_app
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.derivatives.damage import NAMED, UNKNOWABLE, read_catalogue
-from tests.derivatives.damage_of_cohorts import observe, plant
+from tests.planting.damage import NAMED, UNKNOWABLE, read_catalogue
+from tests.planting.damage_of_cohorts import observe, plant
 
 LINES = read_catalogue(of_cohorts=True)
 

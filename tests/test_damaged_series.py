@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
-from tests.derivatives.damage import SOUND, UNCHANGED, label, observe, plant, read_catalogue, sample
+from tests.planting.damage import SOUND, UNCHANGED, label, observe, plant, read_catalogue, sample
 from tests.running import run_app
 
 SHARE = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 4

@@ -16,7 +16,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.workflows import combine_runs, participant
 from fcpower_bids.workflows.execution import batches
-from tests.derivatives.faults import FAULTS, Tree
+from tests.planting.faults import FAULTS, Tree
 from tests.running import Finished
 
 EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 6

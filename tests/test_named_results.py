@@ -15,7 +15,7 @@ from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import GroupLevel, Selection
-from tests.derivatives.planted import make_cohort
+from tests.planting.planted import make_cohort
 from tests.running import FOOT
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1"]

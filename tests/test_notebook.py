@@ -16,8 +16,8 @@ import fcpower_bids
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError, UsageError
-from tests.derivatives.participant_outputs import P, add_embedding, make_outputs, series_of, write_participants
 from tests.docs.pages import DOCS, code_blocks, read
+from tests.planting.participant_outputs import P, add_embedding, make_outputs, series_of, write_participants
 
 PEOPLE = 24
 NAMES = [f"sub-{number + 1:02d}" for number in range(PEOPLE)]

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_matrix
-from tests.derivatives.pipelines import dcan_volumes, hcp_surface, hcp_volumes, make_surface, make_volumes, ukb_volumes
-from tests.derivatives.surfaces import labels_of, save_dlabel
+from tests.planting.pipelines import dcan_volumes, hcp_surface, hcp_volumes, make_surface, make_volumes, ukb_volumes
+from tests.planting.surfaces import labels_of, save_dlabel
 from tests.running import Finished, run_app
 
 FC, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "desc-confounds_outliers.tsv"

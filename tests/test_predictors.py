@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 from fcpower_bids.cli.run import main
 from tests.core.regression.solvers.test_cpm import fit_cpm
-from tests.derivatives.planted import Planted, make_cohort
+from tests.planting.planted import Planted, make_cohort
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
 PEOPLE = 28

@@ -15,7 +15,7 @@ from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
-from tests.derivatives.participant_outputs import P, add_output, make_outputs, series_of, write_participants
+from tests.planting.participant_outputs import P, add_output, make_outputs, series_of, write_participants
 
 PEOPLE = 15
 QUICK = (

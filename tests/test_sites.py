@@ -11,8 +11,8 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
-from tests.derivatives.planted import make_cohort
 from tests.page_sentences import unchecked_sentences
+from tests.planting.planted import make_cohort
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--analyses", "prediction"]
 QUICK += ["--replace"]

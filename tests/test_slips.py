@@ -12,7 +12,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.executors.pool import _call as call
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows.execution import job
-from tests.derivatives.participant_outputs import add_output, make_outputs, series_of
+from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.running import run_app
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs

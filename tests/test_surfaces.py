@@ -13,7 +13,7 @@ from nibabel.cifti2 import ParcelsAxis, SeriesAxis
 from fcpower_bids.cli.prefetch import main as prefetch
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_matrix
-from tests.derivatives.surfaces import TR, labels_of, make_surface_dataset, save_dlabel
+from tests.planting.surfaces import TR, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN, run_app
 
 ONE = ("--nprocs", "1", "--quiet", "--min-time", "60")

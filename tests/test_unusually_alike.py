@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
-from tests.derivatives.planted import Planted, draw_table
+from tests.planting.planted import Planted, draw_table
 
 PEOPLE = 60
 

@@ -11,8 +11,8 @@ import pytest
 
 from fcpower_bids.analyses.engine import comparisons
 from fcpower_bids.cli.run import main
-from tests.derivatives.planted import make_cohort
 from tests.page_sentences import scores_for, statistics_of
+from tests.planting.planted import make_cohort
 
 TITLES = {"fc": "FC", "fc_power": "FC^0.35"}
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.cli.run import main
-from tests.derivatives.participant_outputs import make_outputs
+from tests.planting.participant_outputs import make_outputs
 
 
 def refusing(function, folder: Path):

@@ -18,7 +18,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import (
+from tests.planting.participant_outputs import (
     PARCELS,
     P,
     add_embedding,

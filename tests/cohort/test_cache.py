@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.tables import write_matrix
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import PARCELS, add_output, other_atlas, series_of
+from tests.planting.participant_outputs import PARCELS, add_output, other_atlas, series_of
 
 NAMES = ("sub-01", "sub-02", "sub-03")
 

@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_matrix, read_table, write_array, write_json
-from tests.derivatives.participant_outputs import make_outputs
+from tests.planting.participant_outputs import make_outputs
 
 
 @pytest.fixture

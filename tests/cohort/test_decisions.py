@@ -11,7 +11,7 @@ from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import Exclusion
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import add_output, series_of
+from tests.planting.participant_outputs import add_output, series_of
 
 
 def tree(out: Path, *names: str):

@@ -11,7 +11,7 @@ from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import add_output, other_atlas, series_of
+from tests.planting.participant_outputs import add_output, other_atlas, series_of
 
 
 def choose(out: Path, **choices):

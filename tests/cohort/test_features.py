@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES
-from tests.derivatives.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
+from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
 
 
 def test_a_connectome_knows_its_recording_its_atlas_and_what_lies_beside_it(tmp_path):

@@ -26,7 +26,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import add_output, recording, series_of
+from tests.planting.participant_outputs import add_output, recording, series_of
 
 SETTINGS = Settings(Path("bids"), Path("out"), "group", min_time=60.0)
 

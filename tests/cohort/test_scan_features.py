@@ -13,8 +13,8 @@ from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts
 from fcpower_bids.cohort.scans import Run, group_scans
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
-from tests.derivatives import participant_outputs as made
-from tests.derivatives.participant_outputs import PARCELS, add_embedding, add_output
+from tests.planting import participant_outputs as made
+from tests.planting.participant_outputs import PARCELS, add_embedding, add_output
 
 
 def scans_of(out):

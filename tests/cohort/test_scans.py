@@ -17,7 +17,7 @@ from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import GrowingRows
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import P, add_output, series_of
+from tests.planting.participant_outputs import P, add_output, series_of
 
 LENGTHS = (30, 45, 70)
 

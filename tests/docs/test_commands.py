@@ -34,10 +34,10 @@ from fcpower_bids.slices.pretraining.push_command import build_parser as push_pa
 from fcpower_bids.slices.published_encoders import audit, cohort
 from fcpower_bids.store import write_text
 from scripts.reference import boutiques, group_tables, nipoppy
-from tests.derivatives.pipelines import hcp_surface, make_surface
-from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
 from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
+from tests.planting.pipelines import hcp_surface, make_surface
+from tests.planting.surfaces import labels_of, save_dlabel
 from tests.slices.elsewhere import sources
 from tests.telling import telling
 

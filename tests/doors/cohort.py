@@ -14,8 +14,8 @@ import pandas as pd
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.derivatives.pipelines import write_regressors
-from tests.derivatives.surfaces import make_motion
+from tests.planting.pipelines import write_regressors
+from tests.planting.surfaces import make_motion
 from tests.running import PLAIN, run_app
 
 ALPHA, PEOPLE, TR = 0.35, 10, 2.5

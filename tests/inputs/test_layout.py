@@ -10,7 +10,7 @@ from bids.layout import BIDSLayout, BIDSLayoutIndexer
 from fcpower_bids.errors import UsageError
 from fcpower_bids.inputs import layout
 from fcpower_bids.inputs.layout import EXTENSIONS, SUFFIXES, list_files, list_func_folders
-from tests.derivatives.trees import add_run, cifti, describe, put
+from tests.planting.trees import add_run, cifti, describe, put
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fcpower_bids.inputs.pipelines import find_sources, input_type_of
-from tests.derivatives.trees import add_run, describe, put
+from tests.planting.trees import add_run, describe, put
 
 
 @pytest.mark.parametrize(

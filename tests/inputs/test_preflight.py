@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.inputs.query import find_recordings
-from tests.derivatives.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
+from tests.planting.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
 
 RUN = "sub-01_task-rest"
 BOLD = f"{RUN}_{MNI}_desc-preproc_bold.nii.gz"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.query import find_recordings
-from tests.derivatives.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
+from tests.planting.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs import roots
 from fcpower_bids.inputs.roots import derivative_roots, raw_roots
-from tests.derivatives.trees import describe, put, settings
+from tests.planting.trees import describe, put, settings
 
 
 @pytest.fixture

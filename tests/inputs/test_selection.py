@@ -17,7 +17,7 @@ from fcpower_bids.inputs.selection import (
 )
 from fcpower_bids.inputs.sources import read_source
 from fcpower_bids.outputs.names import ENTITY_ORDER
-from tests.derivatives.trees import settings
+from tests.planting.trees import settings
 
 ROOT = Path("/data/fmriprep")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.sources import Sidecars, read_source
 from fcpower_bids.outputs.names import ENTITY_ORDER
-from tests.derivatives.trees import put
+from tests.planting.trees import put
 
 ROOT = Path("/data/fmriprep")
 

@@ -5,7 +5,7 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.transforms.tucker import Tucker, decompose_tensor
-from tests.derivatives.planted import draw_series
+from tests.planting.planted import draw_series
 
 
 def draw_connectomes(n=6, n_parcels=8, n_volumes=60, seed=0):

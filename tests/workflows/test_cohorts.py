@@ -19,7 +19,7 @@ from fcpower_bids.slices.published_encoders import brainlm as brainlm_module
 from fcpower_bids.slices.published_encoders.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
-from tests.derivatives.participant_outputs import (
+from tests.planting.participant_outputs import (
     PARCELS,
     add_embedding,
     add_output,

@@ -19,7 +19,7 @@ from fcpower_bids.workflows import forecast
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.forecast import Forecast, forecast_group
 from fcpower_bids.workflows.group import run_group
-from tests.derivatives.participant_outputs import make_outputs
+from tests.planting.participant_outputs import make_outputs
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "nprocs": 1, "permutations": 20}
 

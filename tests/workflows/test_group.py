@@ -19,7 +19,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
 from fcpower_bids.workflows import locking
 from fcpower_bids.workflows.group import run_group
-from tests.derivatives.participant_outputs import add_embedding, add_output, make_outputs, series_of
+from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1, "permutations": 20}
 

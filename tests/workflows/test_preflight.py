@@ -16,8 +16,8 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
 from fcpower_bids.workflows.preflight import plan
 from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
-from tests.derivatives.faults import Tree
-from tests.derivatives.trees import MNI, add_run, describe, put
+from tests.planting.faults import Tree
+from tests.planting.trees import MNI, add_run, describe, put
 
 
 def plan_of(tree, *options):
@@ -142,7 +142,7 @@ def test_a_sidecar_that_is_not_fetched_is_a_note_where_the_header_has_the_time(t
     path = next(folder.glob("*_bold.json"))
     put(path, b"/annex/objects/MD5E-s1--0\n")
     from fcpower_bids.inputs.query import find_recordings
-    from tests.derivatives.trees import settings
+    from tests.planting.trees import settings
 
     found = find_recordings(settings(root))
     assert found.recordings[0].repetition_time == 2.0

@@ -26,7 +26,7 @@ from fcpower_bids.imaging.atlas.datasets import parse_name
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas.tables import hemisphere_of, make_table, network_of, read_atlas_table, unique_names
-from tests.derivatives.surfaces import labels_of, save_dlabel
+from tests.planting.surfaces import labels_of, save_dlabel
 from tests.running import PATIENCE
 
 SPACE = "MNI152NLin2009cAsym"

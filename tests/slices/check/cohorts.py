@@ -8,7 +8,7 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.records import Cohort
 from tests.analyses.cohorts import cohort_of
-from tests.derivatives.planted import TR, draw_table
+from tests.planting.planted import TR, draw_table
 
 
 def in_memory(drawn: dict[tuple[int, str], np.ndarray], seed: int = 0) -> Cohort:

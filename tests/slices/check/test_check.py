@@ -11,8 +11,8 @@ from fcpower_bids.core.inference.recognition import recognise_groups
 from fcpower_bids.slices.check import columns as recognition
 from fcpower_bids.slices.check.pairs import build_similarity
 from tests.analyses.cohorts import choose
-from tests.derivatives.planted import draw_series
 from tests.doors.ways_on import run, table
+from tests.planting.planted import draw_series
 from tests.slices.check.cohorts import in_memory
 
 

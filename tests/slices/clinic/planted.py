@@ -21,7 +21,7 @@ from fcpower_bids.outputs.tables import (
     write_json,
     write_table,
 )
-from tests.derivatives.participant_outputs import ATLAS, P, add_output
+from tests.planting.participant_outputs import ATLAS, P, add_output
 
 MEAN, SD = 45.0, 12.0
 QUICK = "--folds 5 --inner-folds 3 --repeats 1 --nprocs 1 --min-time 60 --quiet"

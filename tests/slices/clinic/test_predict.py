@@ -12,7 +12,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.slices.clinic.pages import prediction
 from fcpower_bids.slices.clinic.pages.prediction import fitting
-from tests.derivatives.participant_outputs import make_outputs, write_participants
+from tests.planting.participant_outputs import make_outputs, write_participants
 from tests.slices.clinic.planted import as_arrays
 
 TARGET = [float(7 * person % 12) for person in range(12)]

@@ -18,8 +18,8 @@ from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
-from tests.derivatives.participant_outputs import ATLAS, make_outputs
 from tests.page_sentences import CATALOGUE, unchecked_sentences
+from tests.planting.participant_outputs import ATLAS, make_outputs
 from tests.reports.turned import read_brains
 from tests.slices.edges.sentences import SENTENCES
 from tests.slices.elsewhere.test_doors import write_list

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cli.run import main
-from tests.derivatives.planted import Planted, make_cohort
+from tests.planting.planted import Planted, make_cohort
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--representations", "fc"]
 PLAN = 'targets = ["score"]\nanalyses = ["prediction", "edges"]\npermutations = 19\ncovariates = ["age"]\n'

@@ -10,8 +10,8 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
-from tests.derivatives.planted import Planted, make_cohort
 from tests.page_sentences import unchecked_sentences
+from tests.planting.planted import Planted, make_cohort
 from tests.test_predictors import regress
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]

@@ -13,7 +13,7 @@ from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_populat
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.records import Atlas
-from tests.derivatives.participant_outputs import add_output
+from tests.planting.participant_outputs import add_output
 
 TR = 2.0
 VOLUMES = 120

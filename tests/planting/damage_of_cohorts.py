@@ -12,7 +12,7 @@ import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_matrix
-from tests.derivatives.damage import NAMED, SAME, SILENT, UNCHANGED, Line
+from tests.planting.damage import NAMED, SAME, SILENT, UNCHANGED, Line
 from tests.running import run_app, run_by_spreadsheet, run_group
 
 SOUND = 6

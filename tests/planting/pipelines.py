@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.derivatives.surfaces import add_surface_run, make_motion, save_dtseries
-from tests.derivatives.trees import describe, put
+from tests.planting.surfaces import add_surface_run, make_motion, save_dtseries
+from tests.planting.trees import describe, put
 
 VOLUMES = 120
 PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
@@ -29,7 +29,7 @@ def make_volumes(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
 
 def make_surface(folder: Path) -> tuple[np.ndarray, pd.DataFrame]:
     """Make an fMRIPrep tree of one recording in fsLR; return its data and motion."""
-    from tests.derivatives.surfaces import grayordinates
+    from tests.planting.surfaces import grayordinates
 
     data = 1000 + 10 * np.random.default_rng(3).standard_normal((VOLUMES, len(grayordinates())))
     add_surface_run(describe(folder), "sub-01_task-rest", data, make_motion(VOLUMES))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
-from tests.derivatives.trees import describe, func
+from tests.planting.trees import describe, func
 
 TR = 2.0
 VERTICES = 40
