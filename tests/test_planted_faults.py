@@ -336,6 +336,22 @@ def test_covariates_that_hold_the_target_are_named(check, planted):
     assert "covariates and target" not in check("--covariates", "mean_fd")[0].index
 
 
+def spread_of_classes(cohort, patient):
+    """Mean distance of one class from its other people over that of the rest, by numpy from the connectomes."""
+    rows = []
+    for path in sorted(cohort.out.glob("**/*ses-a*stat-pearsoncorrelation_relmat.tsv")):
+        values, vectors = np.linalg.eigh(pd.read_csv(path, sep="\t", index_col=0).to_numpy())
+        values = np.where(values > 1e-10 * values[-1], values, 0)
+        edges = ((vectors * values**0.35) @ vectors.T)[np.triu_indices(len(values), 1)]
+        rows.append((edges - edges.mean()) / np.linalg.norm(edges - edges.mean()))
+    means = []
+    for group in (patient, ~patient):
+        own, n = np.array(rows)[group], group.sum()
+        apart = [np.linalg.norm(one - np.delete(own, place, 0).mean(axis=0)) for place, one in enumerate(own)]
+        means.append(np.mean(apart) * np.sqrt((n - 1) / n))
+    return means[0] / means[1]
+
+
 def test_classes_whose_connectomes_are_spread_differently_are_noted(check, planted):
     """Short and noisy scans of patients; distances by numpy from the files."""
     cohort, series = planted
@@ -349,18 +365,7 @@ def test_classes_whose_connectomes_are_spread_differently_are_noted(check, plant
             cohort.put(person, session, each[:60] + 1.5 * each.std() * rng.standard_normal((60, each.shape[1])))
     check("--min-time", "60")
     row = cohort.table("check").set_index("check").loc["spread of classes"]
-    rows = []
-    for path in sorted(cohort.out.glob("**/*ses-a*stat-pearsoncorrelation_relmat.tsv")):
-        values, vectors = np.linalg.eigh(pd.read_csv(path, sep="\t", index_col=0).to_numpy())
-        values = np.where(values > 1e-10 * values[-1], values, 0)
-        edges = ((vectors * values**0.35) @ vectors.T)[np.triu_indices(len(values), 1)]
-        rows.append((edges - edges.mean()) / np.linalg.norm(edges - edges.mean()))
-    means = []
-    for group in (patient, ~patient):
-        own, n = np.array(rows)[group], group.sum()
-        apart = [np.linalg.norm(one - np.delete(own, place, 0).mean(axis=0)) for place, one in enumerate(own)]
-        means.append(np.mean(apart) * np.sqrt((n - 1) / n))
-    assert row["value"] == pytest.approx(means[0] / means[1], rel=1e-4)
+    assert row["value"] == pytest.approx(spread_of_classes(cohort, patient), rel=1e-4)
     assert row["level"] == "note"
     quick = ("--targets", "age", "patient", "--analyses", "prediction", "--repeats", "1", "--permutations", "0")
     assert main([*map(str, (cohort.bids, cohort.out, "group")), *quick, "--min-time", "60", "--nprocs", "1"]) == 0
