@@ -20,6 +20,11 @@ from fcpower_bids.records import Entities, Output, space_of
 ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
+CLEANED = (
+    *("NuisanceStrategy", "NuisanceParameters", "SoftwareFilters", "CensoringThresholdMillimetres"),
+    "CleaningConvention",
+)
+"""Entries of sidecars in which what is made of one series agrees."""
 KINDS = (".tsv", "_relmat.npy")
 """A table, or the array of an FC: next to its table, or in its place."""
 
@@ -83,6 +88,12 @@ class Connectome:
     def embedding(self, label: str) -> Path:
         """Return where an embedding of this recording is."""
         return self._file(dict(self.embeddings)[label], Output("embedding", (("desc", label),)))
+
+    def is_embedding_outdated(self, label: str) -> bool:
+        """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
+        made = self._file(dict(self.embeddings)[label], CONNECTIVITY).with_suffix(".json"), self.embedding(label)
+        now, then = (read_json(path) if path.is_file() else {} for path in (made[0], made[1].with_suffix(".json")))
+        return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
     def _file(self, atlas: Entities, output: Output) -> Path:
         return self.path.with_name(

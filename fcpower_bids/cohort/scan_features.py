@@ -57,7 +57,10 @@ _AGAIN = "Run the participant level for all with the same --encoder, --encoder-w
 
 def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
     """Return the embedding of a scan, or none and what is wrong with that of a run."""
-    paths = [run.connectome.embedding(label) for run in scan if label in run.connectome.encoders]
+    runs = [run.connectome for run in scan if label in run.connectome.encoders]
+    paths = [one.embedding(label) for one in runs]
+    if any(one.is_embedding_outdated(label) for one in runs):
+        return None, ": its series has been cleaned otherwise since; run the participant level again with --encoder"
     try:
         vectors = [read_matrix(path)[0].mean(axis=0) for path in paths]
     except DatasetError as error:

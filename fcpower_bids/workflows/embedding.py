@@ -96,7 +96,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     target = one.beside(Output("embedding", (("desc", label),)))
     about = {**encoder.provenance(settings.encoder_read), OF_SERIES: known_digest(series)}
     (name,) = _status_names(one, settings)
-    if _is_current(target, about):
+    if _is_current(target, about) and not (label in one.encoders and one.is_embedding_outdated(label)):
         _clear_status(settings.output_dir, name)
         return ""
     person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
