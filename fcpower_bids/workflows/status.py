@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from fcpower_bids.claims import CLAIMS, claims_in
-from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, write_status_table
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, SKIPPED, write_status_table
 from fcpower_bids.store import may_write
 
 ABANDONED = "The run that worked on it has ended before it was finished: run the participant level again."
@@ -38,6 +38,6 @@ def _owners(output_dir: Path, recordings: list[str]) -> list[str | None]:
 def exit_code(states: Sequence[str], strict: bool) -> int:
     """Return the documented exit code for the states of all recordings."""
     failed = sum(state in (FAILED, RUNNING) for state in states)
-    if failed:
-        return ALL_FAILED if failed == len(states) else SOME_FAILED
+    if failed:  # what was skipped, as the combination of runs that all failed, has no result either
+        return ALL_FAILED if failed + list(states).count(SKIPPED) == len(states) else SOME_FAILED
     return QUALITY_EXCLUDED if strict and EXCLUDED in states else 0
