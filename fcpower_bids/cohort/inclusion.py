@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.core.signal.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
-from fcpower_bids.outputs.status import EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
+from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
@@ -40,6 +41,8 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
+COMBINED = "combine"
+"""Stage of the statuses of combinations of runs."""
 REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
@@ -148,9 +151,10 @@ def _number(text: Any) -> float:
 def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
     """Leave out recordings that were excluded or not finished, or whose FC file, if it is asked for, is not whole."""
     folders = known_folders(settings.output_dir)
+    statuses = list(read_statuses(settings.output_dir, found[0]))
     bad = {
         status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
-        for status in read_statuses(settings.output_dir, found[0])
+        for status in [*statuses, *_left_without_runs(statuses)]
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     present = {one.recording for one in found}
@@ -158,10 +162,23 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
     rows = [
         row
         for name, status in sorted(bad.items())
-        if name in present or status.stage != "combine"
+        if name in present or status.stage != COMBINED
         for row in _status_row(status, places, settings)
     ]
     return [one for one in found if one.recording not in bad], rows
+
+
+def _left_without_runs(statuses: Sequence[Status]) -> Iterator[Status]:
+    """Yield combinations of runs none of which is good now, as excluded: they are of other choices."""
+    good: dict[str, bool] = {}
+    for status in statuses:
+        entities = parse_name(f"{status.recording}_bold.tsv")[0]
+        if "run" in dict(entities):
+            whole = join(tuple(pair for pair in entities if pair[0] != "run"))
+            good[whole] = good.get(whole, False) or status.state == DONE
+    for status in statuses:
+        if not good.get(status.recording, True):
+            yield dataclasses.replace(status, state=EXCLUDED, stage=COMBINED, reason="none of its runs passed")
 
 
 def read_statuses(output_dir: Path, like: Connectome | None = None) -> Iterator[Status]:

@@ -50,7 +50,7 @@ def combine_runs(
     if len(times) > 1:
         raise RecordingError(f"The runs of {runs[0].name} have the repetition times {sorted(times)} s; not combined.")
     whole = whole_of(runs)
-    cleaning = _cleaning(output_dir, runs, settings)
+    cleaning = _cleaning(output_dir, runs, atlases[0])
     weights = [_quality(output_dir, run)["degrees_of_freedom"] for run in runs]
     series, arrays, facts = [], {}, {}
     for number, atlas in enumerate(atlases):
@@ -60,7 +60,7 @@ def combine_runs(
             arrays[f"{number}/{name}"] = matrix
             facts[f"{number}/{name}"] = {**about, "Combination": settings.combine_runs, "NumberOfRuns": len(runs)}
     kind = TIMESERIES if settings.combine_runs == CONCAT else CONNECTIVITY
-    sources = tuple(series_file(output_path(output_dir, run, kind, atlas)) for run in runs for atlas in atlases)
+    sources = tuple(tuple(series_file(output_path(output_dir, run, kind, atlas)) for run in runs) for atlas in atlases)
     results = Results(
         whole, atlases, settings, {"": output_dir}, cleaning, series, (arrays, facts), ({}, {}), sources=sources
     )
@@ -100,10 +100,10 @@ def _quality(output_dir: Path, run: Recording) -> dict[str, Any]:
     return dict(read_declared(output_path(output_dir, run, QUALITY), QUALITY_MEASURE.table).iloc[0])
 
 
-def _cleaning(output_dir: Path, runs: Sequence[Recording], settings: Participant) -> Cleaning:
+def _cleaning(output_dir: Path, runs: Sequence[Recording], atlas: Atlas) -> Cleaning:
     volumes = [read_declared(output_path(output_dir, run, OUTLIERS), VOLUMES) for run in runs]
     quality = [_quality(output_dir, run) for run in runs]
-    sidecar = output_path(output_dir, runs[0], CONNECTIVITY).with_suffix(".json")
+    sidecar = output_path(output_dir, runs[0], CONNECTIVITY, atlas).with_suffix(".json")
     names = read_json(sidecar).get("NuisanceParameters", []) if sidecar.exists() else []
 
     def join(name: str) -> np.ndarray:

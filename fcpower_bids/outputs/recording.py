@@ -92,8 +92,8 @@ class Results:
     embeddings: Bundle
     tables: Mapping[str, Measured] = field(default_factory=dict)
     """Results of measures, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
-    sources: tuple[Path, ...] = ()
-    """Its sources, where these are not the recording's own files."""
+    sources: tuple[tuple[Path, ...], ...] = ()
+    """Its sources under each atlas, where these are not the recording's own files."""
 
 
 def finish_recording(
@@ -235,26 +235,32 @@ def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, di
     return table, facts
 
 
+def _former_suffixes(with_series: bool, compact: bool) -> tuple[str, ...]:
+    """Files of a series that a run with other choices wrote, and that this one does not write anew."""
+    if not with_series:
+        return (".tsv", ".npy", ".ptseries.nii", ".json")
+    return (".tsv", ".ptseries.nii") if compact else (".npy",)
+
+
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    atlas = results.atlases[number]
+    atlas, clean, compact = results.atlases[number], results.series[number].clean, results.settings.compact
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    if not (len(results.series[number].clean) and results.settings.compact):
-        path.with_suffix(".npy").unlink(missing_ok=True)
-    if not len(results.series[number].clean):
+    for suffix in _former_suffixes(len(clean) > 0, compact):
+        path.with_suffix(suffix).unlink(missing_ok=True)
+    if not len(clean):
         return  # averaged connectomes have no series
     tr = results.cleaning.repetition_time
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
-    if results.settings.compact:
-        path.unlink(missing_ok=True)
+    if compact:
         facts[SERIES_COLUMNS] = atlas.names
-        file = write_array(path.with_suffix(".npy"), results.series[number].clean.astype(np.float32))
+        file = write_array(path.with_suffix(".npy"), clean.astype(np.float32))
     else:
-        file = write_matrix(path, results.series[number].clean, atlas.names)
+        file = write_matrix(path, clean, atlas.names)
     yield file
-    if atlas.is_cifti and not results.settings.compact:
+    if atlas.is_cifti and not compact:
         from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
-        yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(results.series[number].clean, atlas, tr))
+        yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
     yield describe_files({**cleaning_metadata(results, number), **facts}, file)
 
 
@@ -323,7 +329,9 @@ def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterato
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
     """Return what every sidecar of a recording says: sources, software, configuration, resolution, atlas."""
     recording = results.recording
-    sources = results.sources or (recording.bold, recording.mask, recording.confounds)
+    made = zip(results.atlases, results.sources, strict=False)
+    combined = [path for one, paths in made if atlas in (None, one) for path in paths]
+    sources = combined or (recording.bold, recording.mask, recording.confounds)
     metadata: dict[str, Any] = {
         "Sources": [bids_uri(path, results.datasets) for path in sources if path is not None],
         "Software": "fcpower_bids",

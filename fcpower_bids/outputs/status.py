@@ -224,9 +224,19 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
     """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
     now = read_status(output_dir, earlier.recording)
     if now is not None and now.state == EXCLUDED:
-        for path in own_files(output_dir, set(earlier.outputs).difference(now.outputs)):
-            if path is not None:
-                path.unlink(missing_ok=True)
+        _remove(output_dir, set(earlier.outputs).difference(now.outputs))
+
+
+def remove_outputs(output_dir: Path, recording: str) -> None:
+    """Remove what was written of a recording, as its status has it."""
+    if (status := read_status(output_dir, recording)) is not None:
+        _remove(output_dir, status.outputs)
+
+
+def _remove(output_dir: Path, names: Iterable[str]) -> None:
+    for path in own_files(output_dir, names):
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def status_rows(output_dir: Path, recordings: Iterable[str], others: Iterable[Status] = ()) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from fcpower_bids.outputs.status import (
     is_finished,
     peak_megabytes,
     read_status,
+    remove_outputs,
     write_status,
 )
 from fcpower_bids.records import Atlas, Recording
@@ -44,6 +45,7 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
         names.append(whole.name)
         if not runs:
             reason = nothing_to_combine(len(every_run))
+            remove_outputs(settings.output_dir, whole.name)
             write_status(settings.output_dir, Status(whole.name, SKIPPED, STAGE, reason))
             continue
         mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)

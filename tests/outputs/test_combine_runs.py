@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -76,11 +77,44 @@ def test_a_combination_without_any_finished_run_is_skipped_and_says_so(runs, tmp
     truncate(copy, "run-1")
     truncate(copy, "run-2")
     found = run_app(copy, tmp_path / "out", "--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
-    assert found.code == 4
+    assert found.code == 5
     (whole,) = (name for name in found.states() if "run-" not in name)
     assert found.states()[whole] == "skipped"
     assert "None of its 2 runs passed" in found.reason(whole)
     assert not found.files("*_relmat.tsv")
+
+
+def test_nothing_is_left_of_a_combination_whose_runs_are_all_excluded_now(runs, tmp_path):
+    options = ("--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
+    whole = "sub-01_ses-a_task-rest_space-*"
+    found = run_app(runs, tmp_path / "out", *options)
+    assert found.files(f"{whole}_relmat.tsv")
+    found = run_app(runs, tmp_path / "out", *options, "--min-time", "9999")
+    assert set(found.states().values()) == {"excluded", "skipped"}
+    assert {path.parent.name for path in found.files(whole)} == {"status"}
+
+
+def test_sidecars_of_a_combination_have_the_regressors_and_the_sources_of_their_atlas(runs, tmp_path):
+    first = run_app(runs, tmp_path / "out", "--atlas", "builtin", "--combine-runs", "concat", "--min-time", "10")
+    image, table = (first.files(f"sourcedata/**/*_dseg{end}")[0] for end in (".nii.gz", ".tsv"))
+    other = shutil.copy(image, tmp_path / "other.nii.gz"), shutil.copy(table, tmp_path / "other.tsv")
+    atlases = ("--atlas", "builtin", ":".join(map(str, other)))
+    found = run_app(runs, tmp_path / "out", *atlases, "--combine-runs", "concat", "--min-time", "10")
+    sidecars = [path for path in found.files("sub-01_ses-a_task-rest_space-*.json") if "atlas-" in path.name]
+    assert len(sidecars) >= 4
+    for path in sidecars:
+        facts, (atlas,) = json.loads(path.read_text()), re.findall(r"_(atlas-[a-z]+)_", path.name)
+        assert len(facts.get("NuisanceParameters", range(24))) == 24  # a table of coverage has none
+        assert all(atlas in source for source in facts["Sources"]), path.name
+
+
+def test_an_average_takes_the_place_of_a_series(runs, tmp_path):
+    """Files of the concatenation would be of another cleaning than the connectome beside them."""
+    options = ("--atlas", "builtin", *PLAIN, "--combine-runs")
+    series = "sub-01_ses-a_task-rest_space-*stat-mean_timeseries.*"
+    found = run_app(runs, tmp_path / "out", *options, "concat")
+    assert len(found.files(series)) == 2
+    assert not run_app(runs, tmp_path / "out", *options, "average").files(series)
 
 
 def test_a_lost_file_of_a_combination_is_made_again(runs, tmp_path):
