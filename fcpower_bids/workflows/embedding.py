@@ -32,6 +32,8 @@ from fcpower_bids.workflows.run_progress import say
 
 OF_SERIES = "SeriesSha256"
 """Entry of the sidecar of an embedding: the file that it was made from."""
+OF_DATASET = "DatasetName"
+"""Another: the dataset whose people were looked for among those of the encoder's training."""
 INHERITED = ("NuisanceStrategy", "SecondsUsed", "NumberOfVolumesUsed", "RepetitionTime", "Atlas")
 
 
@@ -94,12 +96,12 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     """Embed one series and write vector, sidecar and status; return its state, empty where it is there already."""
     series = series_file(one.beside(TIMESERIES))
     target = one.beside(Output("embedding", (("desc", label),)))
-    about = {**encoder.provenance(settings.encoder_read), OF_SERIES: known_digest(series)}
+    person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
+    about = {**encoder.provenance(settings.encoder_read), OF_SERIES: known_digest(series), OF_DATASET: person[0]}
     (name,) = _status_names(one, settings)
     if _is_current(target, about) and not (label in one.encoders and one.is_embedding_outdated(label)):
         _clear_status(settings.output_dir, name)
         return ""
-    person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
     try:
         values, parcels = read_series(series)
         facts = read_json(series.with_suffix(".json"))
@@ -122,11 +124,12 @@ def _status_names(one: Connectome, settings: Settings) -> Iterable[str]:
 
 
 def _is_current(target: Path, about: dict[str, Any]) -> bool:
-    """Whether the vector was made by this encoder from this series; a node has stated no digest of its series."""
+    """Whether the vector was made by this encoder from this series; a node states neither series nor dataset."""
     if not (target.is_file() and target.with_suffix(".json").is_file()):
         return False
     known = read_json(target.with_suffix(".json"))
-    return all(known.get(key, about[key] if key == OF_SERIES else None) == value for key, value in _plain(about))
+    unstated = {key: about[key] for key in (OF_SERIES, OF_DATASET)}
+    return all(known.get(key, unstated.get(key)) == value for key, value in _plain(about))
 
 
 def _plain(about: dict[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -130,6 +130,7 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
     "--eigenvalue-floor": ("--eigenvalue-floor", "0.002"),
     "--shrink-to-identity": ("--shrink-to-identity", "0.1"),
     "--encoder-read": ("--encoder-read", "windows"),
+    "--dataset-name": ("--dataset-name", "another"),
     "--random-seed": ("--random-seed", "1"),
     "--combine-runs": ("--combine-runs", "concat"),
     "--strategy": ("--strategy", "simple"),

@@ -122,7 +122,7 @@ def _calls(todo: list[Job], settings: Settings, datasets: dict[str, Path], work:
             if atlas not in described:
                 described[atlas] = describe_atlas(atlas, settings.work / "atlases")
         paths = tuple(described[atlas] for atlas in atlases)
-        mark = fingerprint(recording, settings, atlases)
+        mark = _mark((recording, atlases), settings)
         yield recording, paths, named, datasets, mark, work / workflow_name(recording), settings.work / PARCELS
 
 
@@ -150,11 +150,19 @@ def is_done(job: Job, settings: Settings) -> bool:
     recording, atlases = job
     if read_status(settings.output_dir, recording.name) is None:
         return False
-    if not is_finished(settings.output_dir, recording.name, fingerprint(recording, settings, atlases)):
+    if not is_finished(settings.output_dir, recording.name, _mark(job, settings)):
         return False
     names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
     embeddings = (read_status(settings.output_dir, name) for name in names)
     return not any(one is not None and one.state == FAILED for one in embeddings)
+
+
+def _mark(job: Job, settings: Settings) -> str:
+    """Fingerprint of a job; with an encoder the name of the dataset too, by which its training people are known."""
+    mark = fingerprint(job[0], settings, job[1])
+    if settings.encoder is None:
+        return mark
+    return f"{mark};{dataset_identity(settings.bids_dir, settings.dataset_name)}"
 
 
 def _is_open(recording: Recording, settings: Settings) -> bool:
