@@ -160,14 +160,20 @@ COMBINED = "combined "
 
 def _key(scan: Scan, edges: Edges, settings: Assembly) -> str:
     """Dependencies of the combined edges: contents, weights, rule."""
-    contents = [(edges.digests[run.place], weight_of(run, settings)) for run in scan]
+    contents = list(zip((edges.digests[run.place] for run in scan), weights_of(scan, settings), strict=True))
     text = json.dumps([combination_of(settings), contents])
     return COMBINED + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def weight_of(run: Run, settings: Assembly) -> float:
-    """Weight of a run: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other."""
-    return run.quality.volumes - 1 if combination_of(settings) == CONCAT else run.quality.degrees_of_freedom
+def weights_of(scan: Scan, settings: Assembly) -> list[float]:
+    """Weights of runs: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other.
+
+    Other programs may state neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
+    """
+    each = [run.quality for run in scan]
+    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
+    known = known[combination_of(settings) == CONCAT :]
+    return next((weights for weights in known if not np.isnan(weights).any()), known[-1])
 
 
 def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
@@ -175,10 +181,13 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    weights = np.array([weight_of(run, settings) for run in scan])
+    weights = np.array(weights_of(scan, settings))
     names = f"{scan[0].connectome.recording} and the other runs of its session"
     if not (weights > 0).all():
-        raise DatasetError(f"{names} have no known length. Run the participant level again, or choose with --run-id.")
+        raise DatasetError(
+            f"{names} have no known length. Run the participant level again, state minutes in the list of "
+            "another program's files, or choose with --run-id."
+        )
     if combination_of(settings) == CONCAT:
         return weights @ rows / weights.sum()
     diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)

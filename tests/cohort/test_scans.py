@@ -58,6 +58,15 @@ def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, choices):
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
 
 
+def test_runs_of_a_program_that_states_no_degrees_of_freedom_weigh_their_volumes(tmp_path):
+    series = three_runs(tmp_path)
+    add_output(tmp_path, "sub-01_run-2", series[1], degrees_of_freedom=np.nan)
+    scans, _, edges, settings = load(tmp_path, combine_runs="average")
+    weights, z = np.array(LENGTHS) - 1, np.arctanh([edges_of(one) for one in series])
+    expected = np.tanh(weights @ z / weights.sum())
+    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
+
+
 def test_the_table_adds_up_the_runs(tmp_path):
     three_runs(tmp_path)
     add_output(tmp_path, "sub-02", series_of(9))
