@@ -75,9 +75,10 @@ def output_path(output_dir: Path, recording: Recording, output: Output, atlas: A
 
 def parse_name(name: str) -> tuple[Entities, str, str]:
     """Split a file name into entities, suffix and extension. Raises ValueError."""
-    stem, dot, extension = name.partition(".")
-    *pairs, suffix = stem.split("_")
-    if not pairs or not all("-" in pair for pair in pairs) or not dot:
+    head, _, end = name.rpartition("_")  # a label with a dot is no beginning of an extension
+    suffix, dot, extension = end.partition(".")
+    pairs = head.split("_")
+    if not all("-" in pair for pair in pairs) or not dot:
         raise ValueError(f"'{name}' is not a BIDS file name.")
     entities = tuple((pair.partition("-")[0], pair.partition("-")[2]) for pair in pairs)
     return entities, suffix, dot + extension

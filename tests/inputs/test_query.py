@@ -137,8 +137,9 @@ def test_a_folder_without_permission_does_not_stop_the_others(root, monkeypatch)
     assert f"{closed} may not be read" in problem.sentence
 
 
-def test_a_name_that_no_output_could_have_does_not_stop_the_others(root):
-    path = put(func(root, "sub-05_task-x") / "sub-05_task-re-st_desc-preproc_bold.nii.gz", zipped())
+@pytest.mark.parametrize("label", ["re-st", "rest.v2"])
+def test_a_name_that_no_output_could_have_does_not_stop_the_others(root, label):
+    path = put(func(root, "sub-05_task-x") / f"sub-05_task-{label}_desc-preproc_bold.nii.gz", zipped())
     found = find_recordings(settings(root, participant_label=("01", "05")))
     assert len(found.recordings) == 2
     assert any(str(path) in problem.sentence and problem.kind == "failed" for problem in found.problems)
