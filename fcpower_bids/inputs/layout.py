@@ -24,10 +24,12 @@ ENTITIES = {
     "name": "fcpower_bids",
     "entities": [
         {"name": "suffix", "pattern": r"(?:^|[_/\\])([a-zA-Z0-9+]+)\.[^/\\]+$"},
-        {"name": "extension", "pattern": r"[^./\\](\.[^/\\]+)$"},
+        {"name": "extension", "pattern": r"(?:^|[_/\\])[a-zA-Z0-9+]+(\.[^/\\]+)$"},
     ],
 }
 """Configuration of pybids: its two entities that are asked for. Its other forty take a third of an index's time."""
+OTHER_ENTITIES = "entities-of-fcpower_bids.json"
+"""No such file is in a dataset: a `layout_config.json` of the user could give suffixes another meaning."""
 MANIFEST = "manifest.json"
 ATTEMPTS = 5
 """How often an index is moved to its place while other jobs do the same."""
@@ -67,7 +69,8 @@ def _index(
     from bids.layout import BIDSLayout, BIDSLayoutIndexer  # a third of a second
 
     shut = [re.compile(rf"^/{re.escape(one.relative_to(root).as_posix())}(/|$)") for one in closed]
-    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_all_but(subjects), *shut])
+    ignored = [_all_but(subjects), *shut]
+    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=ignored, config_filename=OTHER_ENTITIES)
     return BIDSLayout(
         root, validate=False, is_derivative=True, indexer=indexer, config=[ENTITIES], database_path=database
     )
@@ -109,9 +112,14 @@ def _manifest(root: Path) -> dict[str, Any]:
 
 def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
     try:
-        return read_json(home / MANIFEST) == manifest
+        return read_json(home / MANIFEST) == manifest | _sizes(home)
     except DatasetError:
         return False
+
+
+def _sizes(home: Path) -> dict[str, int]:
+    """Bytes of the database, which says when it was cut short."""
+    return {path.name: path.stat().st_size for path in home.glob("*.sqlite")}
 
 
 def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str, Any]) -> None:
@@ -120,7 +128,7 @@ def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str,
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as workshop:
         fresh = Path(workshop, "fresh")
         _close(_index(root, None, closed, fresh))
-        write_json(fresh / MANIFEST, manifest)
+        write_json(fresh / MANIFEST, manifest | _sizes(fresh))
         _put_in_place(fresh, home, manifest)
 
 

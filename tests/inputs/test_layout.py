@@ -81,6 +81,21 @@ def test_folders_without_permission_are_told(root, monkeypatch, inner):
     assert not [path for path in list_files(root, None, told) if path.is_relative_to(closed)]
 
 
+def test_a_configuration_of_pybids_in_the_dataset_changes_nothing(root):
+    found = list_files(root, None, ())
+    put(root / "layout_config.json", b"{no json")
+    put(root / "sub-01" / "layout_config.json", b'{"name": "x", "entities": [{"name": "suffix", "pattern": "(z)"}]}')
+    assert list_files(root, None, ()) == found
+
+
+def test_a_kept_index_that_is_cut_short_is_made_anew(root, tmp_path):
+    database = tmp_path / "database"
+    found = indexed(root, database)
+    (file,) = database.rglob("*.sqlite")
+    file.write_bytes(file.read_bytes()[:5000])
+    assert indexed(root, database) == found
+
+
 def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
     database = tmp_path / "database"
     built = []
