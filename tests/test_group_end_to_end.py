@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from itertools import product
 from urllib.parse import unquote
 
 import numpy as np
@@ -29,6 +30,7 @@ from fcpower_bids.slices.clinic.people import read_people
 from fcpower_bids.store import DIGESTS
 from tests.page_figures import unchecked_figures
 from tests.page_sentences import unchecked_sentences
+from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.reports.turned import read_brains
 from tests.running import as_copied
 
@@ -921,3 +923,13 @@ def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
         for one, other in zip(tables["alone"], tables[name], strict=True):
             assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
     assert not list((study / "w" / "shared").glob("*")), "what was shared is removed"
+
+
+@pytest.mark.parametrize(("how", "words"), [("concat", "put end to end"), ("average", "mean of their Fisher z")])
+def test_the_methods_text_says_how_recordings_became_a_scan(tmp_path, how, words):
+    settings = make_outputs(tmp_path, people=4, sessions="")
+    for number, (person, session, run) in enumerate(product(range(1, 5), "ab", "12")):
+        add_output(settings.output_dir, f"sub-{person:02d}_ses-{session}_run-{run}", series_of(number))
+    where = (str(settings.bids_dir), str(settings.output_dir), "group", "--analyses", "fingerprinting", "--quiet")
+    assert main([*where, "--min-time", "60", "--combine-runs", how]) == 0
+    assert words in (settings.output_dir / "group" / "CITATION.md").read_text(encoding="utf-8")

@@ -123,6 +123,7 @@ def _cohort(tables: GroupTables) -> dict[str, Any]:
     return {
         "n_people": scans["participant_id"].nunique() if len(scans) else 0,
         "n_scans": len(scans),
+        "combinations": sorted(set(scans.get("combination", ())) - {"none"}),
         "cleaning": list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         "left_out": [count(int(number), str(kind)) for kind, number in kinds.items()],
     }

@@ -178,7 +178,7 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
         axes.plot(rank[shown], eigenvalues[shown], colour, 1.4, dashes)
     clipped = int((~shown).sum())
     if clipped:
-        _title(axes, f"{clipped} eigenvalues are zero to rounding and not shown")
+        _title(axes, f"{clipped} eigenvalues are zero to rounding, or negative, and not shown")
     axes.frame_left("eigenvalue")
     axes.frame_below("rank", most=6)
     axes.legend(lines)
