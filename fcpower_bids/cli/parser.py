@@ -270,7 +270,8 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
     elif values.get("reports_only") and values["level"] == "participant":
         made_with, file_errors = _made_with(Settings(*(values[name] for name in PLACES)).record)
-        values, errors = {**made_with, **values}, errors + file_errors
+        errors += file_errors + ([] if errors or file_errors else _made_otherwise(values, made_with))
+        values = {**made_with, **values}
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
         values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
@@ -300,6 +301,17 @@ def _made_with(record: Path) -> tuple[dict[str, Any], list[str]]:
     values, errors = read_configuration(record) if record.is_file() else ({}, [])
     method = {field.name for field in option_fields() if field.metadata["section"] in ("method", "encoder")}
     return {name: value for name, value in values.items() if name in method}, errors
+
+
+def _made_otherwise(given: Mapping[str, Any], made_with: Mapping[str, Any]) -> list[str]:
+    """Say which choices of the command line are not those that made the outputs: pages alone change no number."""
+    chosen, made = _settings(given, ()), _settings({**given, **made_with}, ())
+    return [
+        f"--{name.replace('_', '-')} is not what the outputs were made with, and --reports-only makes pages alone: leave "
+        "one of the two out."
+        for name in made_with
+        if name in given and getattr(chosen, name) != getattr(made, name)
+    ]
 
 
 def _shipped(path: Path) -> Path:

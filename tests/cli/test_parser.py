@@ -262,3 +262,17 @@ def test_hash_ignores_what_cannot_change_numbers():
     assert chosen.configuration_hash() == dataclasses.replace(chosen, nprocs=4, bids_dir=Path("c")).configuration_hash()
     assert chosen.configuration_hash() != dataclasses.replace(chosen, low_pass=0.1).configuration_hash()
     assert chosen.method_only() == dataclasses.replace(chosen, bids_dir=Path("c"), nprocs=3).method_only()
+
+
+def test_pages_alone_are_refused_with_choices_that_the_outputs_were_not_made_with(tmp_path):
+    """The methods text would be of the choices, and the files of those before."""
+    (tmp_path / "in").mkdir()
+    words = [str(tmp_path / "in"), str(tmp_path / "out"), "participant", "--atlas", "builtin", "--fd-thresh", "0.5"]
+    settings = parse_settings(words)
+    settings.record.parent.mkdir(parents=True)
+    settings.record.write_text(settings.as_toml())
+    assert parse_settings([*words, "--reports-only"]).fd_thresh == 0.5
+    assert parse_settings([*words[:3], "--reports-only"]).fd_thresh == 0.5
+    with pytest.raises(UsageError, match="--strategy is not what the outputs were made with") as told:
+        parse_settings([*words, "--reports-only", "--strategy", "36P", "--alpha", "0.5"])
+    assert "--alpha is not" in str(told.value)
