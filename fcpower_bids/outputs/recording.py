@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,16 @@ from fcpower_bids.core.signal.censoring import convention_of
 from fcpower_bids.core.signal.quality import HEAD_RADIUS
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
-from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
+from fcpower_bids.outputs.names import (
+    CONNECTIVITY,
+    DESIGN,
+    OUTLIERS,
+    TIMESERIES,
+    file_name,
+    order_entities,
+    output_path,
+    parse_name,
+)
 from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
@@ -173,8 +183,31 @@ def _measure_of_recording(output_dir: Path, results: Results, name: str) -> Iter
     measure = MEASURES[name]
     text, facts = results.tables.get(name) or measure_recording(results, name)
     path = output_path(output_dir, results.recording, measure.output)
-    yield write_text(path, text)
+    yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
     yield describe_files({**common_metadata(results), **facts, **measure.table.describe()}, path)
+
+
+def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:
+    """Rows of the table that is there, of atlases of an earlier run whose connectomes are there too."""
+    header = text.partition("\n")[0]
+    there = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    if results.cleaning.excluded or there[:1] != [header]:
+        return
+    names, place = {atlas.name for atlas in results.atlases}, header.split("\t").index("atlas")
+    for row in there[1:]:
+        name = row.split("\t")[place] if row.count("\t") == header.count("\t") else ""
+        if ATLAS_NAME.fullmatch(name) and name not in names and _has_connectome(path, results.recording, name):
+            yield f"{row}\n"
+
+
+ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
+
+
+def _has_connectome(path: Path, recording: Recording, atlas: str) -> bool:
+    """Whether a file beside has the FC of a recording under an atlas."""
+    entities = order_entities(recording.entities, parse_name(f"{atlas}_relmat.tsv")[0], CONNECTIVITY.entities)
+    table = path.with_name(file_name(entities, CONNECTIVITY.suffix, CONNECTIVITY.extension))
+    return table.is_file() or table.with_suffix(".npy").is_file()
 
 
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:

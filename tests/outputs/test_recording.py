@@ -100,3 +100,20 @@ def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):
     assert (embedding.state, embedding.stage) == ("skipped", "embed")
     finish_recording(tmp_path / "out", replace(results, settings=asked), "mark")
     assert read_status(tmp_path / "out", embedding.recording) is None
+
+
+def test_a_run_under_another_atlas_keeps_the_quality_of_the_first(results, tmp_path):
+    """The group level reads motion and damage of a recording there, for every atlas whose FC is there."""
+    output, other = tmp_path / "out", replace(ATLAS, entities=(("atlas", "Other"), ("scale", "5")))
+    finish_recording(output, results, "mark")
+    (table,) = output.rglob("*_qc.tsv")
+    first = table.read_text().splitlines()
+    finish_recording(output, replace(results, atlases=(other,)), "mark")
+    both = table.read_text().splitlines()
+    assert both[0] == first[0]
+    assert both[1] == first[1].replace(ATLAS.name, other.name)
+    assert both[2:] == first[1:]
+    for fc in output.rglob(f"*{ATLAS.name}*_relmat.*"):
+        fc.unlink()
+    finish_recording(output, replace(results, atlases=(other,)), "mark")
+    assert table.read_text().splitlines() == both[:2]
