@@ -307,8 +307,8 @@ def _made_otherwise(given: Mapping[str, Any], made_with: Mapping[str, Any]) -> l
     """Say which choices of the command line are not those that made the outputs: pages alone change no number."""
     chosen, made = _settings(given, ()), _settings({**given, **made_with}, ())
     return [
-        f"--{name.replace('_', '-')} is not what the outputs were made with, and --reports-only makes pages alone: leave "
-        "one of the two out."
+        f"--{name.replace('_', '-')} is not what the outputs were made with, and --reports-only makes pages alone: "
+        "leave one of the two out."
         for name in made_with
         if name in given and getattr(chosen, name) != getattr(made, name)
     ]

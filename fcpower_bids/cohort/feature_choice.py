@@ -43,7 +43,7 @@ def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connect
 def _choose_atlas(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     names = sorted({one.atlas_name for one in found})
     asked = settings.atlas != Method.atlas
-    matching = sorted({name for spec in settings.atlas for name in _matching(spec, names)})
+    matching = sorted({name for spec in settings.atlas for name in match_atlases(spec, names)})
     if len(matching) == 1 and len(names) > 1:
         note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
         return [one for one in found if one.atlas_name == matching[0]], [note]
@@ -60,7 +60,7 @@ def _choose_atlas(found: list[Connectome], settings: Assembly) -> tuple[list[Con
     )
 
 
-def _matching(spec: str, names: Sequence[str]) -> list[str]:
+def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
     declared = declared_atlases().get(spec)
     exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())

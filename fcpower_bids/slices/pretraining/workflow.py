@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.cohort.feature_choice import match_atlases
+from fcpower_bids.cohort.features import ATLAS_KEYS
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.identity import dataset_identity, dataset_terms, people_tables
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.status import DONE, current_status
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.slices.pretraining.options import Pretraining
@@ -33,9 +36,6 @@ if TYPE_CHECKING:
 
     class TrainingSettings(Pretraining, Settings):
         """All choices of a run, with those of the training."""
-
-
-ATLAS_KEYS = ("atlas", "seg", "scale")
 
 
 def run_pack(settings: TrainingSettings) -> int:
@@ -145,16 +145,24 @@ def _atlases(output_dir: Path) -> set[str]:
 
 
 def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
-    """Return the one atlas to train on: the only one, or the one whose name contains ``--atlas``. Raises UsageError."""
+    """Return the one atlas to train on: the only one, or the one that ``--atlas`` means. Raises UsageError."""
     found = sorted(found)
-    if len(found) == 1:
+    if len(found) == 1 and settings.atlas == Method.atlas:
         return found[0]
-    wanted = re.sub(r"[^a-z0-9]", "", settings.atlas[0].lower())
-    match = [name for name in found if wanted in re.sub(r"(atlas|seg|scale)-|[^a-zA-Z0-9]", "", name).lower()]
-    match = match or [name for name in found if settings.atlas[0] in name]
+    match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
     if len(match) != 1:
-        raise UsageError(f"Several atlases were written: {', '.join(found)}. Choose one with --atlas.")
+        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
+        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
     return match[0]
+
+
+def _reason_against(output_dir: Path, series: Path) -> str:
+    """Why the recording of a series is not used, by its status: the series is of an earlier run then."""
+    entities = tuple(pair for pair in parse_name(series.name)[0] if pair[0] not in (*ATLAS_KEYS, "stat"))
+    status = current_status(output_dir, join(entities), f"{series.stem}.")
+    if status is None or status.state == DONE:
+        return ""
+    return f"it is {status.state} at participant level: {status.reason or 'run it again'}"
 
 
 def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
@@ -166,7 +174,8 @@ def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
         contains=f"_{atlas}_",
         families=_labels_of(settings, settings.family_column),
         sites=_labels_of(settings, settings.site_column),
-        **dataset_terms(settings.bids_dir),
+        judge=partial(_reason_against, settings.output_dir),
+        terms=dataset_terms(settings.bids_dir),
     )
     chosen, sources = _labels(settings), list(found)
     there = {source[0]["subject"] for source in sources}

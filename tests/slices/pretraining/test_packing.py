@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,19 @@ import pandas as pd
 import pytest
 import torch
 
+from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.closed_form import ClosedForm, ClosedFormConfig
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.slices.pretraining.corpus import packing
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
 from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
+from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
 from tests.slices.pretraining.conftest import NAMES, as_sources, made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
@@ -244,3 +248,55 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     assert not list(corpus.rglob(".*.part"))
     assert not (corpus / "parts").exists()
     assert len(load_corpus(corpus).table) == len(recordings)
+
+
+@pytest.fixture
+def of_two_runs(tmp_path):
+    """Outputs of people with two runs under two atlases, their combinations among them; one is excluded now."""
+    out = tmp_path / "out"
+    for number, (person, run) in enumerate(product(("01", "02", "03"), ("_run-1", "_run-2", ""))):
+        for atlas in (ATLAS, other_atlas()):
+            add_output(out, f"sub-{person}{run}", series_of(number), atlas)
+    for series in out.rglob("*_timeseries.tsv"):
+        series.with_suffix(".json").write_text('{"RepetitionTime": 2.0, "NuisanceStrategy": "24P"}')
+    name = recording("sub-03_run-2").name
+    write_status(out, Status(name, EXCLUDED, "clean", "Too short."))
+    return out, name
+
+
+def pack_outputs(out, *options):
+    (out.parent / "bids").mkdir(exist_ok=True)
+    return main([str(out.parent / "bids"), str(out), "pack", "--dataset-name", "x", "--quiet", *options])
+
+
+def test_runs_are_packed_once_and_as_their_status_says(of_two_runs):
+    out, excluded = of_two_runs
+    assert pack_outputs(out, "--atlas", "Toy") == 0
+    (table,) = out.rglob("recordings.tsv")
+    packed = pd.read_csv(table, sep="\t")["id"].tolist()
+    assert len(packed) == 5, "without combinations, and without what is excluded"
+    assert all("run-" in name for name in packed)
+    left_out = pd.read_csv(table.with_name("excluded.tsv"), sep="\t")
+    assert excluded.removesuffix("_space-MNI152NLin2009cAsym") in left_out["id"][0]
+    assert "it is excluded at participant level: Too short." in left_out["reason"][0]
+    for person in ("01", "02", "03"):
+        for run in ("1", "2"):
+            name = recording(f"sub-{person}_run-{run}").name
+            write_status(out, Status(name, FAILED, "clean", "No mask."))
+    table.unlink()
+    shutil.rmtree(table.parent)
+    assert pack_outputs(out, "--atlas", "Toy") == 3
+    assert len(pd.read_csv(table.with_name("excluded.tsv"), sep="\t")) == 6
+
+
+def test_the_atlas_that_is_named_is_packed_and_no_other(of_two_runs, capsys):
+    out, _ = of_two_runs
+    assert pack_outputs(out) == 2
+    assert "Several atlases were written" in capsys.readouterr().err
+    assert pack_outputs(out, "--atlas", "somewhere/Other.nii.gz") == 0
+    (pack_file,) = out.rglob("pack.json")
+    assert "Other" in json.loads(pack_file.read_text())["atlas"]
+    for path in out.rglob("*atlas-Other*"):
+        path.unlink()
+    assert pack_outputs(out, "--atlas", "Glasser") == 2
+    assert "Another atlas was written: atlas-Toy_scale-6" in capsys.readouterr().err

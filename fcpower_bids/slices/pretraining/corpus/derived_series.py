@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unfit
 from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.slices.pretraining.corpus.teacher import Source
@@ -24,6 +24,7 @@ from fcpower_bids.store import change_of
 SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
+UNSTATED = {"licence": "n/a", "citation": "n/a"}
 KINDS = (".tsv", ".npy")
 """A table, or the array of ``--compact``."""
 
@@ -57,15 +58,18 @@ def find_series(
     contains: str = "",
     families: Mapping[str, str] | None = None,
     sites: Mapping[str, str] | None = None,
-    licence: str = "n/a",
-    citation: str = "n/a",
+    terms: Mapping[str, str] = UNSTATED,
+    judge: Callable[[Path], str] = lambda _: "",
 ) -> Iterator[Source]:
-    """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError."""
+    """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError.
+
+    `judge`: from a series to the reason why it is not to be used, empty where it is.
+    """
     families, sites = families or {}, sites or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
-        if contains not in path.name:
-            continue
+    found = (path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}") if contains in path.name)
+    for path in _without_combinations(sorted(found)):
+        reason = judge(path)
         time, volumes, made = _sidecar(path.with_suffix(".json"))
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         yield (
@@ -76,17 +80,26 @@ def find_series(
                 "session": entities.get("ses"),
                 "family": families.get(entities["sub"]),
                 "site": sites.get(entities["sub"]),
-                "licence": licence,
-                "citation": citation,
+                **terms,
                 "space": entities.get("space"),
                 **made,
                 "repetition_time": time,
-                "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
+                "source": "n/a" if reason else f"{path.stat().st_size} {path.stat().st_mtime_ns}",
                 "place": place,
                 "parcel_names": _parcel_names(path),
             },
-            partial(read_series, path, volumes),
+            partial(_refuse, reason) if reason else partial(read_series, path, volumes),
         )
+
+
+def _without_combinations(paths: Sequence[Path]) -> list[Path]:
+    """Leave out what was combined from runs that are there themselves."""
+    runs = {re.sub(r"_run-[^_]+", "", path.name) for path in paths if "_run-" in path.name}
+    return [path for path in paths if path.name not in runs]
+
+
+def _refuse(reason: str) -> np.ndarray:
+    raise Unfit(reason)
 
 
 def _parcel_names(path: Path) -> list[str]:

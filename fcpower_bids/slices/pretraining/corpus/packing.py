@@ -69,7 +69,7 @@ def pack_corpus(
             bar.update()
     pack.flush()
     if not pack.rows:
-        raise DatasetError("There is no recording to pack; run the participant level first.")
+        raise DatasetError(pack.why_empty())
     return pack.finish()
 
 
@@ -200,6 +200,18 @@ class _Pack:
         if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
             self.flush()
 
+    def why_empty(self) -> str:
+        """Say why there is no recording, and keep the reasons."""
+        if not self.excluded:
+            return "There is no recording to pack; run the participant level first."
+        self._write_excluded()
+        name, problem = self.excluded[0]
+        return f"All {len(self.excluded)} recordings were left out of the corpus, {name} because {problem.rstrip('.')}."
+
+    def _write_excluded(self) -> None:
+        excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
+        write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
+
     def _exclude(self, name: str, problem: str) -> None:
         """Leave a recording out; a former version of it does not stay."""
         self.excluded.append((name, problem))
@@ -249,8 +261,7 @@ class _Pack:
         if self.replaced:
             logger.warning("Recordings replaced, because their series changed: %d.", self.replaced)
         table, facts = self._table(), self._facts()
-        excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
-        write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
+        self._write_excluded()
         silent = UNTOLD if (table[SITE] != "n/a").any() else (*UNTOLD, SITE)
         said = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()

@@ -21,7 +21,7 @@ from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_conne
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.slices.pretraining.corpus.opened import write_arrays
 from fcpower_bids.workers import begin_worker
 
@@ -136,7 +136,10 @@ class Prepared:
 def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
     metadata, load = source
-    series = np.asarray(load())
+    try:
+        series = np.asarray(load())
+    except Unfit as error:  # by its status it is not to be used
+        return Prepared(metadata, "", problem=str(error))
     names = metadata["parcel_names"]
     if series.ndim != 2 or series.shape[1] != len(names):
         raise RecordingError(f"{metadata['id']} has series of shape {series.shape} for {len(names)} parcels.")
