@@ -313,3 +313,7 @@ def test_outputs_of_another_program_are_named_with_the_level_that_reads_them(tmp
     assert main([str(tmp_path / "xcp_d"), str(tmp_path / "out"), "participant", "--dry-run"]) == 3
     said = capsys.readouterr().err
     assert f"was made by XCP-D: its results are read at group level, 'group -d {tmp_path / 'xcp_d'}'" in said
+    description = json.dumps(made_by | {"GeneratedBy": [{"Name": "fcpower_bids"}]})
+    (tmp_path / "xcp_d" / "dataset_description.json").write_text(description)
+    assert main([str(tmp_path / "xcp_d"), str(tmp_path / "out"), "participant", "--dry-run"]) == 3
+    assert "is an output folder of fcpower_bids: give it as the output folder" in capsys.readouterr().err

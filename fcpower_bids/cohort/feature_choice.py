@@ -140,8 +140,13 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
             "--alpha."
         )
     notes = []
-    for fact, words in (("ConfigurationHash", "participant-level settings"), ("SoftwareVersion", "versions")):
-        values = [str(one.facts.get(fact, "unknown")) for one in found]
+    made_with = (
+        ("participant-level settings", lambda facts: facts.get("ConfigurationHash", "unknown")),
+        ("versions", lambda facts: facts.get("SoftwareVersion", "unknown")),
+        ("files of the atlas", lambda facts: facts.get("Atlas", {}).get("Sha256", "unknown")),
+    )
+    for words, fact in made_with:
+        values = [str(fact(one.facts))[:12] for one in found]
         if len(set(values)) > 1:
             notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.")
     return notes

@@ -160,6 +160,8 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
     for root in types:
         if maker := _other_program(root):
             remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
+            if maker == "fcpower_bids":
+                remedy = f"{root} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR."
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 

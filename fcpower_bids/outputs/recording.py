@@ -47,7 +47,7 @@ from fcpower_bids.outputs.tables import (
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.schema import SERIES_VOLUMES, Column, TableSpec, join_columns
 from fcpower_bids.settings import Participant
-from fcpower_bids.store import write_bytes, write_text
+from fcpower_bids.store import known_digest, write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 VOLUMES = TableSpec(
@@ -204,7 +204,7 @@ ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
 
 
 def _has_connectome(path: Path, recording: Recording, atlas: str) -> bool:
-    """Whether a file beside has the FC of a recording under an atlas."""
+    """Whether the same folder has the FC of a recording under an atlas."""
     entities = order_entities(recording.entities, parse_name(f"{atlas}_relmat.tsv")[0], CONNECTIVITY.entities)
     table = path.with_name(file_name(entities, CONNECTIVITY.suffix, CONNECTIVITY.extension))
     return table.is_file() or table.with_suffix(".npy").is_file()
@@ -377,6 +377,8 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
         metadata["Density"] = f"The density 'den-{recording.entity('den')}' of the source file"
     if atlas is not None:
         metadata["Atlas"] = {"Name": atlas.name, "Space": atlas.space, "Source": atlas.source, "License": atlas.licence}
+        if atlas.image.is_file():
+            metadata["Atlas"]["Sha256"] = known_digest(atlas.image)
     return metadata
 
 

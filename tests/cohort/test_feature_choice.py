@@ -140,3 +140,11 @@ def test_another_configuration_alone_is_a_note(tmp_path):
     add(tmp_path, "sub-02", ConfigurationHash="ffffffff")
     (note,) = alike(tmp_path)
     assert "0a0a0a0a (1 recordings), ffffffff (1 recordings)" in note
+
+
+def test_another_file_of_the_same_atlas_is_noted(tmp_path):
+    """One name, and parcels in another order or of another version."""
+    add_output(tmp_path, "sub-01", series_of(0), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "a" * 64})
+    add_output(tmp_path, "sub-02", series_of(1), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "b" * 64})
+    (note,) = check_alike(list_connectomes(tmp_path))
+    assert "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)" in note
