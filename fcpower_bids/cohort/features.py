@@ -91,8 +91,9 @@ class Connectome:
 
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
-        made = self._file(dict(self.embeddings)[label], CONNECTIVITY).with_suffix(".json"), self.embedding(label)
-        now, then = (read_json(path) if path.is_file() else {} for path in (made[0], made[1].with_suffix(".json")))
+        fc, own = self._file(dict(self.embeddings)[label], CONNECTIVITY), self.embedding(label)
+        sidecars = fc.with_suffix(".json"), own.with_suffix(".json")
+        now, then = (read_json(path) if path.is_file() else {} for path in sidecars)
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
     def _file(self, atlas: Entities, output: Output) -> Path:

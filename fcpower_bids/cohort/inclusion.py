@@ -24,7 +24,18 @@ from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
-from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
+from fcpower_bids.outputs.status import (
+    COMBINED,
+    DONE,
+    EMBEDDING,
+    EXCLUDED,
+    FAILED,
+    RUNNING,
+    Status,
+    current_status,
+    read_status,
+    recorded,
+)
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
@@ -41,8 +52,6 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
-COMBINED = "combine"
-"""Stage of the statuses of combinations of runs."""
 REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
@@ -154,7 +163,7 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
     statuses = list(read_statuses(settings.output_dir, found[0]))
     bad = {
         status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
-        for status in [*statuses, *_left_without_runs(statuses)]
+        for status in [*statuses, *_left_without_runs(settings.output_dir, statuses)]
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     present = {one.recording for one in found}
@@ -168,16 +177,17 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
     return [one for one in found if one.recording not in bad], rows
 
 
-def _left_without_runs(statuses: Sequence[Status]) -> Iterator[Status]:
-    """Yield combinations of runs none of which is good now, as excluded: they are of other choices."""
-    good: dict[str, bool] = {}
+def _left_without_runs(output_dir: Path, statuses: Sequence[Status]) -> Iterator[Status]:
+    """Yield combinations of runs none of which was done in the end, as excluded: they are of other choices."""
+    runs: dict[str, list[str]] = {}
     for status in statuses:
         entities = parse_name(f"{status.recording}_bold.tsv")[0]
         if "run" in dict(entities):
             whole = join(tuple(pair for pair in entities if pair[0] != "run"))
-            good[whole] = good.get(whole, False) or status.state == DONE
+            runs.setdefault(whole, []).append(status.recording)
     for status in statuses:
-        if not good.get(status.recording, True):
+        known = [read_status(output_dir, name) for name in runs.get(status.recording, ())]
+        if known and not any(one is not None and one.state == DONE for one in known):
             yield dataclasses.replace(status, state=EXCLUDED, stage=COMBINED, reason="none of its runs passed")
 
 

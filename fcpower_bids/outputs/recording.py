@@ -88,6 +88,9 @@ class Written(NamedTuple):
     problems: Mapping[str, tuple[str, str]]
 
 
+ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
+
+
 @dataclass(frozen=True, eq=False)
 class Results:
     """Everything known about one processed recording."""
@@ -198,9 +201,6 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
         name = row.split("\t")[place] if row.count("\t") == header.count("\t") else ""
         if ATLAS_NAME.fullmatch(name) and name not in names and _has_connectome(path, results.recording, name):
             yield f"{row}\n"
-
-
-ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
 
 
 def _has_connectome(path: Path, recording: Recording, atlas: str) -> bool:

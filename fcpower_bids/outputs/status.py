@@ -30,6 +30,8 @@ STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
 ASKED, REQUESTED = "logs/asked", re.compile(r"sub-[A-Za-z0-9_+-]+")
 """Folder with a file per request, and its lines: recordings, or people in a list that came before the jobs."""
 NOT_BEGUN = "It was asked for, and no job has begun it or it was lost: run the participant level on it again."
+COMBINED = "combine"
+"""Stage of the statuses of combinations of runs."""
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8

@@ -10,6 +10,7 @@ from typing import Any
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.outputs.status import (
+    COMBINED,
     DONE,
     FAILED,
     RUNNING,
@@ -29,7 +30,6 @@ from fcpower_bids.workflows.execution.batches import Job, why_open
 from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.run_progress import Progress
 
-STAGE = "combine"
 COMBINE = "fcpower_bids.workflows.combine_runs:combine"
 
 
@@ -46,7 +46,7 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
         if not runs:
             reason = nothing_to_combine(len(every_run))
             remove_outputs(settings.output_dir, whole.name)
-            write_status(settings.output_dir, Status(whole.name, SKIPPED, STAGE, reason))
+            write_status(settings.output_dir, Status(whole.name, SKIPPED, COMBINED, reason))
             continue
         mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)
         if not is_finished(settings.output_dir, whole.name, mark):
@@ -85,7 +85,7 @@ def _combine_all(calls: list[tuple[Any, ...]], settings: Settings) -> None:
     for whole, *_ in calls:
         status = read_status(settings.output_dir, whole.name)
         if status is None or status.state == RUNNING:
-            write_status(settings.output_dir, Status(whole.name, FAILED, STAGE, killed or why_open(whole, settings)))
+            write_status(settings.output_dir, Status(whole.name, FAILED, COMBINED, killed or why_open(whole, settings)))
 
 
 def combine(
@@ -99,13 +99,13 @@ def combine(
     def note(state: str, reason: str = "", outputs: tuple[str, ...] = ()) -> None:
         seconds = round(time.perf_counter() - started, 3)
         mark = fingerprint if state == DONE else ""
-        write_status(output_dir, Status(whole.name, state, STAGE, reason, seconds, peak_megabytes(), mark, outputs))
+        write_status(output_dir, Status(whole.name, state, COMBINED, reason, seconds, peak_megabytes(), mark, outputs))
 
     note(RUNNING)
     try:
         paths = combine_runs(output_dir, runs, atlases, settings.method_only())
     except Exception as error:
-        reason = explain(error, output_dir, f"{whole.name}_{STAGE}")
+        reason = explain(error, output_dir, f"{whole.name}_{COMBINED}")
         with suppress(OSError):  # the disk may be full
             note(FAILED, reason)
         return

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
+from fcpower_bids.outputs.status import COMBINED, DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.person.recording_facts import Account, name_parcels
 
-COMBINED = "combine"
 STAGES = {
     "find": "looking for the inputs",
     "inputs": "looking at the inputs",
@@ -22,7 +21,7 @@ STAGES = {
     "connectomes": "gathering the connectomes",
     "measure": "computing the quality tables",
     "embed": "embedding",
-    "combine": "combining the runs",
+    COMBINED: "combining the runs",
     "sink": "writing the results",
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}

@@ -22,6 +22,7 @@ from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
 from fcpower_bids.outputs.dataset import check_dataset
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (
+    COMBINED,
     DONE,
     EXCLUDED,
     FAILED,
@@ -38,7 +39,6 @@ from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.workers import unsearched
-from fcpower_bids.workflows.combine_runs import STAGE as COMBINE
 from fcpower_bids.workflows.combine_runs import nothing_to_combine
 from fcpower_bids.workflows.execution.batches import Job, is_done
 from fcpower_bids.workflows.execution.job import processes
@@ -300,9 +300,9 @@ def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status
     passed = {one.recording for one in ready if not one.excluded}
     for runs in group_runs(one.recording for one in ready):
         if passed.intersection(runs):
-            yield Status(whole_of(runs).name, DONE, COMBINE)
+            yield Status(whole_of(runs).name, DONE, COMBINED)
         else:
-            yield Status(whole_of(runs).name, SKIPPED, COMBINE, nothing_to_combine(len(runs)))
+            yield Status(whole_of(runs).name, SKIPPED, COMBINED, nothing_to_combine(len(runs)))
 
 
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
