@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -300,15 +300,17 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     matrices, facts = results.connectomes
     atlas = results.atlases[number]
-    if results.settings.compact:
-        _forget_transforms(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
+    array = output_path(output_dir, results.recording, CONNECTIVITY, atlas).with_suffix(".npy")
+    before = array.read_bytes() if array.is_file() else b""
     for name in (key.partition("/")[2] for key in matrices if key.partition("/")[0] == str(number)):
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
         files = [] if results.settings.compact else [write_matrix(path, matrix, atlas.names, index=atlas.names)]
         if name == FC:  # also, or alone, as an array: a cohort is gathered from these in a tenth of the time
-            files.append(write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False)))
+            files.append(write_array(array, vectorise_edges(matrix, weighted=False)))
+            if results.settings.compact or before not in (b"", array.read_bytes()):
+                _forget_transforms(path, files)
         yield from files
         if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
@@ -442,10 +444,10 @@ def _forget(path: Path) -> None:
     _beside(path).unlink(missing_ok=True)
 
 
-def _forget_transforms(fc: Path) -> None:
-    """Remove what other choices have made of a connectome, its table and the transforms."""
+def _forget_transforms(fc: Path, written: Collection[Path]) -> None:
+    """Remove what other choices have made of a connectome: its tables and the transforms."""
     for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_stat-*_relmat.*"):
-        if path not in (fc.with_suffix(".npy"), _beside(fc)):
+        if path not in written and path != _beside(fc):
             path.unlink(missing_ok=True)
 
 

@@ -117,3 +117,17 @@ def test_a_run_under_another_atlas_keeps_the_quality_of_the_first(results, tmp_p
         fc.unlink()
     finish_recording(output, replace(results, atlases=(other,)), "mark")
     assert table.read_text().splitlines() == both[:2]
+
+
+def test_transforms_of_another_connectome_go_with_it_and_those_of_the_same_stay(results, tmp_path):
+    output = tmp_path / "out"
+    finish_recording(output, results, "mark")
+    matrices, facts = results.connectomes
+    alone = {"0/fc": matrices["0/fc"], "0/power": matrices["0/power"]}, facts
+    finish_recording(output, replace(results, connectomes=alone), "other transforms")
+    assert list(output.rglob("*desc-logeuclidean_relmat.tsv"))
+    otherwise = {**alone[0], "0/fc": np.round(matrices["0/fc"], 3)}, facts
+    status = finish_recording(output, replace(results, connectomes=otherwise), "other cleaning")
+    assert not list(output.rglob("*desc-logeuclidean_relmat.*"))
+    there = {path.relative_to(output).as_posix() for path in output.rglob("*_relmat.*")}
+    assert there == {name for name in status.outputs if "_relmat" in name}
