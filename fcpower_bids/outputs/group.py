@@ -109,6 +109,14 @@ class FinishedAnalyses:
             return False
         return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
 
+    def tables_of(self, names: Iterable[str]) -> frozenset[str]:
+        """Tables that these analyses wrote and none of the others."""
+        names = set(names)
+        own, others = set[str](), set[str]()
+        for name, entry in self._entries.items():
+            (own if name in names else others).update(file.partition(".")[0] for file in entry.get("files", {}))
+        return frozenset(own - others)
+
     def question(self, name: str) -> Mapping[str, Any]:
         """The question that the tables of an analysis answer; empty where it was not noted."""
         noted = self._entries.get(name, {}).get("question")

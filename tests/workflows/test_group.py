@@ -58,6 +58,10 @@ def kept(lines) -> set[str]:
     return {line.partition(":")[0] for line in lines if line.endswith("unchanged, tables kept")}
 
 
+def sections(settings) -> set[str]:
+    return set(re.findall(r'id="([^"]+)"', settings.results_page.read_text()))
+
+
 THREE = {"prediction", "fingerprinting", "qc_fc"}
 
 
@@ -182,11 +186,17 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     lines()
     lines(analyses=("qc_fc",))
     assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
+    assert {"identification", "prediction"} <= sections(settings)
     told = lines(analyses=("qc_fc",), random_seed=1)
     assert done(told) == {"qc_fc"}
     left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
     assert set(left_out.index) == {"prediction", "fingerprinting"}
     assert left_out.str.contains("not asked for this time").all()
+    assert not {"identification", "prediction"} & sections(settings)  # their tables stay; the page shows this run
+    assert (settings.output_dir / "group" / "prediction_summary.tsv").exists()
+    assert "kernel ridge" not in settings.results_page.read_text().casefold()
+    lines(random_seed=1)
+    assert {"identification", "prediction"} <= sections(settings)
 
 
 def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings):

@@ -12,7 +12,6 @@ import pandas as pd
 
 from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.findings import known_people
@@ -62,10 +61,8 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    untested = {*tables.rows("left_out").get("analysis", ())}
-    if tables.frame("prediction_summary") is None:  # damaged, which the page says
-        untested.add("prediction")
-    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in untested]
+    damaged = tables.frame("prediction_summary") is None  # which the page says
+    done = [name for name in tables.done if not (name == "prediction" and damaged)]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},

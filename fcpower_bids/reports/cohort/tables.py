@@ -20,7 +20,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.group import LEFT_OUT, find_table
+from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
@@ -143,12 +143,28 @@ class GroupTables:
             self.causes.append(error)
         return describe_without_folders(reason, known_folders(self.root))
 
+    def has(self, name: str) -> bool:
+        """Whether a table is there and of this cohort; an analysis that this run was not asked for may have another."""
+        return self.path(name).is_file() and (name == LEFT_OUT.name or name not in self._outdated)
+
+    @cached_property
+    def done(self) -> tuple[str, ...]:
+        """Analyses whose tables are of this cohort."""
+        left_out = {*self.rows(LEFT_OUT.name).get("analysis", ())}
+        return tuple(name for name in FinishedAnalyses(self.settings.results).names if name not in left_out)
+
+    @cached_property
+    def _outdated(self) -> frozenset[str]:
+        """Tables of analyses of other people, data or choices: they stay in the folder, and no page shows them."""
+        finished = FinishedAnalyses(self.settings.results)
+        return finished.tables_of({*finished.names} - {*self.done})
+
     def frame(self, name: str) -> pd.DataFrame | None:
         """Read a table; None where it is not there, has no rows, or is broken."""
         if name not in self._frames:
             table = None
             try:
-                table = read_long(self.path(name), declared()[name]) if self.path(name).is_file() else None
+                table = read_long(self.path(name), declared()[name]) if self.has(name) else None
             except DatasetError as error:
                 self.problems[name] = describe_without_folders(str(error), known_folders(self.root))
             self._frames[name] = None if table is None or table.empty else table
@@ -162,7 +178,7 @@ class GroupTables:
     def facts(self, name: str) -> dict[str, Any]:
         """Read a sidecar; nothing where there is none."""
         path = self.settings.results / f"{name}.json"
-        return read_json(path) if path.is_file() else {}
+        return read_json(path) if path.is_file() and name not in self._outdated else {}
 
     def predicted(self) -> pd.DataFrame:
         """Read the predictions of single people; their means over repeats where only these are there."""
@@ -173,7 +189,7 @@ class GroupTables:
         """How many people a table has that may have millions of rows; 0 where it is not there, or is broken."""
         spec = declared()[name]
         path, column = self.path(name), spec.columns["participant_id"].written
-        if not path.is_file():
+        if not self.has(name):
             return 0
         options: dict[str, Any] = {"sep": "\t", "dtype": str, "usecols": [column], "quoting": csv.QUOTE_NONE}
         try:
@@ -185,8 +201,8 @@ class GroupTables:
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
-        paths = [self.path(name) for name in names]
-        return tuple((path.name, relative_link(path, self.root)) for path in paths if path.is_file())
+        paths = [self.path(name) for name in names if self.has(name)]
+        return tuple((path.name, relative_link(path, self.root)) for path in paths)
 
     @cached_property
     def alpha(self) -> float:

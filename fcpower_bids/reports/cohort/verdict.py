@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from fcpower_bids.core.inference.differences import adjust_p_values
-from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -94,8 +93,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     warned = warnings_of(tables)
     cautions = (*warned, *prediction_cautions(targets, tables))
     cautions += tuple(_identification_cautions(tables))
-    checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
-    done = tuple(name for name in FinishedAnalyses(tables.settings.results).names if name != "check")
+    checked = tables.frame("check_pairs") is not None or tables.has("check")
+    done = tuple(name for name in tables.done if name != "check")
     level = "stop" if not (answers or further or checked or done) else "caution" if cautions else "ok"
     headline = _headline(targets, tables, further) or _without_headline(done, tables, checked)
     if alarms := count_alarms(tables):

@@ -24,7 +24,7 @@ FEWEST = 10
 
 def check_section(tables: GroupTables) -> list[Section]:
     """The findings with consequence and remedy, the suspicious pairs, and the scores without them."""
-    if not tables.path("check").is_file():
+    if not tables.has("check"):
         return []
     found, pairs = tables.rows("check"), tables.rows("check_pairs")
     if found.empty:

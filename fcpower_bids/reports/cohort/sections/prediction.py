@@ -298,7 +298,8 @@ def _edges_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     """The most important edges of the best representation that has them; none of noise."""
     path, parts = tables.path("importance_edges"), by_representation(tables.rows("importance_parcels"), finding.target)
     name = next((name for name in found_representations(finding) if name in parts), "")
-    if not name or not set("xyz") <= set(parts[name].columns) or not path.is_file() or path.stat().st_size > LARGEST:
+    there = tables.has("importance_edges") and path.stat().st_size <= LARGEST
+    if not name or not set("xyz") <= set(parts[name].columns) or not there:
         return
     known = parts[name].dropna(subset=list("xyz")).set_index("parcel")
     places = {str(parcel): (row.x, row.y, row.z) for parcel, row in known.iterrows()}

@@ -270,7 +270,7 @@ def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
         sessions = list(scans.groupby("session", sort=False)) if "session" in scans else []
         for session, part in sessions[:MOST_SESSIONS] if len(sessions) > 1 else ():
             yield f"– of session {session}", len(part), part["participant_id"].nunique()
-    if tables.path("folds").is_file():
+    if tables.has("folds"):
         yield "In the prediction", None, tables.people("folds")
     found = tables.frame("identification_scans")
     if found is not None:
