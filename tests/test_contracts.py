@@ -39,7 +39,6 @@ MAY_TOUCH_FILES = {
     "outputs": "the outputs",
     "reports": "templates, and tables that were written",
     "plugins": "which packages are installed",
-    "slices/check": "whether there is a table",
     "slices/clinic": "models and tables of new people",
     "slices/elsewhere": "files of other programs",
     "slices/plan": "the plan, and the journal of results",

@@ -15,7 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.selection import Filter
 from fcpower_bids.inputs.sources import GRID_KEYS, Source, drop
 from fcpower_bids.outputs.names import order_entities
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import program_names
 from fcpower_bids.records import Entities
 
 VOLUME = (("space", "MNI152NLin6Asym"), ("res", "2"))
@@ -50,10 +50,9 @@ def input_type_of(root: Path, stated: str | None = None) -> str:
     description = root / "dataset_description.json"
     if description.is_file():
         try:
-            made_by = read_json(description).get("GeneratedBy")
+            names = {name.lower() for name in program_names(root)}
         except DatasetError:
             return "fmriprep"  # its faults are reported where it is needed
-        names = [str(one.get("Name", "")).lower() for one in made_by or () if isinstance(one, dict)]
         return "nibabies" if "nibabies" in names else "fmriprep"
     for folder in _folders(root)[:LOOKED_AT]:
         for name, pipeline in PIPELINES.items():

@@ -18,7 +18,7 @@ from fcpower_bids.inputs.pipelines import (
     prefer_cleaned,
 )
 from fcpower_bids.inputs.preflight import inspect_series
-from fcpower_bids.inputs.roots import derivative_roots, raw_roots
+from fcpower_bids.inputs.roots import OWN_FOLDER, derivative_roots, raw_roots
 from fcpower_bids.inputs.selection import (
     Filter,
     apply_filters,
@@ -30,7 +30,7 @@ from fcpower_bids.inputs.selection import (
 )
 from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import program_names
 from fcpower_bids.records import Entities, Recording
 from fcpower_bids.settings import Inputs, Selection
 
@@ -146,10 +146,7 @@ def _other_program(root: Path) -> str:
     """Name of the program that made a dataset of parcel series or connectomes; empty where there are none."""
     if not next(root.glob("sub-*/**/*_timeseries.tsv"), next(root.glob("sub-*/**/*_relmat.*"), None)):
         return ""
-    path = root / "dataset_description.json"
-    made_by = read_json(path).get("GeneratedBy", []) if path.is_file() else []
-    names = [str(one.get("Name", "")) for one in made_by if isinstance(one, dict)]
-    return next((name for name in names if name and name.lower() != "fmriprep"), "")
+    return next((name for name in program_names(root) if name and name.lower() != "fmriprep"), "")
 
 
 def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
@@ -161,7 +158,7 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
         if maker := _other_program(root):
             remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
             if maker == "fcpower_bids":
-                remedy = f"{root} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR."
+                remedy = OWN_FOLDER.format(root)
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 

@@ -12,6 +12,8 @@ from fcpower_bids.inputs.pipelines import PIPELINES, input_type_of
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Inputs, Places
 
+OWN_FOLDER = "{} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR."
+
 
 def derivative_roots(settings: Inputs) -> dict[str, Path]:
     """Return the fMRIPrep datasets to read, by name. Raises DatasetError, UsageError."""

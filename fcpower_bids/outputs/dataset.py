@@ -18,7 +18,7 @@ from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
-from fcpower_bids.outputs.tables import json_text, read_json, read_table, table_text
+from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import ParticipantOutputs
@@ -78,7 +78,7 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
 def check_dataset(output: Path) -> None:
     """Refuse a folder for outputs that holds the dataset of another program. Raises UsageError."""
     description = output / DESCRIPTION
-    if description.exists() and not _is_ours(description):
+    if description.exists() and not _is_ours(description.parent):
         raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
 
 
@@ -106,12 +106,11 @@ def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
     return pd.DataFrame({"desc_id": list(known), "description": list(known.values())})
 
 
-def _is_ours(description: Path) -> bool:
+def _is_ours(folder: Path) -> bool:
     try:
-        made_by = read_json(description).get("GeneratedBy", [])
+        return NAME in program_names(folder)
     except DatasetError:
         return False
-    return any(entry.get("Name") == NAME for entry in made_by if isinstance(entry, dict))
 
 
 def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
@@ -119,9 +118,7 @@ def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, 
     links = {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
     chain: list[Any] = []
     for path in inputs.values():
-        source = path / "dataset_description.json"
-        if source.is_file():
-            chain += [entry for entry in read_json(source).get("GeneratedBy", []) if entry not in chain]
+        chain += [entry for entry in made_by(path) if entry not in chain]
     return {
         "Name": "Functional connectomes with a flattened spectrum",
         "BIDSVersion": BIDS_VERSION,

@@ -20,7 +20,7 @@ from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
 from fcpower_bids.outputs.dataset import without_folders
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
@@ -121,10 +121,10 @@ def _strategy_sentence(strategy: Strategy) -> str:
 def _preprocessing(output_dir: Path) -> str:
     """Return what made the input, as the description of the outputs has it."""
     try:
-        made_by = read_json(output_dir / "dataset_description.json").get("GeneratedBy", [])
+        before = made_by(output_dir)[1:]
     except DatasetError:
         return ""
-    return " and ".join(" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by[1:])
+    return " and ".join(" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in before)
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status, explain
-from fcpower_bids.outputs.tables import plain, read_json
+from fcpower_bids.outputs.tables import made_by, plain
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
 from fcpower_bids.reports.kit.panel import Panel
@@ -232,7 +232,6 @@ def _shown(value: Any) -> str:
 def _chain(output_dir: Path) -> list[str]:
     """Return the programs that made the outputs, this one first."""
     try:
-        entries = read_json(output_dir / "dataset_description.json").get("GeneratedBy", [])
+        return [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output_dir)]
     except DatasetError:
         return []
-    return [" ".join(str(entry[key]) for key in ("Name", "Version") if key in entry) for entry in entries]

@@ -28,12 +28,13 @@ from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.tables import unique_names
+from fcpower_bids.inputs.roots import OWN_FOLDER
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
+from fcpower_bids.outputs.dataset import NAME, bids_uri, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
-from fcpower_bids.outputs.tables import describe_files, read_table, write_declared, write_matrix
+from fcpower_bids.outputs.tables import describe_files, program_names, read_table, write_declared, write_matrix
 from fcpower_bids.records import Entities, Output
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
@@ -251,6 +252,8 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
         root = Path(place).absolute()
         if settings.output_dir.absolute().is_relative_to(root):
             raise UsageError(f"The output folder {settings.output_dir} lies in the source {root}. Choose another.")
+        if NAME in program_names(root):
+            raise UsageError(OWN_FOLDER.format(root))
         if name == LIST or root.is_file():
             yield name or LIST, root.parent, read_list(root)
         elif layout := name if name in layout_names() else recognise(root):

@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.names import order_entities, parse_name
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities
 
 SERIES, MATRIX = "series", "matrix"
@@ -118,9 +118,7 @@ def load_layout(name: str) -> Layout:
 
 def recognise(root: Path) -> str | None:
     """Return the layout of a dataset by its ``GeneratedBy``; None where it says nothing that is known."""
-    path = root / "dataset_description.json"
-    made_by = read_json(path).get("GeneratedBy", []) if path.is_file() else []
-    named = {str(entry.get("Name", "")).lower() for entry in made_by if isinstance(entry, dict)}
+    named = {name.lower() for name in program_names(root)}
     return next((n for n in layout_names() if named & {one.lower() for one in load_layout(n).generated_by}), None)
 
 

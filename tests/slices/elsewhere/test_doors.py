@@ -244,6 +244,7 @@ def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(fault
     [
         (["-d", "conn={source}/nowhere"], "is not there", 3),
         (["-d", "unheard={source}"], "the layout of this source is not known", 2),
+        (["-d", "{source}/out"], "out is an output folder of fcpower_bids: give it as the output folder", 2),
         (["-d", "giga={source}"], "has no file as giga_connectome names them", 3),
         (["-d", "list={source}/list.tsv"], "unknown column colour", 3),
     ],
@@ -252,6 +253,8 @@ def test_sources_that_cannot_be_used_are_named(options, said, code, tmp_path, ca
     source = tmp_path / "source"
     source.mkdir()
     write_list(source, [{"participant_id": "01", "path": "x.txt", "colour": "red"}])
+    (source / "out").mkdir()
+    (source / "out" / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "fcpower_bids"}]}')
     got, _ = run_group(tmp_path, *[option.format(source=source) for option in options])
     assert got == code
     assert said in capsys.readouterr().err
