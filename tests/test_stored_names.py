@@ -186,6 +186,8 @@ READERS = {
     "ZipFile",
     "load_bundle",
     "load_values",
+    "made_by",
+    "program_names",
 }
 KNOWN = {
     # names of recordings and of runs, which are words

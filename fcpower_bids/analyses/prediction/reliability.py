@@ -67,7 +67,7 @@ RELIABILITY_FACTS = {
 }
 
 
-def tabulate_reliability(entries: Entries, spec: TableSpec = RELIABILITY) -> Table:
+def tabulate_reliability(entries: Entries) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
     rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
     if entries.study.settings.harmonise != NONE:
@@ -77,7 +77,7 @@ def tabulate_reliability(entries: Entries, spec: TableSpec = RELIABILITY) -> Tab
             rows += _halves(entries)
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
-    return Table(pd.DataFrame(rows, columns=list(spec.columns)), spec, facts)
+    return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
 
 
 def _repeats(entries: Entries) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_s
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
 from fcpower_bids.analyses.engine.study import Study, open_study
-from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.nested import NestedResult
@@ -106,12 +105,7 @@ MATCHED = TableSpec(
     ),
     ("target", "number"),
 )
-RELIABILITY_OF_CONTROLS = dataclasses.replace(
-    RELIABILITY,
-    name="spectral_reliability",
-    meaning="Agreement of the predictions of the controls over halves.",
-)
-TABLES = (*CONTROLS, MATCHED, RELIABILITY_OF_CONTROLS)
+TABLES = (*CONTROLS, MATCHED)
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
@@ -158,13 +152,10 @@ def analyse_controls(cohort: Cohort, settings: ControlAnalysis) -> dict[str, Tab
     controls = _Controls(study)
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
         add()
-    entries, whole = controls.entries, Entries(study)
-    for name in (FC, FC_POWER):
-        whole.add(name, entries.results[name])
+    entries = controls.entries
     tables = entries.tables(CONTROLS, FACTS | controls.notes(), question="control")
     matched = tabulate_matched(entries, controls.family.n_parcels)
-    reliability = tabulate_reliability(whole, RELIABILITY_OF_CONTROLS)
-    return tables | {MATCHED.name: matched, RELIABILITY_OF_CONTROLS.name: reliability}
+    return tables | {MATCHED.name: matched}
 
 
 class _Controls:

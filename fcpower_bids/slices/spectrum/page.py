@@ -26,7 +26,6 @@ from fcpower_bids.reports.cohort.comparisons import (
     targets_of,
 )
 from fcpower_bids.reports.cohort.methods import Paragraph, describe_table, raised
-from fcpower_bids.reports.cohort.sections.prediction import reliability_grid
 from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
@@ -82,11 +81,7 @@ def controls_section(tables: GroupTables) -> list[Section]:
         *difference_panels(controls[~random], drawn, "Controls", text, links, cloud=scored if len(scored) else None),
     ]
     refused = refused_grid(controls, titles, "Control", tables.links(CONTROLS))
-    grids = (
-        _grid(controls[controls["status"] == "scored"], titles, tables),
-        *refused,
-        *reliability_grid(tables, "spectral_reliability"),
-    )
+    grids = (_grid(controls[controls["status"] == "scored"], titles, tables), *refused)
     return [Section("controls", "Where the gain comes from", tuple(said), tuple(panels), grids)]
 
 

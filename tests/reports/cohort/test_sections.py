@@ -31,8 +31,7 @@ ANCHORS = ["cohort", "exponent", "screen", "controls", "curves", "sweep", "encod
 TABLES = [
     *("transform_screen", "spectral_controls", "learning_curves", "learning_gains", "scaling_law"),
     *("identification_curves", "identification_gains", "parcellation_sweep", "parcellation_gains"),
-    *("parcellation_comparisons", "encoders", "encoder_folds", "encoder_comparisons", "spectral_reliability"),
-    "spectral_matched",
+    *("parcellation_comparisons", "encoders", "encoder_folds", "encoder_comparisons", "spectral_matched"),
     *("spectrum_histogram", "spectrum_ranks", "spectrum_path", "spectrum_sphere", "spectrum_matrices", "left_out"),
 ]
 

@@ -150,13 +150,6 @@ def test_principal_scores_rebuild_the_centred_products():
     assert (np.diff((scores**2).sum(axis=0)) < 0).all()
 
 
-def test_reliability_of_halves_sets_the_ceiling(tables):
-    frame = tables["spectral_reliability"].frame
-    halves = frame[frame["over"] == "halves"].set_index("representation")
-    assert halves.loc["fc_power", "rho"] > halves.loc["fc", "rho"]
-    assert halves.loc["fc_power", "ceiling"] >= halves.loc["fc_power", "r"]
-
-
 def test_every_column_is_described(tables):
     for table in tables.values():
         assert list(table.frame.columns) == list(table.columns)

@@ -337,7 +337,7 @@ def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
         _summary_grid(tables),
         *_baseline_grids(tables),
         *_comparison_grids(tables),
-        *reliability_grid(tables, "reliability"),
+        *_reliability_grid(tables),
     )
 
 
@@ -408,15 +408,14 @@ def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
     )
 
 
-def reliability_grid(tables: GroupTables, name: str) -> Iterator[Grid]:
-    """Return the table ``name`` of reliabilities if it is there."""
-    reliability = tables.frame(name)
+def _reliability_grid(tables: GroupTables) -> Iterator[Grid]:
+    reliability = tables.frame("reliability")
     if reliability is None:
         return
     yield make_grid(
         tables.titled(reliability),
         RELIABILITY.shown("target", "representation", "over", "rho", "reliability", "r", "ceiling"),
         "Reliability of the predictions",
-        str(tables.facts(name).get("Rule", "")),
-        tables.links(name),
+        str(tables.facts("reliability").get("Rule", "")),
+        tables.links("reliability"),
     )
