@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import TOO_SMALL, Gram
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.regression.dense import TOO_SMALL, Gram, HeldOut
 from fcpower_bids.errors import Unfit, UsageError
 
 DEVICES = ("cuda", "cpu")
@@ -62,22 +62,17 @@ class TorchDense:
         return _back(inverse @ self._send(targets))
 
     def hold_out(
-        self,
-        inverse: Tensor,
-        held: Rows,
-        inner: Sequence[Rows],
-        product: FloatArray,
-        inner_products: Sequence[FloatArray],
+        self, inverse: Tensor, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return what held rows have beyond their predictions: see `core.regression.dense.Dense`."""
-        rows_held = inverse[self._send(held)]
-        root = _root(rows_held[:, self._send(held)])
-        half = _solve(root, self._send(product[held]))
+        rows_held = inverse[self._send(held.rows)]
+        root = _root(rows_held[:, self._send(held.rows)])
+        half = _solve(root, self._send(product[held.rows]))
         validation = []
-        for rows, own in zip(inner, inner_products, strict=True):
+        for rows, own in zip(held.inner, inner_products, strict=True):
             chosen = self._send(rows)
             block = _solve(root, rows_held[:, chosen])
-            own_half = half if own is product else _solve(root, self._send(own[held]))
+            own_half = half if own is product else _solve(root, self._send(own[held.rows]))
             schur = _root(inverse[chosen][:, chosen] - block.T @ block)
             residual = self._send(own[rows]) - block.T @ own_half
             validation.append(_back(_solve(schur, _solve(schur, residual), transposed=True)))

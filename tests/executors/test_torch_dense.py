@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.regression.dense import solving_with
+from fcpower_bids.core.regression.dense import HeldOut, solving_with
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import nested_cv
@@ -93,7 +93,7 @@ def test_a_block_that_is_not_definite_is_told(device):
     solver = make_dense(device)
     rows, product = np.arange(N), np.zeros((N, 1))
     with pytest.raises(Unfit, match="too small for this kernel"):
-        solver.hold_out(solver._send(-np.eye(N)), rows[:5], [rows[5:]], product, [product])
+        solver.hold_out(solver._send(-np.eye(N)), HeldOut(rows[:5], [rows[5:]]), product, [product])
 
 
 @pytest.mark.parametrize("absent", ["gpu", "mps", "meta", "cuda:99"])

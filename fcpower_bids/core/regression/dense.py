@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,35 @@ from fcpower_bids.errors import Unfit
 TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 STRIP = 512
 """Rows of a matrix that are changed at a time."""
+
+
+@dataclass(eq=False)
+class Block:
+    """Rows and columns of square matrices of one size, in memory or on disk."""
+
+    rows: Rows
+    columns: Rows
+    places: Rows | None = None  # in such a matrix, row after row; computed once for the inverses of all penalties
+
+    def copy(self, matrix: Any) -> FloatArray:
+        """Copy the block of a matrix."""
+        if isinstance(matrix, np.ndarray):
+            if self.places is None:
+                self.places = self.rows[:, None] * len(matrix) + self.columns
+            return matrix.ravel().take(self.places, mode="clip")  # all of them exist
+        block = np.empty((len(self.rows), len(self.columns)))
+        for part in strips(len(block)):  # on disk: a few rows at a time
+            block[part] = matrix[self.rows[part]][:, self.columns]
+        return block
+
+
+class HeldOut:
+    """Rows that are not trained on, and the training rows in parts, each of which is held out together with them."""
+
+    def __init__(self, rows: Rows, inner: Sequence[Rows]) -> None:
+        self.rows, self.inner = rows, inner
+        self.own, self.parts = Block(rows, rows), [Block(each, each) for each in inner]
+        self.cross = Block(rows, np.concatenate([rows[:0], *inner]))
 
 
 class Gram(Protocol):
@@ -45,14 +75,13 @@ class Dense(Protocol):
         """Multiply targets (n, m) by an inverse."""
 
     def hold_out(
-        self, inverse: Any, held: Rows, inner: Sequence[Rows], product: FloatArray, inner_products: Sequence[FloatArray]
+        self, inverse: Any, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return what held rows R have beyond their predictions, ``(C_RR)^-1 (C y)_R``.
 
-        `inverse`: C. `held`: rows that are not trained on. `inner`: the training rows in parts, each of which is held
-        out together with `held`. `product` (n, m): C y. `inner_products` (n, m): C y of each part, the object `product`
-        itself where the targets are the same. Returns (held, m), and a list of ndarray, shape (rows, m): of the held
-        rows, and of each part.
+        `inverse`: C. `product` (n, m): C y. `inner_products` (n, m): C y of each part, the object `product` itself
+        where the targets are the same. Returns (held, m), and a list of ndarray, shape (rows, m): of the held rows, and
+        of each part.
         """
 
 
@@ -74,31 +103,26 @@ class Host:
         return np.asarray(inverse) @ targets
 
     def hold_out(
-        self,
-        inverse: FloatArray,
-        held: Rows,
-        inner: Sequence[Rows],
-        product: FloatArray,
-        inner_products: Sequence[FloatArray],
+        self, inverse: FloatArray, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return what held rows have beyond their predictions: see `Dense`."""
-        root = _root(copy_block(inverse, held, held))
-        half = solve_lower(root, product[held])
+        root = _root(held.own.copy(inverse))
+        half = solve_lower(root, product[held.rows])
         test = solve_lower(root, half.copy(), transposed=True)
         validation = []
-        for rows, own, block in zip(inner, inner_products, self.blocks(inverse, held, inner, root), strict=True):
-            own_half = half if own is product else solve_lower(root, own[held])
-            schur = _root(_less_square(copy_block(inverse, rows, rows), block))
-            residual = own[rows]
+        for part, own, block in zip(held.parts, inner_products, self.blocks(inverse, held, root), strict=True):
+            own_half = half if own is product else solve_lower(root, own[held.rows])
+            schur = _root(_less_square(part.copy(inverse), block))
+            residual = own[part.rows]
             residual -= block.T @ own_half
             validation.append(solve_lower(schur, solve_lower(schur, residual), transposed=True))
         return test, validation
 
-    def blocks(self, inverse: FloatArray, held: Rows, inner: Sequence[Rows], root: FloatArray) -> Iterator[FloatArray]:
+    def blocks(self, inverse: FloatArray, held: HeldOut, root: FloatArray) -> Iterator[FloatArray]:
         """Yield the held rows of each inner fold's columns, whitened: all are solved at once, which is faster."""
-        if inner:
-            cross = solve_lower(root, copy_block(inverse, held, np.concatenate(inner)))
-            for part in np.split(cross, np.cumsum([rows.size for rows in inner[:-1]]), axis=1):
+        if held.inner:
+            cross = solve_lower(root, held.cross.copy(inverse))
+            for part in np.split(cross, np.cumsum([rows.size for rows in held.inner[:-1]]), axis=1):
                 yield np.ascontiguousarray(part)
 
 
@@ -173,16 +197,6 @@ def _centre(inverse: FloatArray) -> None:
 def strips(n: int) -> list[slice]:
     """Rows, a few at a time: what is done to them needs no second matrix."""
     return [slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP)]
-
-
-def copy_block(matrix: Any, rows: Rows, columns: Rows) -> FloatArray:
-    """Copy rows and columns of a matrix: whole rows are read in order, which is faster than place by place."""
-    if not isinstance(matrix, np.ndarray):  # on disk: a few rows at a time
-        block = np.empty((len(rows), len(columns)))
-        for part in strips(len(rows)):
-            block[part] = matrix[rows[part]][:, columns]
-        return block
-    return matrix.take(rows, axis=0, mode="clip").take(columns, axis=1, mode="clip")  # all of them exist
 
 
 def _less_square(matrix: FloatArray, factor: FloatArray) -> FloatArray:

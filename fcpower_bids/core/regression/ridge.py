@@ -15,7 +15,7 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, STRIP, TOO_SMALL, Dense, dense, norm_of, strips
+from fcpower_bids.core.regression.dense import HOST, STRIP, TOO_SMALL, Dense, HeldOut, dense, norm_of, strips
 from fcpower_bids.core.regression.tiled import Tiled
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk, put_on_disk
@@ -115,9 +115,10 @@ class KernelSolver:
         validation = [
             np.stack([sides.values[rows]] * len(self.inverses)) for rows, sides in zip(split.inner, inner, strict=True)
         ]
+        blocks = HeldOut(held, split.inner)
         for i, inverse in enumerate(self.inverses):
             products = [sides.products[i] for sides in inner]
-            beyond, each = self.dense.hold_out(inverse, held, split.inner, outer.products[i], products)
+            beyond, each = self.dense.hold_out(inverse, blocks, outer.products[i], products)
             test[i] -= beyond
             for own, residual in zip(validation, each, strict=True):
                 own[i] -= residual

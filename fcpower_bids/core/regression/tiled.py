@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import Host, copy_block, solve_lower, strips
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.regression.dense import Block, HeldOut, Host, solve_lower, strips
 from fcpower_bids.ondisk import RowsOnDisk, ScratchRows
 from fcpower_bids.resources import available_bytes
 
@@ -48,10 +48,10 @@ class Tiled(Host):
         """Multiply targets (n, m) by an inverse, some rows at a time."""
         return np.concatenate([inverse[rows] @ targets for rows in strips(len(inverse))])
 
-    def blocks(self, inverse: RowsOnDisk, held: Rows, inner: Sequence[Rows], root: FloatArray) -> Iterator[FloatArray]:  # type: ignore[override]
+    def blocks(self, inverse: RowsOnDisk, held: HeldOut, root: FloatArray) -> Iterator[FloatArray]:  # type: ignore[override]
         """Whiten the columns of one inner fold after the other."""
-        for rows in inner:
-            yield solve_lower(root, copy_block(inverse, held, rows))
+        for columns in held.inner:
+            yield solve_lower(root, Block(held.rows, columns).copy(inverse))
 
 
 class _Tiles:

@@ -33,7 +33,7 @@ from fcpower_bids.core.inference.sentinel_codes import (
     repeated_extremes,
     repeated_inside,
 )
-from fcpower_bids.core.regression.dense import copy_block
+from fcpower_bids.core.regression.dense import Block
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -302,7 +302,7 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
         known = _draw(everyone, settings.random_seed)
         rows = first[there][known]
         found = recognise_groups(
-            copy_block(similarity, rows, rows), sites.iloc[known].astype(str).to_numpy(), seed=settings.random_seed
+            Block(rows, rows).copy(similarity), sites.iloc[known].astype(str).to_numpy(), seed=settings.random_seed
         )
         if found.p < SIGNIFICANT:
             yield Finding(
@@ -329,7 +329,7 @@ def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) 
         own = pd.Series(values, index=table.index).reindex(people)
         known = _draw(np.flatnonzero(own.notna()), settings.random_seed)
         labels = own.iloc[known].to_numpy() == own.max()
-        found = compare_spread(copy_block(similarity, first[known], first[known]), labels, seed=settings.random_seed)
+        found = compare_spread(Block(first[known], first[known]).copy(similarity), labels, seed=settings.random_seed)
         if found.p < SIGNIFICANT / len(classes):
             more, ratio = ("more", found.share) if found.share > 1 else ("less", 1 / found.share)
             yield Finding(
@@ -370,7 +370,7 @@ def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis)
     for one, other in pairs:
         rows = first[[one, other]].dropna().to_numpy(dtype=np.intp)
         rows = rows[_draw(np.arange(len(rows)), settings.random_seed)]
-        block = copy_block(similarity, rows.ravel(), rows.ravel())
+        block = Block(rows.ravel(), rows.ravel()).copy(similarity)
         first_of, second_of = np.arange(rows.size).reshape(rows.shape).T
         found = compare_sources(block, first_of, second_of, seed=settings.random_seed)
         if found.p < SIGNIFICANT / len(pairs):
