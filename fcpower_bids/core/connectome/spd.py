@@ -62,7 +62,8 @@ def _checked(matrix: ArrayLike) -> FloatArray:
         # A missing parcel spoils its row in every column; its diagonal shows which parcel it is.
         parcels = np.diag(broken) if np.diag(broken).any() else broken.any(axis=0)
         raise ParcelError("A connectome has missing or infinite values", np.flatnonzero(parcels))
-    if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
+    # The exact test is five times as fast, and nearly all pass it.
+    if not linalg.issymmetric(matrix) and np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
         raise ValueError("A connectome must be symmetric, and this matrix is not.")
     return matrix
 
