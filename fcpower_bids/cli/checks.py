@@ -48,7 +48,7 @@ POSITIVE = (
 NOT_NEGATIVE = (
     *("band_stop_min", "band_stop_max"),
     *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
-    "checkpoint_minutes",
+    *("checkpoint_minutes", "random_seed"),
 )
 
 

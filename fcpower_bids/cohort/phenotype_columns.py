@@ -53,6 +53,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         *_faulty_composites(composites, frame),
     ]
     problems += [f"'{name}' is both target and covariate; name it once." for name in predicted if name in covariates]
+    problems += [f"'{name}' is both target and site or family; name it once." for name in predicted if name in groups]
     notes: list[str] = []
     frame = frame.copy()
     for name in dict.fromkeys((*predicted, *covariates)):
@@ -119,17 +120,36 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
     elif column.isna().all():
         people = f"all {len(column)} people with scans" if len(column) else "everybody: its table has no rows"
         yield f"The column '{column.name}' is missing for {people}; leave it out."
-    elif predicted and column.nunique() == 1:
-        yield f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
-    elif predicted and _is_text(column) and (in_composite or column.nunique() > 2):
-        allowed = "numbers" if in_composite else "numbers or text of two levels"
-        found = f"The target '{column.name}' is not numeric: {_words(column)}. Only {allowed} can be used."
-        yield f"{found} {_remedy(column)}" if _mostly_numbers(column) else found
+    elif predicted and (reason := _unpredictable(column, in_composite)):
+        yield reason
     elif not predicted and _is_text(column) and column.nunique() > 2 and _mostly_numbers(column):
         # As levels, every number would be a column of its own.
         yield f"The covariate '{column.name}' has words among its numbers: {_words(column)}. {_remedy(column)}"
     elif not _is_text(column):
         yield from _of_no_size(column)
+
+
+def _unpredictable(column: pd.Series, in_composite: bool) -> str:
+    """Why a column cannot be a target, or a part of a composite; empty where it can."""
+    if column.nunique() == 1:
+        return f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
+    if _is_text(column) and (in_composite or column.nunique() > 2):
+        allowed = "numbers" if in_composite else "numbers or text of two levels"
+        found = f"The target '{column.name}' is not numeric: {_words(column)}. Only {allowed} can be used."
+        return f"{found} {_remedy(column)}" if _mostly_numbers(column) else found
+    if not in_composite and (person := _alone_in_class(column)):
+        return (
+            f"The target '{column.name}' has two values, and {person} alone has one of them ({column[person]}). "
+            "A class of one person can be learned or tested, not both. Correct it, or leave it out."
+        )
+    return ""
+
+
+def _alone_in_class(column: pd.Series) -> str:
+    """The person who alone has one of two values; empty where there is none."""
+    counts = column.value_counts()
+    alone = len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2
+    return str(column.index[column == counts.index[-1]][0]) if alone else ""
 
 
 def _mostly_numbers(column: pd.Series) -> bool:
@@ -185,16 +205,17 @@ def _default_targets(
     for name in phenotypes.defaults:
         if name in taken or frame[name].dtype != np.float64:
             continue
-        varies = name not in phenotypes.conflicts and frame[name].nunique() > 1
-        usable = varies and not list(_of_no_size(frame[name]))
+        usable = name not in phenotypes.conflicts and not list(
+            _unusable(frame[name], phenotypes.frame[name], True, False)
+        )
         (targets if usable else left_out).append(name)
     if not phenotypes.defaults:
         return (), []
     notes = [f"No targets were named, so they are all numeric columns: {', '.join(targets) or 'none'}."]
     if left_out:
         notes.append(
-            "Constant, missing or contradictory columns, and those with values that no measurement is, are no targets: "
-            f"{', '.join(left_out)}."
+            "Constant, missing or contradictory columns, those with one person in a class, and those with values that "
+            f"no measurement is, are no targets: {', '.join(left_out)}."
         )
     return tuple(targets), notes
 

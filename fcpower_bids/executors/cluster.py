@@ -233,6 +233,8 @@ AHEAD, LEAST_THREADS = 4, 4
 """Tasks in hand for each thread of the workers, where results wait until they are asked for; and threads at least."""
 TRANSFER = 30.0
 """Seconds that a result has to come over; twice as many at each further attempt."""
+ANSWER = 30.0
+"""Seconds in which a scheduler that is running answers."""
 LOOK, REMIND, KEEP = 2.0, 60.0, 20.0
 """Seconds between two looks for workers where a result is missing, two lines about the queue, two submissions."""
 
@@ -244,7 +246,7 @@ class Cluster:
         self._engine = None if "://" in where else start_engine(Path(where))
         self._patience = self._engine.patience if self._engine else PATIENCE
         try:
-            self.client = Client(self._engine.cluster if self._engine else where, timeout=self._patience)
+            self.client = Client(self._engine.cluster if self._engine else where, timeout=ANSWER)
         except OSError as error:
             raise UsageError(f"No Dask scheduler answers at {where} ({error}). Correct --executor.") from error
         folder.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,9 @@ class GroupLevel(Choices):
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD in mm")
     first_session: bool = asks(False, "of everybody the first session alone (that is left, by the order of the labels)")
     separate_tasks: bool = refines(
-        False, "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does"
+        False,
+        "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does",
+        reader="parcellation_sweep",
     )
     equal_minutes: bool = asks(
         False, "cut every scan to the length of the shortest one, and compute FC again from the stored series"

@@ -28,6 +28,7 @@ FRAME = pd.DataFrame(
         "huge": [1.0, 2.0, 1e160, 3.0],
         "tiny": [1e-310, 2e-310, 3e-310, 4e-310],
         "rounded": [1e9, 1e9 + 1.2e-7, 1e9, 1e9 + 2.4e-7],
+        "rare": [0.0, 1.0, 0.0, 0.0],
     },
     index=pd.Index(["sub-1", "sub-2", "sub-3", "sub-4"], name="participant_id"),
 )
@@ -41,7 +42,7 @@ def resolve(conflicts=None, **choices):
 def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role():
     found = resolve(covariates=("age",), family_column="family_id")
     assert found.targets == ("score",)
-    assert "constant, empty, huge, tiny, rounded" in " ".join(found.notes)
+    assert "constant, empty, huge, tiny, rounded, rare" in " ".join(found.notes)
     assert resolve(conflicts={"score": "differs"}).targets == ("age",)
 
 
@@ -93,7 +94,10 @@ def test_numbers_in_an_identifier_column_can_be_predicted():
         ({"targets": ("age",), "covariates": ("huge",)}, r"'huge' has 1e\+160 for sub-3"),
         ({"composite": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
         ({"targets": ("rounded",)}, r"'rounded' varies by 2.38419e-07 around 1e\+09"),
+        ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\). A class of one person"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
+        ({"composite": ("g=age,score",), "site_column": "age"}, r"'age' is both target and site or family"),
+        ({"targets": ("family_id",), "family_column": "family_id"}, r"'family_id' is both target and site or family"),
     ],
 )
 def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):

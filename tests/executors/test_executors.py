@@ -110,7 +110,7 @@ def test_arrays_travel_in_files_and_mapped_ones_stay_where_they_are(tmp_path):
 )
 def test_a_wrong_file_or_address_is_told(tmp_path, monkeypatch, content, told):
     cluster = pytest.importorskip("fcpower_bids.executors.cluster", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(cluster, "ANSWER", 0.5)
     file = tmp_path / "cluster.yml"
     if content:
         file.write_text(content)

@@ -22,3 +22,5 @@ def check_models(settings: ModelChoices) -> Iterator[str]:
     """Yield a sentence where the features of the models would not be those of new people."""
     if settings.save_models and getattr(settings, "harmonise", "none") != "none":
         yield "--save-models writes models of features as they are. Leave out --harmonise."
+    if settings.accept_no_skill and not settings.save_models:
+        yield f"{ACCEPT} is about the models of --save-models. Give both, or leave it out."

@@ -54,6 +54,11 @@ def test_a_model_is_saved_where_the_test_finds_skill_and_refused_where_not(cohor
     assert skill["SpreadOfValues"] == pytest.approx(np.ptp(np.quantile(ages, [0.05, 0.95])))
 
 
+def test_the_choice_is_nothing_without_models(tmp_path, capsys):
+    assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--accept-no-skill"]) == 2
+    assert "--accept-no-skill is about the models of --save-models" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("sites", [1, 6])
 @pytest.mark.parametrize("share", [0.0, 0.45, 0.95])
 def test_a_page_has_no_number_of_a_model_without_skill_above_the_sentence(cohorts, capsys, share, sites):
