@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.engine.connectomes import fits
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.representations import encoders_of, expand_names
@@ -28,7 +26,6 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from fcpower_bids.core.regression.penalties import DECADES, regress_on_kernel
 from fcpower_bids.core.regression.ridge import KERNELS, fits_in_memory
-from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes, memory_limit
 from fcpower_bids.settings import Settings
@@ -65,12 +62,12 @@ class Forecast:
         return told + (f"; not counted: {', '.join(self.without)}." if self.without else ".")
 
 
-def forecast_group(cohort: Cohort, settings: Settings, reading: float) -> Forecast:
-    """Time units of the work on this machine, and count them for the analyses that will run.
+def forecast_group(cohort: Cohort, settings: Settings, names: Sequence[str], reading: float) -> Forecast:
+    """Time units of the work on this machine, and count them for the analyses that will run, by their names.
 
     `reading`: CPU seconds that opening the cohort took. Beyond `PEOPLE` people units follow ``a n^2 + b n^3``.
     """
-    (n, n_edges), names = cohort.edges.shape, analyses_to_run(settings)
+    n, n_edges = cohort.edges.shape
     entries = [name for name in expand_names(cohort, settings) if not encoders_of(name)]
     grams = len(entries) + 1  # one is of the check
     seconds = {
@@ -81,18 +78,12 @@ def forecast_group(cohort: Cohort, settings: Settings, reading: float) -> Foreca
     if "qc_fc" in names:
         seconds["QC-FC"] = len(entries) * n_edges * _of_motion(n, settings)
     memory = _memory(n, n_edges, len(cohort.parcels))
-    if "prediction" in names and (study := _open(cohort, settings)):
+    if "prediction" in names:
+        study = open_study(cohort, settings)
         seconds["prediction"] = _of_prediction(study)
         memory += max(0.0, memory_of_kernels(study) - available_bytes())
     seconds["start, tables and page"] = START + EACH_EDGE * n_edges
     return Forecast(seconds, memory, tuple(name for name in names if name not in MEASURED))
-
-
-def _open(cohort: Cohort, settings: Settings) -> Study | None:
-    """Return the study of a prediction, if it will not be left out."""
-    with suppress(Unfit):
-        return open_study(cohort, settings)
-    return None
 
 
 def _memory(n: int, n_edges: int, n_parcels: int) -> float:

@@ -100,13 +100,16 @@ def _dry_run(settings: Settings) -> int:
         started = time.process_time()
         cohort, by_atlas = open_cohorts(own)
         reading = time.process_time() - started
-        if not settings.checks_only:
-            _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
+        names = () if settings.checks_only else analyses_to_run(settings)
+        left_out = _check_choices(names, cohort, by_atlas, own)
         _describe_absent(own)
         _describe_decisions(cohort, own)
         say(describe_cohort(cohort), settings)
+        for name, reason in left_out.items():
+            say(f"{name}: would be left out. {reason}", settings)
         if min(cohort.edges.shape) and not settings.checks_only:
-            say(str(forecast_group(cohort, own, reading)), settings)
+            rest = [name for name in names if name not in left_out]
+            say(str(forecast_group(cohort, own, rest, reading)), settings)
     return 0
 
 
@@ -229,17 +232,25 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     write_group_tables(folder, {LEFT_OUT.name: _left_out(attempts, outdated)}, settings)
 
 
-def _check_choices(names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
-    """End the run before the first analysis where one that was named, or a choice, is not possible."""
+def _check_choices(
+    names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings
+) -> dict[str, str]:
+    """End the run before the first analysis where one that was named, or a choice, is not possible.
+
+    Returns the analyses that the cohort does not allow and that may be left out, with the reason.
+    """
+    left_out = {}
     for name in names:
         try:
             check_choices(name, by_atlas if name in OF_COHORTS else cohort, settings)
         except Unfit as error:
             if not _may_leave_out(name, settings, error):
                 raise DatasetError(f"{name}: {error}") from error
+            left_out[name] = str(error)
         except Exception:
             # Met again, and noted with its traceback, when the analysis runs.
             continue
+    return left_out
 
 
 def _run_analysis(

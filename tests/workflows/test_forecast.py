@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.engine import study as studies
 from fcpower_bids.analyses.prediction import prediction
 from fcpower_bids.core.regression.folds import Fold
@@ -71,11 +70,16 @@ def test_memory_is_that_of_the_arrays_which_are_there_together(n, edges, parcels
 
 
 def test_what_is_not_counted_is_named(settings):
-    asked = replace(settings, analyses=("qc_fc", "spectrum_geometry"))
-    cohort, _ = open_cohorts(asked)
-    told = str(forecast_group(cohort, asked, 0.0))
-    assert told.endswith("not counted: spectrum_geometry.")
-    assert set(analyses_to_run(asked)) == {"qc_fc", "spectrum_geometry"}
+    cohort, _ = open_cohorts(settings)
+    assert str(forecast_group(cohort, settings, ["qc_fc", "edges"], 0.0)).endswith("not counted: edges.")
+
+
+def test_a_dry_run_says_what_the_run_leaves_out_and_does_not_count_it(settings, capsys):
+    run_group(replace(settings, dry_run=True, session_label=("a",), analyses=("all",)))
+    said = capsys.readouterr().err
+    assert "fingerprinting: would be left out. Fingerprinting needs two sessions" in said
+    assert "parcellation_sweep: would be left out." in said
+    assert "parcellation_sweep" not in said.partition("Forecast")[2]
 
 
 def test_times_are_said_as_people_say_them():

@@ -251,7 +251,7 @@ def test_by_default_a_mistake_stops_the_run(lines):
     ("last", "choices", "words"),
     [
         ("learning_curves", {"sample_sizes": (999,)}, "999 training people are not possible"),
-        ("learning_curves", {"scan_minutes": (99.0,)}, "99 minutes are longer than the shortest scan"),
+        ("learning_curves", {"scan_minutes": (99.0,)}, "A scan cannot be cut to 99 minutes"),
         ("spectral_controls", {"kernel": "linear"}, "leave out --kernel"),
         ("prediction", {"folds": 40}, "fewer than 40 folds"),
     ],

@@ -87,7 +87,10 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
             raise Unfit("Shorter scans cannot be made: the series of the scans are not there.")
         if not 0 < length <= shortest:
             whose = cohort.scans["participant_id"].iloc[int(minutes.argmin())]
-            raise Unfit(f"{length:g} minutes are longer than the shortest scan, {shortest:.2f} min of {whose}.")
+            raise Unfit(
+                f"A scan cannot be cut to {length:g} minutes: give numbers above 0 and up to the shortest scan, "
+                f"{shortest:.2f} min of {whose}."
+            )
     if not has_series(cohort):
         return ()
     chosen = sorted(set(asked)) or list(LENGTHS)

@@ -77,6 +77,11 @@ def choose_targets(
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
+    for name in (name for name in names if name in covariates):  # a covariate that was named is refused before
+        raise Unfit(
+            f"'{name}' is a covariate of --preset {settings.preset}, so it is no target there. Name other "
+            "--covariates, another preset, or leave this target out."
+        )
     targets = [_read_target(table, name) for name in dict.fromkeys(names)]
     if not targets and not composites:
         raise NotInCohort("There is no phenotype to predict; name columns with --targets.")

@@ -201,7 +201,7 @@ def test_identification_takes_people_as_the_unit(tables):
 
 
 def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
-    with pytest.raises(ValueError, match=r"^100 minutes are longer than the shortest scan, 6\.67 min of sub-00\.$"):
+    with pytest.raises(ValueError, match=r"^A scan cannot be cut to 100 minutes: .* scan, 6\.67 min of sub-00\.$"):
         run(cohort, minutes=(100.0,), **TARGETS)
     with pytest.raises(ValueError, match=r"^4 training people are not possible"):
         run(cohort, sizes=(4,), **TARGETS)
