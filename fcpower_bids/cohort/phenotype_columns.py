@@ -79,7 +79,7 @@ def _unknown(phenotypes: Phenotypes, frame: pd.DataFrame, names: Sequence[str]) 
         elif name not in known:
             close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
             hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            yield f"No phenotype table has a column '{name}'. {hint}"
+            yield f"No phenotype table has a column '{name}'. {hint} {phenotypes.unread}".rstrip()
 
 
 def _faulty_composites(composites: dict[str, tuple[str, ...]], frame: pd.DataFrame) -> Iterator[str]:

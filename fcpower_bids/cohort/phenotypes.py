@@ -51,6 +51,7 @@ class Phenotypes:
     rows: tuple[Exclusion, ...] = ()  # codes for missing values, per person
     notes: tuple[str, ...] = ()  # notes for a reader of the results
     renamed: int = 0  # people whose id in a table differs from that of their scans
+    unread: str = ""  # that a table of the dataset is not read, and why
 
 
 def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
@@ -73,7 +74,9 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
         frame, codes = remove_codes(table.frame, table.hints, settings.missing_values)
         rows += [Exclusion(str(person), "n/a", "value", f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
-    return replace(_merge(tables, cleaned, tuple(rows), notes), renamed=len(matched))
+    unread = _describe_unread(settings)
+    notes += [unread] if unread else []
+    return replace(_merge(tables, cleaned, tuple(rows), notes), renamed=len(matched), unread=unread)
 
 
 def _as_scanned(tables: Iterable[PhenotypeTable], people: Sequence[str]) -> tuple[list[PhenotypeTable], dict[str, str]]:
@@ -91,6 +94,18 @@ def _dataset_tables(settings: Assembly) -> list[Path]:
     paths = [of_sites if is_table(of_sites) else root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
     given = {path.absolute() for path in settings.phenotypes}
     return [path for path in paths if is_table(path) and path.absolute() not in given]
+
+
+def _describe_unread(settings: Assembly) -> str:
+    """Say that the people of combined sites stand in the place of those of the dataset, where both have a table."""
+    own, of_sites = settings.bids_dir / "participants.tsv", settings.output_dir / "participants.tsv"
+    given = {path.absolute() for path in settings.phenotypes}
+    if not is_table(of_sites) or not is_table(own) or own.absolute() in given:
+        return ""
+    return (
+        f"{own} is not read: {of_sites} of the combined sites stands in its place, since labels may differ. Where they "
+        "are the same, give it with --phenotypes."
+    )
 
 
 def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataFrame:

@@ -159,3 +159,16 @@ def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
     with pytest.raises(DatasetError, match=r"--missing-values Age=0: no .* column 'Age'. Did you mean 'age'\?"):
         load(tmp_path, missing_values=("Age=0",))
+
+
+def test_a_table_that_combined_sites_replace_is_named(tmp_path):
+    settings = Settings(tmp_path / "bids", tmp_path / "out", "group")
+    for folder, column in (("bids", "age"), ("out", "site")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "participants.tsv").write_text(f"participant_id\t{column}\nsub-01\t1\nsub-02\t2\n")
+    found = load_phenotypes(settings, ["sub-01", "sub-02"])
+    assert list(found.frame.columns) == ["site"]
+    assert f"{tmp_path / 'bids' / 'participants.tsv'} is not read" in found.unread
+    assert found.unread in found.notes
+    given = replace(settings, phenotypes=(tmp_path / "bids" / "participants.tsv",))
+    assert load_phenotypes(given, ["sub-01", "sub-02"]).unread == ""
