@@ -198,6 +198,13 @@ def test_families_that_nobody_declared_are_named(check, planted):
     assert found.loc["families", "n"] == 6
     assert "--family-column Family_ID" in found.loc["families", "remedy"]
     assert check("--family-column", "Family_ID")[0].empty
+    cohort.phenotypes = table.assign(
+        Family_ID=[f"F{row % (PEOPLE // 2)}" for row in range(PEOPLE)],
+        site=["x" if row < PEOPLE // 2 else "y" for row in range(PEOPLE)],
+    )
+    found, _ = check("--family-column", "Family_ID", "--site-column", "site")
+    assert found.loc["families across sites", "n"] == PEOPLE // 2
+    assert "write the site into 'Family_ID'" in found.loc["families across sites", "remedy"]
     cohort.phenotypes = table.assign(twin_pair=np.arange(PEOPLE) % 2)  # a group, not a family
     assert check()[0].empty
 

@@ -147,6 +147,12 @@ def leave_one_site_out(
         for fold in range(n_sites):
             test = np.flatnonzero(site == fold)
             train = np.flatnonzero((site != fold) & ~np.isin(family, family[test]))
+            if np.unique(family[train]).size < max(n_inner, 2) <= np.unique(family[site != fold]).size:
+                raise Unfit(
+                    f"With site {np.unique(np.asarray(sites))[fold]} held out {train.size} people are left to "
+                    "train, since the others have its family labels. Where equal labels are different families, write "
+                    "the site into them."
+                )
             if inner_by_site:
                 inner = partition(train, site[train])
             else:

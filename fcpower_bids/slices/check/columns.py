@@ -48,6 +48,8 @@ FAMILY = re.compile(
 )
 MOST_OF_A_FAMILY = 5
 """On average; a column with larger groups is something else."""
+FEW_SCATTERED = 3
+"""Families at several sites that may be relatives who were scanned at two places."""
 
 
 def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
@@ -152,7 +154,8 @@ def _covariates(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings:
 
 def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
     """Columns that look like undeclared families: most people have a value of their own, or share it with a few."""
-    if settings.family_column:
+    if settings.family_column in table:
+        yield from _scattered_families(table, str(settings.family_column), settings)
         return
     for column in (str(name) for name in table if FAMILY.fullmatch(str(name))):
         sizes = table[column].dropna().value_counts()
@@ -167,6 +170,25 @@ def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
                 "--family-column is given.",
                 "Relatives on both sides of a split make predictions too good, and their targets are not exchangeable.",
                 f"Give --family-column {column}.",
+            )
+
+
+def _scattered_families(table: pd.DataFrame, family: str, settings: Analysis) -> Iterator[Finding]:
+    """Families with people at several sites: where most are, equal labels are different families at each site."""
+    sizes = table[family].dropna().value_counts()
+    several = table[table[family].isin(sizes.index[sizes > 1])]
+    for site in site_columns(table, settings):
+        scattered = several.groupby(family)[site].nunique() > 1
+        if scattered.sum() >= FEW_SCATTERED and scattered.mean() > 0.5:
+            yield Finding(
+                "families across sites",
+                LOOK,
+                int(scattered.sum()),
+                float(scattered.mean()),
+                f"{scattered.sum()} of {len(scattered)} families of '{family}' are spread over sites of '{site}'.",
+                "If a label is another family at each site, strangers count as relatives: folds keep them together, "
+                "and a site that is held out takes them out of the training.",
+                f"Where they are no relatives, write the site into '{family}'.",
             )
 
 

@@ -116,6 +116,12 @@ def test_each_site_is_held_out_and_relatives_elsewhere_do_not_train():
         assert len(holders) <= 1
 
 
+def test_family_labels_that_two_sites_share_are_named():
+    site, family = np.repeat(["a", "b"], 12), np.tile(np.arange(12), 2)
+    with pytest.raises(ValueError, match=r"With site a held out 0 people are left.* write the site into them"):
+        leave_one_site_out(site, n_inner=3, families=family)
+
+
 def test_inner_loop_can_hold_out_sites_too():
     site = np.repeat(["a", "b", "c"], 6)
     for fold in leave_one_site_out(site, inner_by_site=True):
