@@ -72,6 +72,7 @@ def problems_of(settings: Settings) -> list[str]:
         _torch,
         _results_name,
         _harmonisation,
+        _equal_minutes,
         *plugins.load("checks"),
     )
     return [problem for check in checks for problem in check(settings)]
@@ -172,6 +173,12 @@ def _harmonisation(settings: Settings) -> Iterator[str]:
         yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --harmonise."
     if settings.harmonise_keep and settings.harmonise == "none" and not compared:
         yield "--harmonise-keep says what ComBat keeps. Give --harmonise combat."
+
+
+def _equal_minutes(settings: Settings) -> Iterator[str]:
+    embedded = [name for name in settings.representations if "embedding" in name]
+    if settings.equal_minutes and embedded:
+        yield f"--equal-minutes cuts scans, and {embedded[0]} is known of whole scans only. Leave out one of them."
 
 
 def _penalties(settings: Settings) -> Iterator[str]:

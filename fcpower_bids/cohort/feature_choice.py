@@ -32,6 +32,16 @@ def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple
     return kept, notes
 
 
+def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectome]:
+    """Connectomes that the selection, the atlases and the spaces of the command allow, several atlases among them."""
+    kept, _ = _filter(found, settings)
+    if settings.atlas != Method.atlas:
+        names = sorted({one.atlas_name for one in kept})
+        atlases = {name for spec in settings.atlas for name in match_atlases(spec, names)}
+        kept = [one for one in kept if one.atlas_name in atlases]
+    return [one for one in kept if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
+
+
 def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
     conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]

@@ -410,6 +410,8 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise DatasetError(f"{path} is nested too deeply to be read. Write it anew.") from None
+    except FileNotFoundError as error:
+        raise DatasetError(f"{path} is not there: copy it again, or make it anew.") from error
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} is not valid JSON ({error}): correct it or copy it again.") from error
     if not isinstance(content, dict):

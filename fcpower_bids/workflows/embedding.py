@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from fcpower_bids.cohort.feature_choice import asked_for
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
@@ -66,10 +67,9 @@ def embed_stored(settings: Settings) -> None:
 
 def _lacking(label: str, settings: Settings) -> list[Connectome]:
     """Scans with a series and without an embedding of this label, or with one of their own that may be outdated."""
-    wanted = {f"sub-{each.removeprefix('sub-')}" for each in settings.participant_label}
-    there = [one for one in list_connectomes(settings.output_dir) if not wanted or one.participant in wanted]
+    there = asked_for(list_connectomes(settings.output_dir), settings)
     with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
-    if not with_series and not any(label in one.encoders for one in there):
+    if there and not with_series and not any(label in one.encoders for one in there):
         raise DatasetError(
             f"{settings.output_dir} holds no series, so there is nothing to embed: matrices do not say how a scan went "
             "on in time. Give the series, or leave out --encoder."

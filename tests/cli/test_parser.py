@@ -111,6 +111,7 @@ def test_all_mistakes_are_told_at_once():
         (["--composite", "=a,b"], "NAME=COLUMN"),
         (["--composite", "g=a,b", "g=c,d"], "--composite g=... is given twice"),
         (["--folds", "1"], "nothing to train on"),
+        (["--equal-minutes", "--representations", "fc", "embedding:a"], "embedding:a is known of whole scans only"),
         (["--random-seed", "-1"], "--random-seed -1 must not be negative"),
         (["--atlas-dir", "nowhere"], "not a folder"),
         (["--strategy", "nowhere.yml"], "not there"),

@@ -114,3 +114,14 @@ def test_an_encoder_of_which_nothing_is_stored_is_refused(listed, capsys):
     source = ("-d", f"list={listed / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
     assert main([str(listed / "bids"), str(listed / "out"), "group", *source, "--encoder", "brainlm-111m"]) == 2
     assert "holds no embedding by --encoder brainlm-111m" in capsys.readouterr().err
+
+
+def test_only_what_the_command_selects_is_embedded(listed):
+    table = pd.read_csv(listed / "list.tsv", sep="\t", dtype=str)
+    pd.concat([table, table.assign(session_id="b")]).to_csv(listed / "list.tsv", sep="\t", index=False)
+    weights, some = save_weights(listed / "model", 1), ("--participant-label", "1", "2", "3")
+    assert group(listed, weights, *some, "--session-label", "b") == 0
+    found = sorted(path.name for path in (listed / "out").rglob("*_desc-fbert_embedding.tsv"))
+    assert [name[:11] for name in found] == ["sub-1_ses-b", "sub-2_ses-b", "sub-3_ses-b"]
+    assert group(listed, weights, *some, "--session-label", "a", "--atlas", "other") == 3
+    assert len(list((listed / "out").rglob("*_desc-fbert_embedding.tsv"))) == 3
