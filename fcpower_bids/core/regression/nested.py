@@ -287,7 +287,7 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
     missing = np.isnan(values[fold.train])
     if not missing.any():
         others = _others(len(values), fold.train, fold.test)
-        yield slice(None), Split(fold.test, fold.train, fold.inner, others, fold.train), list(range(len(fold.inner)))
+        yield slice(None), Split(fold.test, fold.train, fold.inner, others), list(range(len(fold.inner)))
         return
     patterns, members = np.unique(missing, axis=1, return_inverse=True)
     for number, pattern in enumerate(patterns.T):
@@ -301,7 +301,7 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )
         others = _others(len(values), train, fold.test)
-        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others, fold.train), used
+        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others), used
 
 
 def _others(n: int, *rows: Rows) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,8 +41,6 @@ class Split:
     train: Rows  # the rows to train on
     inner: tuple[Rows, ...]  # the training rows divided into inner validation sets, none empty
     others: Rows  # all remaining rows: their target is missing, or the fold leaves them out
-    # the training rows of the fold, whether or not the target is known; `train` by default
-    fold_train: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,7 +340,7 @@ class FoldSolver:
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict with the regression of the training rows."""
-        return self.make(split.train, self.penalties).predict(replace(split, fold_train=None), outer, inner)
+        return self.make(split.train, self.penalties).predict(split, outer, inner)
 
 
 class FoldKernels:
