@@ -24,7 +24,7 @@ HEAVY += ("scipy", "numpy")
 PARTICIPANT = """
 from importlib import import_module
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution.job import FOR_PAGES, FOR_RECORDINGS
+from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS
 for module in FOR_RECORDINGS + FOR_PAGES:
     import_module(module)
 """

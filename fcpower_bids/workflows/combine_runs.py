@@ -9,6 +9,7 @@ from typing import Any
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.executors.pool import WorkerDied, run_calls
+from fcpower_bids.outputs.combine_runs import combine_runs, group_runs, whole_of
 from fcpower_bids.outputs.status import (
     COMBINED,
     DONE,
@@ -26,8 +27,8 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.execution.batches import Job, why_open
-from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.run_progress import Progress
 
 COMBINE = "fcpower_bids.workflows.combine_runs:combine"
@@ -35,8 +36,6 @@ COMBINE = "fcpower_bids.workflows.combine_runs:combine"
 
 def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
     """Combine the finished runs of every session and task, and return the names of the combinations."""
-    from fcpower_bids.outputs.combine_runs import group_runs, whole_of  # loads scipy.signal
-
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     names: list[str] = []
     calls: list[tuple[Any, ...]] = []
@@ -92,8 +91,6 @@ def combine(
     whole: Recording, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings, fingerprint: str
 ) -> None:
     """Combine what was written of the runs of one session and task, and write the status of their combination."""
-    from fcpower_bids.outputs.combine_runs import combine_runs  # loads scipy.signal
-
     output_dir, started = settings.output_dir, time.perf_counter()
 
     def note(state: str, reason: str = "", outputs: tuple[str, ...] = ()) -> None:

@@ -31,8 +31,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
 from fcpower_bids.workflows.combine_runs import run_combinations
+from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.execution.job import FOR_PAGES, processes
 from fcpower_bids.workflows.locking import run_in_turn
 from fcpower_bids.workflows.preflight.plan import Plan, describe_plan, plan_run
 from fcpower_bids.workflows.run_progress import Progress, say

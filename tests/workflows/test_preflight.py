@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections import Counter, namedtuple
 
@@ -91,6 +92,18 @@ def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, mo
     counts = Counter(path.rpartition("_")[2] for path in OPENED)
     assert counts["timeseries.tsv"] == 3 * number
     assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 5 * number
+
+
+def test_a_dry_run_loads_what_it_needs(tmp_path):
+    """nipype, and scipy with its filters and matrices, would be half of its time."""
+    root, labels = plant(tmp_path, 1)
+    words = [str(root), str(tmp_path / "out"), "participant", "--dry-run", "--nprocs", "1", "--atlas", str(labels)]
+    absent = ("nipype", "networkx", "scipy.linalg", "scipy.signal", "scipy.stats", "nilearn", "torch")
+    probe = f"import sys\nfrom fcpower_bids.cli.run import main\nassert main({words!r}) == 0\n"
+    probe += f"print('loaded:', *[m for m in {absent!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "1 recording of 1 participant" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded:"
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy  # its `linalg` is loaded by the first use: to check a choice needs none
 from numpy.typing import ArrayLike
-from scipy import linalg
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
@@ -26,7 +26,7 @@ def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def _descending(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    eigenvalues, eigenvectors = linalg.eigh(matrix, driver="evd", check_finite=False)
+    eigenvalues, eigenvectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[::-1], eigenvectors[:, ::-1]
 
 
@@ -39,10 +39,10 @@ def decompose_range(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
     matrix = _checked(matrix)
     most = int(LOW_RANK * len(matrix))
     # Where one more parcel than the rank are independent, as a small factor shows, there is nothing to gain.
-    block, failed = linalg.lapack.dpotrf(matrix[: most + 1, : most + 1].T, lower=1)
+    block, failed = scipy.linalg.lapack.dpotrf(matrix[: most + 1, : most + 1].T, lower=1)
     if not failed and np.diag(block).min() ** 2 > CLIP_TOLERANCE:
         return _descending(matrix)
-    factor, pivots, number, _ = linalg.lapack.dpstrf(matrix.T, lower=1)
+    factor, pivots, number, _ = scipy.linalg.lapack.dpstrf(matrix.T, lower=1)
     lower = np.empty((len(matrix), number))
     lower[pivots - 1] = np.tril(factor[:, :number])
     left = np.abs(np.einsum("ij,ij->i", lower, lower) - np.diag(matrix)).max()
@@ -63,7 +63,7 @@ def _checked(matrix: ArrayLike) -> FloatArray:
         parcels = np.diag(broken) if np.diag(broken).any() else broken.any(axis=0)
         raise ParcelError("A connectome has missing or infinite values", np.flatnonzero(parcels))
     # The exact test is five times as fast, and nearly all pass it.
-    if not linalg.issymmetric(matrix) and np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
+    if not scipy.linalg.issymmetric(matrix) and np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
         raise ValueError("A connectome must be symmetric, and this matrix is not.")
     return matrix
 
@@ -106,7 +106,7 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
     if floor is None and shrinkage is None:
         matrix = _checked(matrix)
         if not _surely_full_rank(matrix, tolerance):
-            regularise(linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
+            regularise(scipy.linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
         return matrix
     eigenvalues, eigenvectors = eigendecompose(matrix)
     return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
@@ -116,14 +116,14 @@ def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
     """Whether a Cholesky factor, a fifth of the work of the eigenvalues, shows full rank; False decides nothing."""
     lowered = matrix.copy()
     lowered.flat[:: len(matrix) + 1] -= tolerance * np.abs(matrix).sum(axis=0).max()
-    _, failed = linalg.lapack.dpotrf(lowered.T, lower=1, clean=0, overwrite_a=1)
+    _, failed = scipy.linalg.lapack.dpotrf(lowered.T, lower=1, clean=0, overwrite_a=1)
     return not failed
 
 
 def inverse(matrix: ArrayLike) -> FloatArray:
     """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric. Raises ValueError."""
-    factor, _ = linalg.lapack.dpotrf(full_rank(matrix).T, lower=1, clean=1)  # full rank: it does not fail
-    lower, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    factor, _ = scipy.linalg.lapack.dpotrf(full_rank(matrix).T, lower=1, clean=1)  # full rank: it does not fail
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
@@ -134,7 +134,7 @@ def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if uncovered.any():
         raise ParcelError("The spectrum needs a series for every parcel", np.flatnonzero(uncovered))
     scaled = standardised / np.sqrt(len(standardised) - 1)
-    _, singular_values, rows = linalg.svd(scaled, full_matrices=False, check_finite=False)
+    _, singular_values, rows = scipy.linalg.svd(scaled, full_matrices=False, check_finite=False)
     return singular_values**2, rows.T
 
 

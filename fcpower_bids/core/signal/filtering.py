@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy  # its `signal` takes half a second and is loaded by the first use: a rehearsal needs none
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import butter, detrend, sosfiltfilt
 
 from fcpower_bids.core.signal.censoring import OURS, Convention, Padding, interpolate_censored
 from fcpower_bids.errors import Unfit
@@ -25,11 +25,12 @@ def filter_series(
     line = bool(high_pass) or convention.always_detrend
     filtered = bool(high_pass or low_pass)
     if not series.shape[1] or not (filtered or convention.hold_ends):
-        return detrend(series[kept], axis=0) if series.shape[1] and line else series[kept] - series[kept].mean(axis=0)
+        alone = series[kept]
+        return scipy.signal.detrend(alone, axis=0) if series.shape[1] and line else alone - alone.mean(axis=0)
     first, last = (0, len(kept) - 1) if convention.hold_ends else np.flatnonzero(kept)[[0, -1]]
     inside = kept[first : last + 1]
     whole = _bridge(series[first : last + 1], inside, convention)
-    whole = detrend(whole, axis=0, type="linear" if line else "constant")
+    whole = scipy.signal.detrend(whole, axis=0, type="linear" if line else "constant")
     if filtered:
         whole = butterworth(whole, repetition_time, high_pass, low_pass, convention.order, convention.padding)
     return whole[inside]
@@ -66,7 +67,7 @@ def butterworth(
             "leave the recording out or turn the filter off."
         )
     length = None if padding == "odd" else len(series) - 1
-    return sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
+    return scipy.signal.sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
 
 
 @lru_cache(maxsize=64)
@@ -75,7 +76,8 @@ def _design(repetition_time: float, high_pass: float | None, low_pass: float | N
     kind: Literal["bandpass", "highpass", "lowpass"]
     kind = "bandpass" if high_pass and low_pass else "highpass" if high_pass else "lowpass"
     edges = [edge for edge in (high_pass, low_pass) if edge]
-    sections = butter(order, edges if len(edges) > 1 else edges[0], btype=kind, fs=1 / repetition_time, output="sos")
+    corners = edges if len(edges) > 1 else edges[0]
+    sections = scipy.signal.butter(order, corners, btype=kind, fs=1 / repetition_time, output="sos")
     return np.asarray(sections)
 
 

@@ -29,7 +29,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.slices.pretraining.options import Pretraining
 from fcpower_bids.store import file_in_the_way
-from fcpower_bids.workflows.execution.job import processes
+from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.run_progress import say
 
 if TYPE_CHECKING:

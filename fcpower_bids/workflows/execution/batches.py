@@ -29,7 +29,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.execution.job import FOR_PAGES, FOR_RECORDINGS, processes
+from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import Progress
 
 Job = tuple[Recording, tuple[Atlas, ...]]

@@ -18,7 +18,6 @@ from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, explain, peak_megabytes, write_status
 from fcpower_bids.records import Recording
-from fcpower_bids.resources import cores
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording
 from fcpower_bids.workflows.run_progress import Outcome
@@ -96,27 +95,3 @@ def _nodes(plugin: Serial) -> list[dict[str, Any]]:
             {"step": name, "seconds": round(runtime.duration, 3), "peak_mb": peak, "started": runtime.startTime}
         )
     return rows
-
-
-FOR_RECORDINGS = (
-    "fcpower_bids.workflows.execution.job",
-    "fcpower_bids.imaging.confounds.cleaning",
-    "fcpower_bids.imaging.series.parcellation",
-    "fcpower_bids.measures.quality",
-    "fcpower_bids.transforms.power",
-)
-FOR_PAGES = ("fcpower_bids.reports.person.page",)
-"""Modules of the workers; imported once, before they are forked. None of them starts threads."""
-MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
-"""Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
-
-
-def processes(settings: Settings) -> int:
-    """Return the number of recordings at a time."""
-    if settings.low_mem:
-        return 1
-    wanted = (settings.nprocs or cores()) // settings.omp_nthreads
-    if settings.mem_mb:
-        need = MEMORY_GB_ENCODER if settings.encoder is not None else MEMORY_GB
-        wanted = min(wanted, int(settings.mem_mb / 1024 / need))
-    return max(1, wanted)

@@ -14,11 +14,14 @@ from typing import Any, cast
 import numpy as np
 
 from fcpower_bids.claims import CLAIMS, claims_in
+from fcpower_bids.core.signal.timeseries import foresee_series
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
+from fcpower_bids.outputs.combine_runs import group_runs, whole_of
 from fcpower_bids.outputs.dataset import check_dataset
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (
@@ -38,10 +41,9 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
-from fcpower_bids.workers import unsearched
 from fcpower_bids.workflows.combine_runs import nothing_to_combine
+from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.execution.batches import Job, is_done
-from fcpower_bids.workflows.execution.job import processes
 from fcpower_bids.workflows.status import exit_code
 
 BLOCK = 200
@@ -282,11 +284,6 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
 
 def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
     """Clean one parcel of noise as far as need be, since the rest depends on no parcel. Raises RecordingError."""
-    with unsearched():
-        # loads scipy.signal: half a second
-        from fcpower_bids.core.signal.timeseries import foresee_series
-        from fcpower_bids.imaging.confounds.cleaning import clean_recording
-
     parcel = np.random.default_rng(0).standard_normal((volumes, 1))  # without a level that could step
     parcels = [(parcel, np.ones(1))]
     return clean_recording(recording, ("any atlas",), parcels, settings, clean=foresee_series)[0]
@@ -295,8 +292,6 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
 def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
     if settings.combine_runs == "none":
         return
-    from fcpower_bids.outputs.combine_runs import group_runs, whole_of  # loads scipy.signal
-
     passed = {one.recording for one in ready if not one.excluded}
     for runs in group_runs(one.recording for one in ready):
         if passed.intersection(runs):
