@@ -5,8 +5,8 @@
     python -m benchmarks.versions ../before --only parcellation --repeats 3
 
 Each command runs as a process of its own, now of one checkout, now of the other, with the packages that are installed
-here and one BLAS thread; the least of several counts. `parcellation` stands beside inflating the file alone, `small
-cohort` beside a script of scikit-learn: the ratio to them is of this checkout.
+here and one BLAS thread; the least of several counts. `parcellation` stands beside inflating the
+file after the same imports, `small cohort` beside a script of scikit-learn: the ratio to them is of this checkout.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import nibabel
 import numpy as np
 
 from benchmarks import overhead, participant, small_cohort
+from fcpower_bids.demo import DemoDesign, make_dataset
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -61,8 +63,6 @@ def discovery(folder: Path) -> Case:
 
 def recording(folder: Path) -> Case:
     """A recording with its page."""
-    from fcpower_bids.demo import DemoDesign, make_dataset
-
     output = folder / "out"
     make_dataset(folder / "in", DemoDesign(subjects=1, sessions=1, troubles=False))
     words = ("participant", "--atlas", "builtin", "--nprocs", "1", "--quiet")
@@ -70,9 +70,17 @@ def recording(folder: Path) -> Case:
 
 
 def compact(folder: Path) -> Case:
-    """The same without what can be made again; its bytes are the figure."""
-    case = recording(folder)
-    return case._replace(command=[*case.command, "--compact"])
+    """228 volumes of 400 parcels, without what can be made again; its bytes are the figure."""
+    make_dataset(folder / "in", DemoDesign(subjects=1, sessions=1, volumes=228, troubles=False))
+    mask = nibabel.load(next((folder / "in").rglob("*_mask.nii.gz")))
+    parcels = np.zeros(mask.shape, np.int16)
+    inside = np.flatnonzero(np.asarray(mask.dataobj))
+    parcels.flat[inside] = 1 + np.arange(inside.size) * 400 // inside.size
+    labels = folder / "tpl-MNI152NLin2009cAsym_atlas-Blocks_dseg.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(parcels, mask.affine), labels)
+    output = folder / "out"
+    words = ("participant", "--atlas", labels, "--nprocs", "1", "--quiet", "--compact")
+    return Case(app(folder / "in", output, *words), output)
 
 
 def parcellation(folder: Path) -> Case:
@@ -82,7 +90,7 @@ def parcellation(folder: Path) -> Case:
     labels = participant.save(folder / "labels.nii.gz", participant.make_labels(brain))
     bold = participant.make_run(folder / "bold.nii.gz", brain, 300)
     files = map(str, (bold, mask, labels, folder / "ours.npy"))
-    peer = [sys.executable, "-c", participant.ISAL, str(bold)]
+    peer = [sys.executable, "-c", participant.IMPORTS + participant.ISAL, str(bold)]
     return Case([sys.executable, "-c", participant.OURS, *files], folder / "out", peer)
 
 
