@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
+from fcpower_bids.analyses.engine.representations import TOGETHER
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.cohort.decisions import describe_left_out
@@ -36,6 +37,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep
+from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.forecast import forecast_group
@@ -49,13 +52,17 @@ PERMUTATIONS = "Permutations"
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
 
 
+SCREENS = frozenset({"transform_screen", "spectral_controls"})
+"""Analyses that go through all transforms."""
+
+
 def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
         settings = _name_sets(settings)
         _refuse_other_question(settings)
-    for line in (*describe_unread(settings, analyses_to_run(settings)), describe_memory(settings.mem_mb)):
+    for line in (*describe_unused(settings), describe_memory(settings.mem_mb)):
         if line:
             say(line, settings)
     if settings.dry_run:
@@ -91,6 +98,14 @@ def _name_sets(settings: Settings) -> Settings:
     for line in describe_sets(settings):
         say(line, settings)
     return settings
+
+
+def describe_unused(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each choice that nothing of what is asked for reads."""
+    analyses = analyses_to_run(settings)
+    parts = [part for name in settings.representations for part in name.split(TOGETHER)]
+    yield from describe_unread(settings, analyses)
+    yield from describe_unread_remedy(parts if SCREENS.isdisjoint(analyses) else TRANSFORMS, settings)
 
 
 def _dry_run(settings: Settings) -> int:

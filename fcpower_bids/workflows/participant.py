@@ -30,6 +30,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
+from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
@@ -64,6 +65,8 @@ def run_participants(settings: Settings) -> int:
 
 
 def _run_participants(settings: Settings) -> int:
+    for line in describe_unread_remedy(settings.transforms, settings):
+        say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
     plan = plan_run(settings, settings.work / "atlases")

@@ -18,7 +18,7 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
 from fcpower_bids.workflows import locking
-from fcpower_bids.workflows.group import run_group
+from fcpower_bids.workflows.group import describe_unused, run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1, "permutations": 20}
@@ -300,3 +300,16 @@ def test_the_table_of_statuses_is_that_of_now(lines, settings):
     table = read_table(settings.output_dir / "logs" / "status.tsv").set_index("recording")
     assert table.loc["sub-99_task-rest", "reason"] == "There is no mask."
     assert table.loc["sub-01_ses-a_task-rest", "state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, ["--eigenvalue-floor is not used: no transform that needs full rank is asked for."]),
+        ({"representations": ("fc", "fc+log_euclidean")}, []),
+        ({"analyses": ("qc_fc", "transform_screen")}, []),
+    ],
+)
+def test_a_floor_that_nothing_reads_is_said_to_be_not_used(settings, asked, expected):
+    chosen = replace(settings, eigenvalue_floor=0.1, **{"analyses": ("qc_fc",), **asked})
+    assert list(describe_unused(chosen)) == expected

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.overhead import plant
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.cli.parser import parse_settings
+from fcpower_bids.cli.run import main
 from fcpower_bids.core.signal import timeseries
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
@@ -104,6 +105,12 @@ def test_a_dry_run_loads_what_it_needs(tmp_path):
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "1 recording of 1 participant" in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize(("transform", "unused"), [("power", True), ("log_euclidean", False)])
+def test_a_floor_that_no_transform_reads_is_said_to_be_not_used(tree, transform, unused, capfd):
+    assert main([*tree.arguments, "--dry-run", "--transforms", transform, "--shrink-to-identity", "0.1"]) == 0
+    assert ("--shrink-to-identity is not used" in capfd.readouterr().err) == unused
 
 
 @pytest.mark.parametrize("dies", [False, True])
