@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY, parse_name
-from fcpower_bids.outputs.status import COMBINED, EXCLUDED, FAILED, RUNNING, Status, explain
+from fcpower_bids.outputs.status import COMBINED, EXCLUDED, FAILED, RUNNING, Status, explain, group_alike
 from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -387,15 +388,9 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     if once:
         say(once)
     say(f"{say_in_full(found.facts)}. {say_signed(found.facts)}")
-    for row in found.frame.itertuples():
-        warning = str(row.warning or "").removeprefix(once).strip()  # of all scans: printed once
-        warning = warning.removeprefix(say_skill(found.facts)).strip()
-        if row.state != DONE:
-            say(f"{row.scan!s}: not predicted. {row.reason!s}")
-        elif warning:
-            say(f"{row.scan!s}: {warning}")
-        if row.quality == CAUTION:
-            say(f"{row.scan!s}: the scan itself calls for caution. {row.cautions!s}")
+    noted = [(str(row.scan), note) for row in found.frame.itertuples() for note in _notes(row, once, found.facts)]
+    for (scan, note), *others in group_alike(noted, itemgetter(1)):
+        say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
     interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
     if found.recalibration is not None:
         moved = found.recalibration
@@ -415,6 +410,17 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
         f"{done} of {len(found.frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
         "diagnosis. Not a medical device."
     )
+
+
+def _notes(row: Any, once: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is to be said of one scan; what is said once for all scans is not said again."""
+    warning = str(row.warning or "").removeprefix(once).strip().removeprefix(say_skill(facts)).strip()
+    if row.state != DONE:
+        yield f"not predicted. {row.reason!s}"
+    elif warning:
+        yield warning
+    if row.quality == CAUTION:
+        yield f"the scan itself calls for caution. {row.cautions!s}"
 
 
 def _percent(interval: Mapping[str, Any], which: str) -> str:

@@ -107,3 +107,16 @@ def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
     assert tables[0]["state"].tolist() == ["predicted"] * 12
     assert tables[0]["sha256"].nunique() == tables[1]["sha256"].nunique() == 12
     pd.testing.assert_frame_equal(*(table.drop(columns="sha256") for table in tables), check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("labels", "starts"), [((), ["12 scans, the first is sub-01"]), (("03", "07"), ["sub-03", "sub-07"])]
+)
+def test_what_holds_of_many_scans_is_one_line(fitted, tmp_path, capsys, labels, starts):
+    out = shutil.copytree(fitted[0], tmp_path / "out")
+    for path in out.rglob("*_qc.tsv"):
+        write_table(path, read_table(path).assign(degrees_of_freedom=12))
+    chosen = ["--participant-label", *labels] if labels else []
+    assert main(["predict", str(fitted[1]), str(out), "--no-pages", "--accept-no-skill", *chosen]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Only 12 degrees of freedom" in line]
+    assert [line.partition("_")[0] for line in lines] == starts
