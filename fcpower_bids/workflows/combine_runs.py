@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.outputs.combine_runs import combine_runs, group_runs, whole_of
+from fcpower_bids.outputs.names import CONNECTIVITY, output_path
 from fcpower_bids.outputs.status import (
     COMBINED,
     DONE,
@@ -20,18 +23,26 @@ from fcpower_bids.outputs.status import (
     explain,
     fingerprint,
     is_finished,
+    own_files,
     peak_megabytes,
     read_status,
     remove_outputs,
+    status_path,
     write_status,
 )
+from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import DIGESTS
 from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.execution.batches import Job, why_open
 from fcpower_bids.workflows.run_progress import Progress
 
 COMBINE = "fcpower_bids.workflows.combine_runs:combine"
+MOST_NAMED = 3
+"""Combinations that are named when they are removed."""
+SOURCES = "#"
+"""Begins, in the fingerprint of a combination, the list of the connectomes that it is made of."""
 
 
 def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
@@ -48,6 +59,7 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
             write_status(settings.output_dir, Status(whole.name, SKIPPED, COMBINED, reason))
             continue
         mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)
+        mark += SOURCES + ";".join(_sources(settings.output_dir, runs, finished[runs[0]]))
         if not is_finished(settings.output_dir, whole.name, mark):
             calls.append((whole, runs, finished[runs[0]], settings, mark))
     if calls:
@@ -55,6 +67,44 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
             _combine_in_turn(calls, claims, settings)
         progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
     return names
+
+
+def remove_outdated_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> None:
+    """Remove combinations of runs that were made anew, or excluded, by a run that does not combine them."""
+    outdated = []
+    for runs in group_runs(recording for recording, _ in jobs):
+        whole = whole_of(runs).name
+        status = read_status(settings.output_dir, whole)
+        sources = status.fingerprint.partition(SOURCES)[2] if status is not None and status.state == DONE else ""
+        if any(not _is_source(settings.output_dir, source) for source in sources.split(";") if source):
+            remove_outputs(settings.output_dir, whole)
+            status_path(settings.output_dir, whole).unlink()
+            outdated.append(whole)
+    if outdated:
+        progress.say(
+            f"Removed, because their runs were made anew: {', '.join(outdated[:MOST_NAMED])}"
+            f"{' and others' * (len(outdated) > MOST_NAMED)}. --combine-runs combines them again."
+        )
+
+
+def _sources(output_dir: Path, runs: Sequence[Recording], atlases: Sequence[Atlas]) -> Iterator[str]:
+    """Yield the connectomes of runs, each as its path and what its sidecar says of its bytes."""
+    for run in runs:
+        for atlas in atlases:
+            path = output_path(output_dir, run, CONNECTIVITY, atlas).with_suffix(".json")
+            yield f"{path.relative_to(output_dir).as_posix()}={_digests(path)}"
+
+
+def _is_source(output_dir: Path, source: str) -> bool:
+    """Whether the connectome of a run is as it was when it was combined."""
+    name, _, digests = source.rpartition("=")
+    return any(path is not None and _digests(path) == digests for path in own_files(output_dir, [name]))
+
+
+def _digests(sidecar: Path) -> str:
+    with suppress(DatasetError):
+        return ",".join(map(str, read_json(sidecar).get(DIGESTS, {}).values()))
+    return ""
 
 
 def nothing_to_combine(n_runs: int) -> str:

@@ -31,7 +31,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.combine_runs import run_combinations
+from fcpower_bids.workflows.combine_runs import remove_outdated_combinations, run_combinations
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.locking import run_in_turn
@@ -146,6 +146,7 @@ def _write_methods(atlases: set[Any], settings: Settings) -> Iterable[Path]:
 
 def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
     if settings.combine_runs == "none":
+        remove_outdated_combinations(jobs, settings, progress)
         return []
     return run_combinations(jobs, settings, progress)
 

@@ -117,6 +117,21 @@ def test_an_average_takes_the_place_of_a_series(runs, tmp_path):
     assert not run_app(runs, tmp_path / "out", *options, "average").files(series)
 
 
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [(("--transforms", "fisher_z"), True), (("--low-pass", "0.1"), False), (("--min-time", "9999"), False)],
+)
+def test_a_combination_goes_with_the_runs_that_it_was_made_of(runs, tmp_path, changed, kept):
+    """Beside runs of another cleaning it would pass for theirs; another transform changes no run."""
+    options, whole = ("--atlas", "builtin", *PLAIN), "sub-01_ses-a_task-rest_space-*"
+    before = run_app(runs, tmp_path / "out", *options, "--combine-runs", "concat").files(whole)
+    found = run_app(runs, tmp_path / "out", *options, *changed)
+    assert found.files(whole) == (before if kept else [])
+    said = "Removed, because their runs were made anew: sub-01_ses-a_task-rest_space-"
+    assert (said in found.err) == (not kept)
+    assert len(found.states()) == 2 + kept
+
+
 def test_a_lost_file_of_a_combination_is_made_again(runs, tmp_path):
     options = ("--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
     found = run_app(runs, tmp_path / "out", *options)
