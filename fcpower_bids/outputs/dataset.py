@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
+from string import digits
 from typing import Any
 from urllib.parse import quote, unquote, urlparse
 
@@ -60,19 +62,49 @@ DESCRIPTIONS = {
 }
 
 
-def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> None:
-    """Make the output folder a BIDS derivative dataset, or check that it is one of ours. Raises UsageError."""
+def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> dict[str, Path]:
+    """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError."""
     output = settings.output_dir
     check_dataset(output)
-    description = output / DESCRIPTION
     try:
-        write_shared(output, description, json_text(describe_dataset(inputs, output)))
+        named = _describe_inputs(output, inputs)
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_shared(output, output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_shared(output, output / "README.md", README)
     write_shared(output, output / "layout_config.json", json_text(PYBIDS))
     _merge_labels(settings)
+    return named
+
+
+def _describe_inputs(output: Path, inputs: Mapping[str, Path]) -> dict[str, Path]:
+    """Add inputs to the description, one job after the other where there is something to add; return their names."""
+    path, named = output / DESCRIPTION, name_inputs(inputs, output)
+    if not path.is_file() or path.read_text(encoding="utf-8") != json_text(describe_dataset(named, output)):
+        with turn(output / CLAIMS, path.name):
+            named = name_inputs(inputs, output)
+            write_text(path, json_text(describe_dataset(named, output)))
+    return named
+
+
+def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]:
+    """Keep the names that the outputs have for their inputs: another dataset gets another name."""
+    home = output_dir.absolute()
+    known = {name: Path(os.path.normpath(home / folder)) for name, folder in _linked(output_dir).items()}
+    named: dict[str, Path] = {}
+    for name, root in inputs.items():
+        taken = {**known, **named}
+        if name in taken and not _is_free(taken[name], root):
+            same = (one for one, folder in known.items() if folder.is_dir() and folder.samefile(root))
+            others = (f"{name.rstrip(digits)}{number}" for number in count(2))
+            name = next(same, None) or next(one for one in others if one not in taken)
+        named[name] = root
+    return named
+
+
+def _is_free(folder: Path, root: Path) -> bool:
+    """Whether the name of a folder may stand for another path: it is the same, or is not there any more."""
+    return not folder.is_dir() or (root.is_dir() and folder.samefile(root))
 
 
 def check_dataset(output: Path) -> None:
@@ -114,9 +146,12 @@ def _is_ours(folder: Path) -> bool:
 
 
 def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
-    """Return ``dataset_description.json``: this program, what made the input; links from here."""
-    links = {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
-    chain: list[Any] = []
+    """Return ``dataset_description.json``: this program, what made the inputs, those of earlier runs too; links."""
+    known = _links(output_dir)
+    links = known | {
+        name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()
+    }
+    chain: list[Any] = [one for one in made_by(output_dir) if one.get("Name") != NAME]
     for path in inputs.values():
         chain += [entry for entry in made_by(path) if entry not in chain]
     return {
@@ -130,14 +165,22 @@ def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, 
     }
 
 
-def linked_folders(output_dir: Path) -> list[Path]:
-    """Return the input datasets that the description of outputs links to: these alone lie elsewhere on purpose."""
-    description = output_dir / "dataset_description.json"
+def _links(output_dir: Path) -> dict[str, str]:
+    description = output_dir / DESCRIPTION
     links = read_json(description).get("DatasetLinks", {}) if description.is_file() else {}
     if not isinstance(links, dict):
         raise DatasetError(f"{description} has DatasetLinks that are no object. Correct it, or remove it.")
-    parsed = (urlparse(str(link)) for link in links.values())
-    return [output_dir / unquote(link.path) for link in parsed if link.scheme in ("", "file")]
+    return links
+
+
+def _linked(output_dir: Path) -> dict[str, Path]:
+    parsed = {name: urlparse(str(link)) for name, link in _links(output_dir).items()}
+    return {name: output_dir / unquote(link.path) for name, link in parsed.items() if link.scheme in ("", "file")}
+
+
+def linked_folders(output_dir: Path) -> list[Path]:
+    """Return the input datasets that the description of outputs links to: these alone lie elsewhere on purpose."""
+    return list(_linked(output_dir).values())
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

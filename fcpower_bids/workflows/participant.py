@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.bundles import remove_means
-from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
+from fcpower_bids.outputs.dataset import copy_atlas, linked_folders, note_command, prepare_dataset
 from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
@@ -70,8 +70,9 @@ def _run_participants(settings: Settings) -> int:
     if settings.dry_run:
         return _dry_run(settings)
     plan = plan_run(settings, settings.work / "atlases")
-    datasets = derivative_roots(settings)
-    prepare_dataset(settings, datasets)
+    before = [folder for folder in linked_folders(settings.output_dir) if folder.is_dir()]
+    datasets = prepare_dataset(settings, derivative_roots(settings))
+    _warn_of_others(before, datasets, settings)
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(settings.output_dir, settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
@@ -90,6 +91,18 @@ def _run_participants(settings: Settings) -> int:
     combined = _combine(jobs, settings, progress)
     names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
     return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
+
+
+def _warn_of_others(before: list[Path], datasets: Mapping[str, Path], settings: Settings) -> None:
+    """Say that an output folder gets recordings of one more dataset, where people may have the labels of others."""
+    new = [str(root) for root in datasets.values() if not any(folder.samefile(root) for folder in before)]
+    if before and new:
+        say(
+            f"{settings.output_dir} holds outputs of other datasets too, and {', '.join(new)} is new: recordings of "
+            "one name replace each other. Where people of two datasets have one label, give each an output folder of "
+            "its own, and put these together with fcpower_bids combine.",
+            settings,
+        )
 
 
 def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[str]:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.dataset import bids_uri, copy_atlas, prepare_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
+from tests.planting.trees import describe
+from tests.running import PLAIN, run_app
 
 
 @pytest.fixture
@@ -69,3 +72,41 @@ def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_pa
     assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
     assert table.is_unique
     assert "brain-jepa" in table["desc-brainjepa"]
+
+
+def folder_of(uri: str, output: Path) -> Path:
+    """Where a BIDS URI leads, by the links of the output."""
+    _, name, path = uri.split(":", 2)
+    links = json.loads((output / "dataset_description.json").read_text())["DatasetLinks"]
+    return (output / links[name] / path).resolve()
+
+
+def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, tmp_path):
+    """Else the sources of the first would lead into the second: both are called fmriprep."""
+    one, two, three = (tmp_path / name / "fmriprep" for name in "abc")
+    for place in (one, two, three):
+        describe(place)
+    assert prepare_dataset(chosen, {"fmriprep": one}) == {"fmriprep": one}
+    assert prepare_dataset(chosen, {"fmriprep": two}) == {"fmriprep2": two}
+    assert prepare_dataset(chosen, {"fmriprep": two, "fmriprep2": one}) == {"fmriprep2": two, "fmriprep": one}
+    assert prepare_dataset(chosen, {"mine": two, "fmriprep2": three}) == {"mine": two, "fmriprep3": three}
+    about = json.loads((chosen.output_dir / "dataset_description.json").read_text())
+    links = {"fmriprep": one, "fmriprep2": two, "mine": two, "fmriprep3": three}
+    assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
+    two.rename(tmp_path / "moved")
+    assert prepare_dataset(chosen, {"fmriprep2": tmp_path / "moved"}) == {"fmriprep2": tmp_path / "moved"}
+
+
+def test_sources_of_two_datasets_in_one_output_lead_to_their_own_files(tmp_path):
+    for name, people in (("a", 2), ("b", 1)):
+        make_dataset(tmp_path / name, DemoDesign.tiny(subjects=people, sessions=1, seed=people))
+        found = run_app(tmp_path / name, tmp_path / "out", "--atlas", "builtin", *PLAIN)
+        assert found.code == 0
+        assert ("holds outputs of other datasets too" in found.err) == (name == "b")
+    owners = {}
+    for path in found.files("sub-*timeseries.json"):
+        sources = [folder_of(uri, found.output) for uri in json.loads(path.read_text())["Sources"]]
+        assert sources
+        assert all(source.is_file() for source in sources)
+        owners[path.name[:6]] = {source.relative_to(tmp_path).parts[0] for source in sources}
+    assert owners == {"sub-01": {"b"}, "sub-02": {"a"}}
