@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from string import digits
@@ -19,9 +20,9 @@ from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
+from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS, TIMESERIES, output_path
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
-from fcpower_bids.records import Atlas
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.store import atomic, may_write, write_text
@@ -90,7 +91,7 @@ def _describe_inputs(output: Path, inputs: Mapping[str, Path]) -> dict[str, Path
 def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]:
     """Keep the names that the outputs have for their inputs: another dataset gets another name."""
     home = output_dir.absolute()
-    known = {name: Path(os.path.normpath(home / folder)) for name, folder in _linked(output_dir).items()}
+    known = {name: Path(os.path.normpath(home / folder)) for name, folder in linked_datasets(output_dir).items()}
     named: dict[str, Path] = {}
     for name, root in inputs.items():
         taken = {**known, **named}
@@ -147,10 +148,8 @@ def _is_ours(folder: Path) -> bool:
 
 def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
     """Return ``dataset_description.json``: this program, what made the inputs, those of earlier runs too; links."""
-    known = _links(output_dir)
-    links = known | {
-        name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()
-    }
+    links = {name: link for name, link in _links(output_dir).items() if name not in inputs}  # the last run comes last
+    links |= {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
     chain: list[Any] = [one for one in made_by(output_dir) if one.get("Name") != NAME]
     for path in inputs.values():
         chain += [entry for entry in made_by(path) if entry not in chain]
@@ -173,14 +172,24 @@ def _links(output_dir: Path) -> dict[str, str]:
     return links
 
 
-def _linked(output_dir: Path) -> dict[str, Path]:
+def linked_datasets(output_dir: Path) -> dict[str, Path]:
+    """Return the input datasets that the description of outputs links to, by name."""
     parsed = {name: urlparse(str(link)) for name, link in _links(output_dir).items()}
     return {name: output_dir / unquote(link.path) for name, link in parsed.items() if link.scheme in ("", "file")}
 
 
 def linked_folders(output_dir: Path) -> list[Path]:
-    """Return the input datasets that the description of outputs links to: these alone lie elsewhere on purpose."""
-    return list(_linked(output_dir).values())
+    """Return the folders of the input datasets of outputs: these alone lie elsewhere on purpose."""
+    return list(linked_datasets(output_dir).values())
+
+
+def dataset_of(output_dir: Path, recording: Recording, atlas: Atlas) -> str:
+    """Name of the input dataset that a written series was made from; empty where none is written or it is unknown."""
+    sidecar = output_path(output_dir, recording, TIMESERIES, atlas).with_suffix(".json")
+    with suppress(DatasetError):
+        sources = read_json(sidecar).get("Sources") or [""] if sidecar.is_file() else [""]
+        return str(sources[0]).partition(":")[2].partition(":")[0]
+    return ""
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,14 @@ from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.bundles import remove_means
-from fcpower_bids.outputs.dataset import copy_atlas, linked_folders, note_command, prepare_dataset
+from fcpower_bids.outputs.dataset import (
+    copy_atlas,
+    dataset_of,
+    linked_datasets,
+    name_inputs,
+    note_command,
+    prepare_dataset,
+)
 from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
@@ -70,9 +77,8 @@ def _run_participants(settings: Settings) -> int:
     if settings.dry_run:
         return _dry_run(settings)
     plan = plan_run(settings, settings.work / "atlases")
-    before = [folder for folder in linked_folders(settings.output_dir) if folder.is_dir()]
     datasets = prepare_dataset(settings, derivative_roots(settings))
-    _warn_of_others(before, datasets, settings)
+    _warn_of_replaced(plan.jobs, datasets, settings)
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(settings.output_dir, settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
@@ -93,14 +99,17 @@ def _run_participants(settings: Settings) -> int:
     return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
 
 
-def _warn_of_others(before: list[Path], datasets: Mapping[str, Path], settings: Settings) -> None:
-    """Say that an output folder gets recordings of one more dataset, where people may have the labels of others."""
-    new = [str(root) for root in datasets.values() if not any(folder.samefile(root) for folder in before)]
-    if before and new:
+def _warn_of_replaced(jobs: Sequence[Job], datasets: Mapping[str, Path], settings: Settings) -> None:
+    """Say which recordings take the place of those of another dataset, whose people may have the same labels."""
+    if linked_datasets(settings.output_dir).keys() <= datasets.keys():
+        return
+    known = {recording.name: dataset_of(settings.output_dir, recording, atlases[0]) for recording, atlases in jobs}
+    replaced = [name for name, dataset in known.items() if dataset and dataset not in datasets]
+    if replaced:
         say(
-            f"{settings.output_dir} holds outputs of other datasets too, and {', '.join(new)} is new: recordings of "
-            "one name replace each other. Where people of two datasets have one label, give each an output folder of "
-            "its own, and put these together with fcpower_bids combine.",
+            f"{len(replaced)} of the recordings replace outputs of another dataset, {known[replaced[0]]} in "
+            f"dataset_description.json; the first is {replaced[0]}. If they are of other people with the same labels, "
+            "give each dataset an output folder of its own, and put these together with fcpower_bids combine.",
             settings,
         )
 
@@ -116,6 +125,7 @@ def _dry_run(settings: Settings) -> int:
     with TemporaryDirectory(prefix="fcpower_bids-") as folder:
         plan = plan_run(settings, Path(folder))
         print(describe_plan(plan, settings))  # noqa: T201
+    _warn_of_replaced(plan.jobs, name_inputs(derivative_roots(settings), settings.output_dir), settings)
     return plan.exit_code(settings.strict)
 
 

@@ -98,15 +98,18 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
 
 
 def test_sources_of_two_datasets_in_one_output_lead_to_their_own_files(tmp_path):
+    """And a person who takes the place of one of the same label is named, each time."""
     for name, people in (("a", 2), ("b", 1)):
         make_dataset(tmp_path / name, DemoDesign.tiny(subjects=people, sessions=1, seed=people))
+    owners = {"a": {"sub-01": "a", "sub-02": "a"}, "b": {"sub-01": "b", "sub-02": "a"}}
+    for number, name in enumerate("aba"):
+        foreseen = run_app(tmp_path / name, tmp_path / "out", "--atlas", "builtin", *PLAIN, "--dry-run")
         found = run_app(tmp_path / name, tmp_path / "out", "--atlas", "builtin", *PLAIN)
-        assert found.code == 0
-        assert ("holds outputs of other datasets too" in found.err) == (name == "b")
-    owners = {}
-    for path in found.files("sub-*timeseries.json"):
-        sources = [folder_of(uri, found.output) for uri in json.loads(path.read_text())["Sources"]]
-        assert sources
-        assert all(source.is_file() for source in sources)
-        owners[path.name[:6]] = {source.relative_to(tmp_path).parts[0] for source in sources}
-    assert owners == {"sub-01": {"b"}, "sub-02": {"a"}}
+        for one in (foreseen, found):
+            assert one.code == 0
+            assert ("1 of the recordings replace outputs of another dataset" in one.err) == bool(number)
+        for path in found.files("sub-*timeseries.json"):
+            sources = [folder_of(uri, found.output) for uri in json.loads(path.read_text())["Sources"]]
+            assert sources
+            assert all(source.is_file() for source in sources)
+            assert {source.relative_to(tmp_path).parts[0] for source in sources} == {owners[name][path.name[:6]]}
