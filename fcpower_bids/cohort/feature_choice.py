@@ -138,6 +138,12 @@ def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[C
     return found, []
 
 
+OTHER_ATLAS = (
+    " Unless they are of one parcellation at several resolutions, parcels of one name lie elsewhere in some of them: "
+    "run the participant level for all with one file."
+)
+
+
 def check_alike(found: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
@@ -151,14 +157,14 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
         )
     notes = []
     made_with = (
-        ("participant-level settings", lambda facts: facts.get("ConfigurationHash", "unknown")),
-        ("versions", lambda facts: facts.get("SoftwareVersion", "unknown")),
-        ("files of the atlas", lambda facts: facts.get("Atlas", {}).get("Sha256", "unknown")),
+        ("participant-level settings", lambda facts: facts.get("ConfigurationHash", "unknown"), ""),
+        ("versions", lambda facts: facts.get("SoftwareVersion", "unknown"), ""),
+        ("files of the atlas", lambda facts: facts.get("Atlas", {}).get("Sha256", "unknown"), OTHER_ATLAS),
     )
-    for words, fact in made_with:
+    for words, fact, caution in made_with:
         values = [str(fact(one.facts))[:12] for one in found]
         if len(set(values)) > 1:
-            notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.")
+            notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.{caution}")
     return notes
 
 

@@ -119,7 +119,8 @@ def _dry_run(settings: Settings) -> int:
         left_out = _check_choices(names, cohort, by_atlas, own)
         _describe_absent(own)
         _describe_decisions(cohort, own)
-        say(describe_cohort(cohort), settings)
+        for line in (describe_cohort(cohort), *cohort.notes):
+            say(line, settings)
         for name, reason in left_out.items():
             say(f"{name}: would be left out. {reason}", settings)
         if min(cohort.edges.shape) and not settings.checks_only:
@@ -298,6 +299,7 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
 def _describe_people(cohort: Cohort) -> dict[str, Table]:
     """Who is in the cohort, and who and what was left out."""
     facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
+    facts |= {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
     tables = {
         EXCLUDED_TABLE.name: Table(cohort.excluded, EXCLUDED_TABLE),
         SCANS.name: Table(cohort.scans, SCANS, facts),

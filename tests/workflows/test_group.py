@@ -14,7 +14,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.claims import Claims
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.status import Status, write_status
-from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
 from fcpower_bids.workflows import locking
@@ -313,3 +313,15 @@ def test_the_table_of_statuses_is_that_of_now(lines, settings):
 def test_a_floor_that_nothing_reads_is_said_to_be_not_used(settings, asked, expected):
     chosen = replace(settings, eigenvalue_floor=0.1, **{"analyses": ("qc_fc",), **asked})
     assert list(describe_unused(chosen)) == expected
+
+
+def test_notes_on_the_cohort_are_on_the_page_whatever_was_analysed(settings, lines):
+    """Here that the atlas of one person was another file: its parcels have the names of the others."""
+    one = {"Atlas": {"Sha256": "ab" * 32}}
+    add_output(settings.output_dir, "sub-03_ses-b", series_of(7), **one)
+    note = "The recordings were made with 2 files of the atlas"
+    assert any(line.startswith(note) for line in lines(analyses=("fingerprinting",), dry_run=True))
+    lines(analyses=("fingerprinting",))
+    facts = read_json(settings.output_dir / "group" / "scans.json")
+    assert any(each.startswith(note) for each in facts["CohortNotes"])
+    assert f"{note}: " in settings.results_page.read_text()

@@ -198,7 +198,8 @@ def cohort_section(tables: GroupTables) -> list[Section]:
     )
     flow = Grid("Cohort flow", text, header, rows, sources)
     grids = ([flow] if rows else []) + list(_left_out_grid(tables))
-    notes = [*_describe_scans(tables), *map(str, tables.facts("prediction").get("CohortNotes", []))]
+    said_of = (note for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
+    notes = [*_describe_scans(tables), *dict.fromkeys(map(str, said_of))]
     if excluded is None:
         said = "No person and no recording was left out at group level."
         return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
