@@ -117,7 +117,7 @@ def _drop_combinations(found: list[Connectome], settings: Assembly) -> tuple[lis
         return tuple(pair for pair in one.entities if pair[0] != "run")
 
     with_runs = {without_run(one) for one in found if one.entity("run")}
-    kept = [one for one in found if one.entity("run") or one.entities not in with_runs]
+    kept = [one for one in found if one.entity("run") or one.entities not in with_runs or not one.is_combination]
     n_dropped = len(found) - len(kept)
     note = f"{n_dropped} combinations of runs are not read: the runs themselves are there."
     return kept, [note] if n_dropped else []

@@ -90,21 +90,27 @@ def _as_scanned(tables: Iterable[PhenotypeTable], people: Sequence[str]) -> tupl
 
 
 def _dataset_tables(settings: Assembly) -> list[Path]:
-    root, of_sites = settings.bids_dir, settings.output_dir / "participants.tsv"
-    paths = [of_sites if is_table(of_sites) else root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
+    of_sites = settings.output_dir / "participants.tsv"
     given = {path.absolute() for path in settings.phenotypes}
-    return [path for path in paths if is_table(path) and path.absolute() not in given]
+    paths = [of_sites] if is_table(of_sites) else _own_tables(settings)
+    return [path for path in paths if path.absolute() not in given]
+
+
+def _own_tables(settings: Assembly) -> list[Path]:
+    root = settings.bids_dir
+    return [path for path in (root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))) if is_table(path)]
 
 
 def _describe_unread(settings: Assembly) -> str:
-    """Say that the people of combined sites stand in the place of those of the dataset, where both have a table."""
-    own, of_sites = settings.bids_dir / "participants.tsv", settings.output_dir / "participants.tsv"
+    """Say that the people of combined sites stand in the place of those of the dataset, where both have tables."""
+    of_sites = settings.output_dir / "participants.tsv"
     given = {path.absolute() for path in settings.phenotypes}
-    if not is_table(of_sites) or not is_table(own) or own.absolute() in given:
+    own = [str(path) for path in _own_tables(settings) if path.absolute() not in given]
+    if not is_table(of_sites) or not own:
         return ""
     return (
-        f"{own} is not read: {of_sites} of the combined sites stands in its place, since labels may differ. Where they "
-        "are the same, give it with --phenotypes."
+        f"{', '.join(own)}: not read, for {of_sites} of the combined sites stands in the place of the tables of one "
+        "dataset, whose labels may be those of other people. Where they are the same, give them with --phenotypes."
     )
 
 

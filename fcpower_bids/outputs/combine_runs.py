@@ -42,13 +42,18 @@ def whole_of(runs: Sequence[Recording]) -> Recording:
     return replace(runs[0], entities=without_run(runs[0].entities))
 
 
+def refuse_times(runs: Sequence[Recording]) -> str:
+    """Say why runs with different repetition times are not combined; nothing where they have one."""
+    times = sorted({run.repetition_time for run in runs})
+    return f"The runs of {runs[0].name} have the repetition times {times} s; not combined." if len(times) > 1 else ""
+
+
 def combine_runs(
     output_dir: Path, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Participant
 ) -> list[Path]:
     """Combine the written runs of a session into a recording without ``run`` in its name. Raises RecordingError."""
-    times = {run.repetition_time for run in runs}
-    if len(times) > 1:
-        raise RecordingError(f"The runs of {runs[0].name} have the repetition times {sorted(times)} s; not combined.")
+    if reason := refuse_times(runs):
+        raise RecordingError(reason)
     whole = whole_of(runs)
     cleaning = _cleaning(output_dir, runs, atlases[0])
     weights = [_quality(output_dir, run)["degrees_of_freedom"] for run in runs]

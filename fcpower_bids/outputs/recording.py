@@ -217,7 +217,11 @@ def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
                 _forget(output_path(output_dir, results.recording, measure.output, results.atlases[number]))
             elif not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
                 yield from _measure_of_atlas(output_dir, results, number, name)
-        if not results.cleaning.excluded:
+        if results.cleaning.excluded:
+            fc = output_path(output_dir, results.recording, CONNECTIVITY, results.atlases[number])
+            _forget_transforms(fc, ())
+            _forget_embeddings(fc)
+        else:
             yield from _series_files(output_dir, results, number)
             yield from _connectome_files(output_dir, results, number)
             yield from _embedding_files(output_dir, results, number)
@@ -309,8 +313,11 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         files = [] if results.settings.compact else [write_matrix(path, matrix, atlas.names, index=atlas.names)]
         if name == FC:  # also, or alone, as an array: a cohort is gathered from these in a tenth of the time
             files.append(write_array(array, vectorise_edges(matrix, weighted=False)))
-            if results.settings.compact or before not in (b"", array.read_bytes()):
+            is_new = before != array.read_bytes()
+            if results.settings.compact or is_new:
                 _forget_transforms(path, files)
+            if is_new:
+                _forget_embeddings(path)
         yield from files
         if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
@@ -449,6 +456,12 @@ def _forget_transforms(fc: Path, written: Collection[Path]) -> None:
     for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_stat-*_relmat.*"):
         if path not in written and path != _beside(fc):
             path.unlink(missing_ok=True)
+
+
+def _forget_embeddings(fc: Path) -> None:
+    """Remove the embeddings of the series of which another connectome was made before."""
+    for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_*embedding.*"):
+        path.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:

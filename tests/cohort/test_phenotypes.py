@@ -166,9 +166,12 @@ def test_a_table_that_combined_sites_replace_is_named(tmp_path):
     for folder, column in (("bids", "age"), ("out", "site")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "participants.tsv").write_text(f"participant_id\t{column}\nsub-01\t1\nsub-02\t2\n")
+    tests = tmp_path / "bids" / "phenotype" / "tests.tsv"
+    tests.parent.mkdir()
+    tests.write_text("participant_id\tscore\nsub-01\t1\nsub-02\t2\n")  # of one site: the labels are of others too
     found = load_phenotypes(settings, ["sub-01", "sub-02"])
     assert list(found.frame.columns) == ["site"]
-    assert f"{tmp_path / 'bids' / 'participants.tsv'} is not read" in found.unread
+    assert f"{tmp_path / 'bids' / 'participants.tsv'}, {tests}: not read" in found.unread
     assert found.unread in found.notes
-    given = replace(settings, phenotypes=(tmp_path / "bids" / "participants.tsv",))
+    given = replace(settings, phenotypes=(tmp_path / "bids" / "participants.tsv", tests))
     assert load_phenotypes(given, ["sub-01", "sub-02"]).unread == ""

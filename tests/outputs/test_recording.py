@@ -131,3 +131,24 @@ def test_transforms_of_another_connectome_go_with_it_and_those_of_the_same_stay(
     assert not list(output.rglob("*desc-logeuclidean_relmat.*"))
     there = {path.relative_to(output).as_posix() for path in output.rglob("*_relmat.*")}
     assert there == {name for name in status.outputs if "_relmat" in name}
+
+
+def test_an_embedding_goes_with_the_connectome_of_its_series(results, tmp_path):
+    output, own = tmp_path / "out", ({"0/fbert": np.ones(3)}, {"0/fbert": {}})
+    finish_recording(output, replace(results, embeddings=own), "mark")
+    finish_recording(output, results, "without the encoder")
+    assert list(output.rglob("*_embedding.tsv"))
+    matrices, facts = results.connectomes
+    otherwise = {**matrices, "0/fc": np.round(matrices["0/fc"], 3)}, facts
+    finish_recording(output, replace(results, connectomes=otherwise), "other cleaning")
+    assert not list(output.rglob("*_embedding.*"))
+
+
+def test_of_an_excluded_recording_nothing_is_left_that_earlier_choices_made(results, tmp_path):
+    """Else it would lie beside the connectome of a later cleaning."""
+    output, own = tmp_path / "out", ({"0/fbert": np.ones(3)}, {"0/fbert": {}})
+    finish_recording(output, replace(results, embeddings=own), "mark")
+    cleaning = replace(results.cleaning, excluded="Too short.")
+    nothing = replace(results, cleaning=cleaning, connectomes=({}, {}))
+    finish_recording(output, nothing, "mark")
+    assert not [*output.rglob("*_embedding.*"), *output.rglob("*desc-*_relmat.*"), *output.rglob("*_relmat.npy")]

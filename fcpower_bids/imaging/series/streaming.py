@@ -126,7 +126,8 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
         shape=image.shape,
         zooms=tuple(float(zoom) for zoom in zooms[:3]),
         n_volumes=image.shape[3],
-        repetition_time=_seconds(float(zooms[3]), image.header.get_xyzt_units()[1]),
+        # the decimal that is meant: single precision makes of 2.2 s 2.200000048, which no other run has
+        repetition_time=_seconds(float(str(np.float32(zooms[3]))), image.header.get_xyzt_units()[1]),
         dtype=image.header.get_data_dtype(),
         affine=image.affine,
         offset=image.dataobj.offset,

@@ -219,8 +219,8 @@ def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
 
 
 def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
-    beside = [np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices]
-    return float(max(np.percentile(np.concatenate(beside), 95), 1e-6))
+    beside = np.concatenate([np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices])
+    return float(max(np.percentile(beside, 95), 1e-6)) if beside.size else 1.0  # one parcel alone has no edge
 
 
 def draw_bar(

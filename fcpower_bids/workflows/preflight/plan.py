@@ -21,7 +21,7 @@ from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
-from fcpower_bids.outputs.combine_runs import group_runs, whole_of
+from fcpower_bids.outputs.combine_runs import group_runs, refuse_times, whole_of
 from fcpower_bids.outputs.dataset import check_dataset
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (
@@ -293,11 +293,19 @@ def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status
     if settings.combine_runs == "none":
         return
     passed = {one.recording for one in ready if not one.excluded}
+    names = {one.recording.name for one in ready}
     for runs in group_runs(one.recording for one in ready):
-        if passed.intersection(runs):
-            yield Status(whole_of(runs).name, DONE, COMBINED)
+        whole, used = whole_of(runs).name, [run for run in runs if run in passed]
+        if whole in names:
+            raise UsageError(
+                f"{whole} is a recording of its own, and would be the combination of {runs[0].name}: give it a run in "
+                "its name, or leave out --combine-runs."
+            )
+        if used:
+            reason = refuse_times(used)
+            yield Status(whole, FAILED if reason else DONE, COMBINED, reason)
         else:
-            yield Status(whole_of(runs).name, SKIPPED, COMBINED, nothing_to_combine(len(runs)))
+            yield Status(whole, SKIPPED, COMBINED, nothing_to_combine(len(runs)))
 
 
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:

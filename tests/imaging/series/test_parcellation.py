@@ -505,3 +505,9 @@ def test_painted_schaefer_volumes_give_the_painting_back(shared, tmp_path, rng):
     seen = found.n_covered > 0
     assert seen.sum() > 380
     np.testing.assert_allclose(found.series[:, seen], painted[:, seen], rtol=1e-15)
+
+
+@pytest.mark.parametrize(("tr", "unit", "seconds"), [(2.2, "sec", 2.2), (0.72, "sec", 0.72), (2200.0, "msec", 2.2)])
+def test_the_repetition_time_of_a_header_is_the_decimal_that_is_meant(tmp_path, tr, unit, seconds):
+    path = save_image(tmp_path / "bold.nii.gz", np.zeros((2, 2, 2, 3), np.int16), tr=tr, unit=unit)
+    assert header_summary(path).repetition_time == pytest.approx(seconds, abs=1e-15)

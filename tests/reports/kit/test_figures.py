@@ -116,3 +116,7 @@ def test_the_axis_of_motion_begins_at_zero_also_where_nothing_moves():
         ticks = re.findall(r'text-anchor="end">([^<]+)<', figures.draw_motion(volumes, 0.0, 2.0, {}))
         assert ticks[0] == "0"
         assert [float(tick) for tick in ticks] == sorted(map(float, ticks))
+
+
+def test_one_parcel_alone_has_a_picture():
+    assert figures.draw_path(np.ones((1, 1)), np.arange(1)).startswith("<svg")

@@ -23,7 +23,7 @@ from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.slices.pretraining.corpus import packing
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
-from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
+from fcpower_bids.slices.pretraining.corpus.derived_series import _without_combinations, find_series
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
@@ -258,7 +258,9 @@ def of_two_runs(tmp_path):
         for atlas in (ATLAS, other_atlas()):
             add_output(out, f"sub-{person}{run}", series_of(number), atlas)
     for series in out.rglob("*_timeseries.tsv"):
-        series.with_suffix(".json").write_text('{"RepetitionTime": 2.0, "NuisanceStrategy": "24P"}')
+        made_of = "bids:fmriprep:sub-01/x.nii.gz" if "_run-" in series.name else "bids::sub-01/x_timeseries.tsv"
+        facts = {"RepetitionTime": 2.0, "NuisanceStrategy": "24P", "Sources": [made_of]}
+        series.with_suffix(".json").write_text(json.dumps(facts))
     name = recording("sub-03_run-2").name
     write_status(out, Status(name, EXCLUDED, "clean", "Too short."))
     return out, name
@@ -300,3 +302,13 @@ def test_the_atlas_that_is_named_is_packed_and_no_other(of_two_runs, capsys):
         path.unlink()
     assert pack_outputs(out, "--atlas", "Glasser") == 2
     assert "Another atlas was written: atlas-Toy_scale-6" in capsys.readouterr().err
+
+
+def test_only_what_was_made_of_other_series_is_a_combination(tmp_path):
+    """A recording may lack the run in its name, next to one that has it."""
+    paths = [tmp_path / f"sub-01_{run}stat-mean_timeseries.tsv" for run in ("", "run-2_")]
+    sidecar = paths[0].with_suffix(".json")
+    sidecar.write_text('{"Sources": ["bids:fmriprep:sub-01/x.nii.gz"]}')
+    assert _without_combinations(paths) == paths
+    sidecar.write_text('{"Sources": ["bids::sub-01/sub-01_run-2_stat-mean_timeseries.tsv"]}')
+    assert _without_combinations(paths) == paths[1:]

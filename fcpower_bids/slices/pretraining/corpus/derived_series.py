@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,14 @@ def find_series(
 def _without_combinations(paths: Sequence[Path]) -> list[Path]:
     """Leave out what was combined from runs that are there themselves."""
     runs = {re.sub(r"_run-[^_]+", "", path.name) for path in paths if "_run-" in path.name}
-    return [path for path in paths if path.name not in runs]
+    return [path for path in paths if path.name not in runs or not _is_combination(path.with_suffix(".json"))]
+
+
+def _is_combination(sidecar: Path) -> bool:
+    """Whether a series was made of other series of its dataset."""
+    with suppress(OSError, ValueError, AttributeError, LookupError):
+        return str(json.loads(sidecar.read_text(encoding="utf-8"))["Sources"][0]).startswith("bids::")
+    return False
 
 
 def _refuse(reason: str) -> np.ndarray:
