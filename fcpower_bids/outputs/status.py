@@ -256,6 +256,15 @@ def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Coll
             status_path(output_dir, name).unlink(missing_ok=True)
 
 
+def forget_found(output_dir: Path, names: Collection[str], refused: Collection[str]) -> None:
+    """Remove what was noted of a person or scan because nothing of it could be used, now that recordings of it are."""
+    above = {name[: sign.start()] for name in names for sign in re.finditer("_", name)}.difference(names, refused)
+    for name in above.intersection(recorded(output_dir)):
+        status = read_status(output_dir, name)
+        if "_space-" not in name and status and status.state in (FAILED, SKIPPED) and status.stage != COMBINED:
+            status_path(output_dir, name).unlink(missing_ok=True)
+
+
 def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:
     """Keep which recordings a job was asked for, so that those that it never begins are missed."""
     key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]

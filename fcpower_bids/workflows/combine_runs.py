@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +41,7 @@ from fcpower_bids.workflows.execution.batches import Job, why_open
 from fcpower_bids.workflows.run_progress import Progress
 
 COMBINE = "fcpower_bids.workflows.combine_runs:combine"
+RUN = re.compile("_run-[^_]+")
 MOST_NAMED = 3
 """Combinations that are named when they are removed."""
 SOURCES = "#"
@@ -66,6 +69,20 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
         with claims_in(settings.output_dir / CLAIMS) as claims:
             _combine_in_turn(calls, claims, settings)
         progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
+    return names
+
+
+def skip_combinations(jobs: list[Job], refused: Sequence[Status], settings: Settings) -> list[str]:
+    """Remove combinations of which no run can be processed any more, and return their names."""
+    there = {whole_of(runs).name for runs in group_runs(recording for recording, _ in jobs)}
+    runs = Counter(RUN.sub("", status.recording) for status in refused if RUN.search(status.recording))
+    names = []
+    for name, number in runs.items():
+        status = None if name in there else read_status(settings.output_dir, name)
+        if status is not None and (status.stage, status.state) == (COMBINED, DONE):
+            remove_outputs(settings.output_dir, name)
+            write_status(settings.output_dir, Status(name, SKIPPED, COMBINED, nothing_to_combine(number)))
+            names.append(name)
     return names
 
 

@@ -29,6 +29,7 @@ from fcpower_bids.outputs.status import (
     EXCLUDED,
     embedding_names,
     forget_embeddings,
+    forget_found,
     note_request,
     status_rows,
     write_status,
@@ -38,7 +39,11 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.combine_runs import remove_outdated_combinations, run_combinations
+from fcpower_bids.workflows.combine_runs import (
+    remove_outdated_combinations,
+    run_combinations,
+    skip_combinations,
+)
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.locking import run_in_turn
@@ -94,7 +99,7 @@ def _run_participants(settings: Settings) -> int:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
         run_in_turn(jobs, settings, datasets, work, progress)
-    combined = _combine(jobs, settings, progress)
+    combined = _combine(plan, settings, progress)
     names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
     return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
 
@@ -136,6 +141,7 @@ def _note(plan: Plan, settings: Settings) -> None:
         names = [recording.name for recording, _ in plan.jobs]
         note_request(settings.output_dir, labels, names)
         forget_embeddings(settings.output_dir, set(names), set(_embeddings(plan.jobs, settings)))
+        forget_found(settings.output_dir, names, [status.recording for status in plan.refused])
     for status in plan.refused:
         write_status(settings.output_dir, status)
     for atlas in {atlas for _, atlases in plan.jobs for atlas in atlases}:
@@ -167,11 +173,12 @@ def _write_methods(atlases: set[Any], settings: Settings) -> Iterable[Path]:
     return write_methods(settings, atlases)
 
 
-def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
+def _combine(plan: Plan, settings: Settings, progress: Progress) -> list[str]:
+    without = skip_combinations(plan.jobs, plan.refused, settings)
     if settings.combine_runs == "none":
-        remove_outdated_combinations(jobs, settings, progress)
-        return []
-    return run_combinations(jobs, settings, progress)
+        remove_outdated_combinations(plan.jobs, settings, progress)
+        return without
+    return without + run_combinations(plan.jobs, settings, progress)
 
 
 def _prepare_work(settings: Settings) -> Path:

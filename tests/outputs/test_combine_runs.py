@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,33 @@ def test_nothing_is_left_of_a_combination_whose_runs_are_all_excluded_now(runs, 
     found = run_app(runs, tmp_path / "out", *options, "--min-time", "9999")
     assert set(found.states().values()) == {"excluded", "skipped"}
     assert {path.parent.name for path in found.files(whole)} == {"status"}
+
+
+def test_nothing_is_left_of_a_combination_whose_runs_can_no_longer_be_read(runs, tmp_path):
+    copy, options = shutil.copytree(runs, tmp_path / "in"), ("--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
+    whole = "sub-01_ses-a_task-rest_space-*"
+    assert run_app(copy, tmp_path / "out", *options).files(f"{whole}_relmat.tsv")
+    for bold in copy.rglob("*_bold.nii.gz"):
+        bold.write_bytes(b"no image")
+    found = run_app(copy, tmp_path / "out", *options)
+    assert found.code == 5
+    assert Counter(found.states().values()) == {"failed": 2, "skipped": 1}
+    assert {path.parent.name for path in found.files(whole)} == {"status"}
+
+
+def test_what_was_noted_of_a_person_goes_when_recordings_come(runs, tmp_path):
+    copy, options = shutil.copytree(runs, tmp_path / "in"), ("--atlas", "builtin", *PLAIN)
+    (person,) = copy.rglob("fmriprep/sub-01")
+    late = person.with_name("sub-02")
+    late.mkdir()
+    assert run_app(copy, tmp_path / "out", *options).states()["sub-02"] == "skipped"
+    late.rmdir()
+    shutil.copytree(person, late)
+    for path in [path for path in late.rglob("*") if path.is_file()]:
+        path.rename(path.with_name(path.name.replace("sub-01", "sub-02")))
+    found = run_app(copy, tmp_path / "out", *options)
+    assert set(found.states().values()) == {"done"}
+    assert len(found.states()) == 4
 
 
 def test_sidecars_of_a_combination_have_the_regressors_and_the_sources_of_their_atlas(runs, tmp_path):
