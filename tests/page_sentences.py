@@ -52,6 +52,11 @@ class Page:
         table = self.table("check")
         return [str(one) for name in ("finding", "consequence", "remedy") for one in table[name]] if len(table) else []
 
+    @cached_property
+    def notes(self) -> list[str]:
+        """Notes on the cohort, which the page quotes."""
+        return self.facts("scans").get("CohortNotes", []) if (self.folder / "scans.json").is_file() else []
+
     def table(self, name: str) -> pd.DataFrame:
         return read_table(self.folder / f"{name}.tsv")
 
@@ -108,6 +113,9 @@ def _read(block: str, page: Page, catalogue: Catalogue, without: tuple[str, ...]
                 block = block[found.end() :].strip()
                 break
         else:
+            if said := next((one for one in page.notes if block.startswith(one)), ""):
+                block = block[len(said) :].strip()
+                continue
             sentence, _, block = block.partition(". ")
             if re.search(r"\d", sentence) and not any(re.fullmatch(one, sentence) for one in without):
                 yield sentence
