@@ -41,16 +41,23 @@ class Composite:
         return np.asarray(scores)
 
 
+BALANCED = 1e-8
+"""Sum of the cubed loadings below which it is rounding."""
+
+
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     """Impute by the mean, z-score and take the first principal component, all on the training rows.
 
     The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
-    positive, so that the measures that load most load positively. `measures` (n, q): NaN where a measure is missing.
+    positive, so that the measures that load most load positively; where that is rounding, as of two measures of which
+    one falls as the other rises, the first measure does. `measures` (n, q): NaN where a measure is missing.
     `train`: the rows to fit on. Raises ValueError: if a measure is missing or constant in all training rows.
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
-    loadings = eigenvectors[:, -1] * (-1.0 if np.sum(eigenvectors[:, -1] ** 3) < 0 else 1.0)
+    loadings = eigenvectors[:, -1]
+    cubes = float(np.sum(loadings**3))
+    loadings = loadings * (-1.0 if (cubes if abs(cubes) > BALANCED else loadings[0]) < 0 else 1.0)
     return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
 
 

@@ -134,7 +134,7 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
     people = read_people(request.output_dir, request.phenotypes) | {"known": _known_values(model.facts, request)}
-    local = read_column(request.local, model.facts["Target"]) if request.local else {}
+    local = _read_local(path, model.facts, request)
     scans, outside = _choose(model.facts, request)
     rows = [_attempt(one, model, request, people, None) for one in scans]
     moved = None
@@ -315,6 +315,16 @@ def _numbers(found: AppliedModel) -> dict[str, Any]:
 
 def _sentence(warnings: Sequence[str]) -> str:
     return f"Treat with caution: {'; '.join(warnings)}." if warnings else ""
+
+
+def _read_local(path: Path, facts: Mapping[str, Any], request: Request) -> dict[str, float]:
+    """Known values of local people, for a model whose target these are. Raises DatasetError."""
+    if request.local and facts["Covariates"]:
+        raise DatasetError(
+            f"{path} predicts what its covariates leave of {facts['Target']}, which no table of known values holds. "
+            "Leave out --recalibrate, or make the model without --covariates."
+        )
+    return read_column(request.local, facts["Target"]) if request.local else {}
 
 
 def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Mapping[str, float]) -> Recalibration:

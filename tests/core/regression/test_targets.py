@@ -254,3 +254,13 @@ def test_columns_that_say_nothing_leave_the_mean():
     train = np.arange(15)
     residual = minus_known(fixed_target(values), known)(train)
     np.testing.assert_allclose(residual, values - np.nanmean(values[train]))
+
+
+def test_the_sign_of_a_composite_of_opposed_measures_is_that_of_the_first_in_every_fold():
+    """Their cubed loadings add up to rounding, which must not decide."""
+    rng = np.random.default_rng(0)
+    accuracy = rng.standard_normal(60)
+    measures = np.column_stack([accuracy, -accuracy + 0.3 * rng.standard_normal(60)])
+    for _ in range(40):
+        train = rng.permutation(60)[:48]
+        assert fit_composite(measures, train).loadings[0] > 0
