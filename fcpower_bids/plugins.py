@@ -1,31 +1,21 @@
-"""Slices: folders of `slices/`, and other packages, that add to the program at the places that are named here.
+"""Slices: folders of `slices/` that add to the program at the places that are named here.
 
 A place is ``"package.module:attribute"`` and is imported when it is first asked for, so that the command line stays
-light. A slice whose folder is not there adds nothing, and nothing else asks for it. Another package registers its own
-`Slice` as an entry point of the group ``fcpower_bids.plugins``. The module of a `Slice` imports nothing else of the
-program, and those of its options import `fcpower_bids.options` alone, since the settings are put together from them.
+light. The module of a `Slice` imports nothing else of the program, and those of its options import
+`fcpower_bids.options` alone, since the settings are put together from them.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from fcpower_bids.errors import UsageError
-
-GROUP = "fcpower_bids.plugins"
 SLICES = (
     *("check", "plan", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
-    *("elsewhere", "published_encoders", "pretraining", "sharing"),
+    *("elsewhere", "published_encoders", "pretraining"),
 )
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
@@ -78,28 +68,21 @@ class Slice:
 
 @cache
 def slices() -> tuple[Slice, ...]:
-    """All slices: those of this package that are there, then those of other packages. Raises UsageError."""
-    names = (f"fcpower_bids.slices.{name}" for name in SLICES)
-    own = tuple(import_module(name).SLICE for name in names if _is_there(name))
-    return (*own, *(map(_load, entry_points(group=GROUP)) if _is_registered() else ()))
+    """All slices."""
+    return tuple(import_module(f"fcpower_bids.slices.{name}").SLICE for name in SLICES)
 
 
 def places(kind: str) -> dict[str, str]:
-    """Return the names of a kind and their places, of all slices. Raises UsageError."""
+    """Return the names of a kind and their places, of all slices."""
     return extend({}, kind)
 
 
 def extend(known: Mapping[str, str], *kinds: str) -> dict[str, str]:
-    """Return the known names and their places with those of all slices. Raises UsageError where one is known."""
+    """Return the known names and their places with those of all slices."""
     found = dict(known)
     for kind in kinds:
-        for name, place in ((name, place) for one in slices() for name, place in getattr(one, kind).items()):
-            if name in found:
-                raise UsageError(
-                    f"Two places have the name '{name}' ({kind}): {found[name]} and {place}. Uninstall the package of "
-                    "one, or ask its authors for another name."
-                )
-            found[name] = place
+        for one in slices():
+            found |= getattr(one, kind)
     return found
 
 
@@ -108,37 +91,3 @@ def load(kind: str) -> Iterator[Any]:
     for place in places(kind).values():
         module, _, attribute = place.partition(":")
         yield getattr(import_module(module), attribute)
-
-
-def _is_there(name: str) -> bool:
-    try:
-        found = find_spec(name)
-    except ModuleNotFoundError:  # no slice at all
-        return False
-    return found is not None and found.origin is not None  # a folder of what was compiled is none
-
-
-def _is_registered() -> bool:
-    """Whether any installed package has the group: the files alone, a tenth of the time of asking for entry points."""
-    return any(f"[{GROUP}]".encode() in text for folder in sys.path for text in _entry_points(folder))
-
-
-def _entry_points(folder: str) -> Iterator[bytes]:
-    with suppress(OSError):  # not there, an archive, or closed
-        for name in (each for each in os.listdir(folder) if each.endswith("-info")):
-            with suppress(OSError):
-                yield Path(folder, name, "entry_points.txt").read_bytes()
-
-
-def _load(entry: Any) -> Slice:
-    try:
-        found = entry.load()
-    except Exception as error:
-        raise UsageError(
-            f"The plug-in '{entry.name}' ({entry.value}) cannot be loaded: {error!r}. Uninstall it, or ask its authors."
-        ) from error
-    if not isinstance(found, Slice):
-        raise UsageError(
-            f"The plug-in '{entry.name}' ({entry.value}) is not a slice. Uninstall it, or ask its authors."
-        )
-    return found

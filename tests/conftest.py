@@ -19,7 +19,6 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
-from fcpower_bids.plugins import SLICES  # noqa: E402
 from tests.running import PLAIN, run_app  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,15 +63,6 @@ def troubled_run(troubled_demo):
     return run_app(folder, folder.parent / "troubled_out", "--atlas", "builtin", "--strict")
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Tests that import a slice go with it: where its folder is removed, the rest is collected."""
-    absent = [name for name in SLICES if not (ROOT / "fcpower_bids" / "slices" / name / "__init__.py").is_file()]
-    if not absent or collection_path.suffix != ".py":
-        return None
-    text = collection_path.read_text(encoding="utf-8")
-    return True if any(f"slices.{name}" in text for name in absent) else None
-
-
 LONG = (
     "doors/test_doors_in_pairs",
     "doors/test_into_pretraining",
@@ -86,12 +76,10 @@ LONG = (
     "slices/pretraining/test_judgement",
     "test_stages_pipeline",
     "docs/test_recipes",
-    "test_slices",
     "reports/cohort/test_sections",
     "docs/test_night",
     "test_planted_faults",
     "slices/elsewhere/test_doors",
-    "test_selftest",
     "workflows/test_what_runs_again",
     "slices/pretraining/test_learning",
     "slices/clinic/test_coverage",

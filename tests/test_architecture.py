@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
 import subprocess
 import sys
-from configparser import ConfigParser
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,33 +95,6 @@ def test_only_the_command_line_and_the_workflows_see_all_the_settings():
 def test_no_vague_names():
     vague = {"utils", "helpers", "common", "manager", "base", "misc"}
     assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]
-
-
-def test_the_tree_of_the_docs_is_the_tree_on_disk():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    tree = re.search(r"```text\nfcpower_bids/\n(.*?)```", page, re.S)
-    assert tree, "docs/architecture.md shows the tree of the package"
-    told = set(re.findall(r"^ {2}([a-z_]+/?)(?= )", tree.group(1), re.M))
-    there = {p.name + "/" for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    there |= {p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("_")}
-    assert told == there
-
-
-def test_the_direction_of_imports_in_the_docs_is_that_of_the_contract():
-    contracts = ConfigParser()
-    contracts.read(ROOT / "setup.cfg", encoding="utf-8")
-    layers = contracts["importlinter:contract:layers"]["layers"].split("\n")
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert f"`{' > '.join(filter(None, layers))}`" in " ".join(page.split())
-
-
-def test_no_folder_is_a_warehouse():
-    """A stranger finds the room: a folder holds about a dozen modules."""
-    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())]
-    many = {
-        str(f.relative_to(ROOT)): n for f in folders if (n := len([p for p in f.glob("*.py") if p.stem[0] != "_"])) > 14
-    }
-    assert not many
 
 
 def test_every_sort_of_a_table_is_stable():

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,10 @@ import pytest
 
 from fcpower_bids.claims import Claims
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
-from fcpower_bids.cli.run import main
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import INDEX, GrowingRows
 from fcpower_bids.outputs.group import FinishedAnalyses
+from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.slices.clinic.folder import CARD, load_model, save_model
 from fcpower_bids.store import digest_of, stored_path
 from tests.running import run_app
@@ -74,26 +73,19 @@ def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kin
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-def test_a_status_gives_no_file_of_the_user_away(outputs, tmp_path, capsys, kind):
+def test_a_status_leads_to_no_file_of_the_user(outputs, kind):
     name = kind(outputs)
     recording = plant(outputs, name)
-    for command in ("export", "combine"):
-        words = [str(outputs), str(tmp_path / command)]
-        code = main([command, *(words if command == "export" else words[::-1])])
-        told = "".join(capsys.readouterr())
-        assert not is_told(tmp_path / command), command
-        assert code or "(its status is failed" in told, command
-        assert "Traceback" not in told
+    table = write_status_table(outputs).set_index("recording")
     if kind is not linked:
-        assert main(["status", str(outputs)]) == 4
-        assert f"failed: {recording}" in capsys.readouterr().out
+        assert table["state"][recording] == "failed"
 
 
-def test_a_status_under_the_name_of_another_recording_is_none(outputs, capsys):
+def test_a_status_under_the_name_of_another_recording_is_none(outputs):
     one, other = sorted((outputs / "logs" / "status").glob("*.json"))[:2]
     shutil.copy(other, one)
-    assert main(["status", str(outputs)]) == 4
-    assert f"failed: {one.stem}: logs/status/{one.name} cannot be read" in capsys.readouterr().out
+    table = write_status_table(outputs).set_index("recording")
+    assert "cannot be read" in table["reason"][one.stem]
 
 
 def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):
@@ -106,24 +98,6 @@ def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):
     assert "Traceback" not in found.err
     assert "leads out of that folder" in found.err
     assert WORD not in (outputs / "sub-01.html").read_text()
-
-
-def test_a_shared_id_writes_nothing_elsewhere(outputs, tmp_path, capsys):
-    (outputs / "logs" / "shared_ids.tsv").write_text("participant_id\tshared_id\n01\t/../../../x\n")
-    assert main(["export", str(outputs), str(tmp_path / "share")]) == 3
-    assert "leads out of that folder" in capsys.readouterr().err
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "diary.tsv", "diary.json"}
-
-
-@pytest.mark.parametrize("name", ["../x", "/x", "fcpower/../../x", "C:\\x", "..\\x"])
-def test_a_zip_writes_nothing_elsewhere(outputs, tmp_path, capsys, name):
-    with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
-        for path in (path for path in outputs.rglob("*") if path.is_file()):
-            archive.write(path, f"fcpower/{path.relative_to(outputs)}")
-        archive.writestr(name, WORD)
-    assert main(["combine", str(tmp_path / "all"), str(tmp_path / "job.zip")]) == 3
-    assert "outside of the outputs" in capsys.readouterr().err
-    assert not (tmp_path / "all").exists()
 
 
 @pytest.mark.parametrize("name", ["../diary.tsv", "{0}/diary.tsv"])
@@ -204,10 +178,6 @@ KNOWN = {
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
-    ),
-    "slices/sharing/merge.py": (
-        *("folder / name", "source.path / unquote(str(link))"),
-        *("output_dir / name", "output_dir / f'{name}.html'"),
     ),
     "store.py": ("folder / name",),  # which is where names are checked
     # words of the command line

@@ -13,11 +13,7 @@ from fcpower_bids.settings import LEVELS
 from fcpower_bids.settings.levels import is_read
 
 FLAGS = ("-h", "--help", "--help-all")
-COMMANDS = (
-    "status output_dir",
-    "selftest [folder]",
-    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
-)
+COMMANDS = ("prefetch --atlas NAME [NAME ...] --folder FOLDER",)
 USAGE = "\n       ".join(
     f"fcpower_bids {line}"
     for line in (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import os
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -71,43 +69,3 @@ def help_text(field: dataclasses.Field[Any]) -> str:
     text: str = field.metadata["text"]
     names = known_names().get(field.name, ()) if field.name in LISTED else ()
     return f"{text} ({' '.join(names)})" if names else text
-
-
-ASKED = "_ARGCOMPLETE"
-LINE = "COMP_LINE"
-
-
-def answer_the_shell(find_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
-    """Print what can follow on the command line and end the process, if it is the shell that asks; else do nothing."""
-    if ASKED not in os.environ:
-        return
-    import argcomplete  # only a shell that completes needs it
-
-    parser = find_parser(os.environ.get(LINE, "").split()[1:])
-    argcomplete.autocomplete(parser, always_complete_options="long", exclude=_second_spellings(parser))
-
-
-def with_names(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add to the options that take names of a registry, or of the shipped data, what these names are."""
-    names = known_names()
-    for action in parser._actions:
-        if action.dest in names:
-            action.completer = _completer(names[action.dest])  # type: ignore[attr-defined]
-    return parser
-
-
-def _completer(names: tuple[str, ...]) -> Callable[..., list[str]]:
-    """Names that begin as the word does; files where none does, since most of these options also take a path."""
-
-    def complete(prefix: str, **_: object) -> list[str]:
-        from argcomplete.completers import FilesCompleter  # only a shell that completes needs it
-
-        found = [name for name in names if name.startswith(prefix)]
-        return found or list(FilesCompleter()(prefix))
-
-    return complete
-
-
-def _second_spellings(parser: argparse.ArgumentParser) -> list[str]:
-    """``--fd_thresh`` is understood, but only ``--fd-thresh`` is offered."""
-    return [flag for action in parser._actions for flag in action.option_strings if "_" in flag]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fcpower_bids.cli.options import answer_the_shell, with_names
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
 from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings
@@ -21,8 +19,6 @@ from fcpower_bids.workers import leave_surroundings, unsearched
 INTERRUPTED = 130
 COMMANDS = {
     "prefetch": "fcpower_bids.cli.prefetch",
-    "selftest": "fcpower_bids.cli.selftest",
-    "status": "fcpower_bids.cli.status",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
@@ -117,16 +113,9 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
     return run
 
 
-def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser that reads a command line, for the shell to complete it."""
-    command = commands().get(words[0] if words else "", "fcpower_bids.cli.parser")
-    return with_names(import_module(command).build_parser())
-
-
 def entry_point() -> None:
     """Console script."""
     gc.set_threshold(100_000)  # garbage of the imports is not searched a thousand times
-    answer_the_shell(parser_of)
     code = main()
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second
     sys.exit(code)

@@ -280,7 +280,7 @@ def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:
     return [Status(name, FAILED, reason=NOT_BEGUN) for name in lacking if REQUESTED.fullmatch(name)]
 
 
-def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
+def write_status_table(output_dir: Path) -> pd.DataFrame:
     """Put ``logs/status.tsv`` together from the statuses of all recordings; where it may not be written, its rows."""
     path = output_dir / TABLE
     if not may_write(path.parent):
@@ -288,9 +288,6 @@ def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFram
     # One after the other: the last to write has seen what all others wrote.
     with turn(output_dir / CLAIMS, path.name):
         names = recorded(output_dir)
-        if most is not None and len(names) > most:
-            path.unlink(missing_ok=True)
-            return None
         table = status_rows(output_dir, names, not_begun(output_dir, names))
         write_declared(path, table, STATUS_TABLE)
     return table

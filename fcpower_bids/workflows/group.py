@@ -31,6 +31,7 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
+from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
@@ -44,7 +45,6 @@ from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.forecast import forecast_group
 from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
-from fcpower_bids.workflows.status import survey
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
@@ -159,7 +159,7 @@ def _write_each_table(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: 
     """Write who is in the cohort, check it, run the analyses and save models."""
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():
-        survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
+        write_status_table(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
     if not settings.checks_only:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     _make_folder(folder)

@@ -60,7 +60,7 @@ PAGES_KILLED = (
     "--reports-only."
 )
 FEW = 100
-"""Statuses that a job for named participants reads to renew the table of all; with more it leaves that alone."""
+"""Recordings with which a job for named participants still renews the index of all; with more it leaves that out."""
 
 
 def run_participants(settings: Settings) -> int:
@@ -114,7 +114,7 @@ def _warn_of_replaced(jobs: Sequence[Job], datasets: Mapping[str, Path], setting
         say(
             f"{len(replaced)} of the recordings replace outputs of another dataset, {known[replaced[0]]} in "
             f"dataset_description.json; the first is {replaced[0]}. If they are of other people with the same labels, "
-            "give each dataset an output folder of its own, and put these together with fcpower_bids combine.",
+            "give each dataset an output folder of its own.",
             settings,
         )
 
@@ -155,9 +155,9 @@ def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -
     if settings.remove_parcel_means:
         finished = set(table["recording"][table["state"].isin((DONE, EXCLUDED))])
         remove_means(settings.work / PARCELS, {str(one.bold) for one, _ in jobs if one.name in finished})
-    whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
-    progress.summarise(table, settings.output_dir, whole is not None)
-    incomplete = _report(table["recording"], settings, with_index=whole is not None)
+    whole = write_status_table(settings.output_dir)
+    progress.summarise(table, settings.output_dir)
+    incomplete = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
     with suppress(OSError):
         work.rmdir()  # only when empty: each recording removes its own when it is done
     code = exit_code(table["state"].tolist(), settings.strict)

@@ -101,7 +101,7 @@ class Progress:
             with turn(path.parent / CLAIMS, path.name):
                 write_declared(path, pd.DataFrame(self._nodes), RESOURCES)
 
-    def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
+    def summarise(self, table: pd.DataFrame, output_dir: Path) -> None:
         """Print the status of the recordings, with the reason of each that is not done."""
         rows = table[table["state"] != "done"].itertuples()
         statuses = [Status(str(row.recording), str(row.state), str(row.stage), str(row.reason)) for row in rows]
@@ -111,8 +111,7 @@ class Progress:
             tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
-        where = f"{output_dir}/logs/status.tsv" if has_table else f"fcpower_bids status {output_dir}"
-        self.say(f"Outputs: {output_dir}  Pages: {output_dir}/sub-*.html  Status: {where}")
+        self.say(f"Outputs: {output_dir}  Pages: {output_dir}/sub-*.html  Status: {output_dir}/logs/status.tsv")
 
 
 Result = TypeVar("Result")

@@ -16,8 +16,6 @@ from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, LOG, SEEDS
-from fcpower_bids.slices.sharing.sources import COMBINED
-from fcpower_bids.workflows.run_progress import RESOURCES
 
 TRAINING = {f"encoder/{table.name}": table for table in (LOG, ALIGNMENT, SEEDS)}
 """Tables of pretraining, by their places in the output folder."""
@@ -27,9 +25,7 @@ def declared_tables() -> tuple[TableSpec, ...]:
     """Return every declared table of the participant level."""
     return (
         STATUS_TABLE,
-        COMBINED,
         DECISIONS,
-        RESOURCES,
         PARCELS,
         *(measure.table for measure in MEASURES.values()),
         VOLUMES,

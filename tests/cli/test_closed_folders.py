@@ -46,9 +46,6 @@ def swallowing(asked):
         ("bids", "{0}/bids {0}/new participant --derivatives x={0}/bids/derivatives/fmriprep"),
         ("out", "{0}/bids {0}/out group --analyses fingerprinting"),
         ("out", "predict {0}/out/group/models/x {0}/out --no-pages"),
-        ("out", "status {0}/out"),
-        ("out", "export {0}/out {0}/share"),
-        ("out", "combine {0}/new {0}/out"),
         ("out/sub-03", "{0}/bids {0}/out group --analyses fingerprinting"),
     ],
 )

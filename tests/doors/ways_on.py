@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,21 +127,6 @@ def identifies(entered: Entered) -> str:
     return ""
 
 
-def exports(entered: Entered) -> str:
-    """A copy without names: the same connectomes under other labels."""
-    target = entered.out.with_name("exported")
-    ended = run("export", entered.out, target, "--tables")
-    if ended.code:
-        return ended.said
-    fc = sorted(target.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    found = np.array([_fc_of(path)[np.triu_indices(3, 1)] for path in fc])
-    known = np.array([np.corrcoef(each.T)[np.triu_indices(3, 1)] for each in entered.truth.series.values()])
-    assert len(found) == len(known)
-    near = np.abs(found[:, None] - known[None]).max(axis=2).min(axis=1)
-    assert near.max() < entered.exact
-    return ""
-
-
 def _fc_of(path: Path) -> np.ndarray:
     return pd.read_csv(path, sep="\t", index_col=0, na_values="n/a").to_numpy()[:3, :3]
 
@@ -199,28 +183,6 @@ def _embedded(entered: Entered) -> str:
     return ""
 
 
-def combines(entered: Entered) -> str:
-    """With nothing else into a new folder: every file of every recording is there."""
-    target = entered.out.with_name("again")
-    ended = run("combine", target, entered.out)
-    if ended.code:
-        return ended.said
-    for path in entered.out.rglob("func/*_relmat.*"):
-        assert (target / path.relative_to(entered.out)).read_bytes() == path.read_bytes()
-    return ""
-
-
-def has_status(entered: Entered) -> str:
-    ended = run("status", entered.out)
-    if ended.code:
-        return ended.said
-    rows = table(entered.out / "logs" / "status.tsv")
-    assert (rows["state"] == "done").all()
-    people = {re.match(r"sub-([^_]+)", name)[1] for name in rows["recording"]}
-    assert people == {label for label, _ in entered.truth.series}
-    return ""
-
-
 def is_checked(entered: Entered) -> str:
     ended = run(entered.bids, entered.out, "group", *GROUP, *entered.options, "--check", "--name", "checked")
     if ended.code:
@@ -233,9 +195,6 @@ WAYS_ON: dict[str, Callable[[Entered], str]] = {
     "group": predicts,
     "models then predict": applies_a_model,
     "identify": identifies,
-    "export": exports,
-    "combine": combines,
-    "status": has_status,
     "check": is_checked,
     "pack, pretrain, embed": trains,
 }

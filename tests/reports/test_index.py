@@ -6,7 +6,6 @@ import base64
 import csv
 import io
 import json
-import os
 import re
 import shutil
 import warnings
@@ -152,19 +151,6 @@ def test_thousands_of_recordings_have_no_pictures_and_the_page_says_so(output, m
     write_index(output)
     assert not any("picture" in row for row in content_of(output)["rows"])
     assert "Above 3 recordings there are no pictures here" in (output / "index.html").read_text()
-
-
-def test_status_renews_an_index_that_is_out_of_date_and_no_other(output):
-    page = output / "index.html"
-    before = page.stat().st_mtime_ns
-    assert main(["status", str(output)]) == 0
-    assert page.stat().st_mtime_ns == before
-    name = content_of(output)["rows"][0]["recording"]
-    decisions = output / "exclude.tsv"
-    decisions.write_text(f"participant_id\trecording\tdecision\nsub-01\t{name}\tdoubt\n")
-    os.utime(decisions, ns=(before + 1, before + 1))  # whatever the clock's resolution
-    assert main(["status", str(output)]) == 0
-    assert content_of(output)["decided"] == {name: ["doubt", "", ""]}
 
 
 def test_a_file_that_cannot_be_read_is_a_caution_of_its_recording(output):

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.outputs.tables import read_table
 from tests.running import PLAIN, run_app
 
@@ -32,17 +33,10 @@ def cut_at_a_line(path):
 
 
 @pytest.mark.parametrize("damage", [remove, cut, cut_at_a_line])
-def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, tmp_path, damage, capsys):
+def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, damage):
     table = sorted(output.rglob("sub-01*_stat-pearsoncorrelation_relmat.tsv"))[0]
     whole = table.read_bytes()
     damage(table)
-    for command in (["status", output], ["combine", tmp_path / "all", output]):
-        assert main([*map(str, command)]) == 4
-        told = capsys.readouterr().out
-        assert f"{table.name} is {'gone' if damage is remove else 'cut short'}: run the participant level" in told
-        assert "3 done, 1 failed" in told
-    assert main(["export", str(output), str(tmp_path / "share")]) == 0
-    assert "its status is failed" in capsys.readouterr().out
     main([*map(str, [exact_demo[0], output, "group", "--check", "--min-time", "1", "--quiet"])])
     excluded = read_table(output / "group" / "excluded.tsv")["reason"]
     assert excluded.str.contains(
@@ -51,7 +45,7 @@ def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, tmp_pa
     found = run_app(exact_demo[0], output, *WORDS)
     assert found.code == 0, found.err
     assert table.read_bytes() == whole
-    assert main(["status", str(output)]) == 0
+    assert set(write_status_table(output)["state"]) == {"done"}
 
 
 def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp_path, monkeypatch):
@@ -70,11 +64,11 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
     assert run_app(exact_demo[0], output, *asked).code == 4
     other = run_app(exact_demo[0], output, *WORDS, "--participant-label", "01", "--session-id", "a")
     assert other.code == 0, "a request without an encoder is not about it"
-    assert main(["status", str(output)]) == 0
+    assert set(write_status_table(output)["state"]) == {"done"}
     monkeypatch.setattr(embedding, "_embed", real)
     assert run_app(exact_demo[0], output, *asked).code == 0
     assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
-    assert main(["status", str(output)]) == 0
+    assert set(write_status_table(output)["state"]) == {"done"}
 
 
 @pytest.mark.parametrize("weights", [[], ["--encoder-weights", "/nowhere"]])

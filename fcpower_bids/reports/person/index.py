@@ -59,14 +59,6 @@ def try_index(output_dir: Path) -> list[str]:
     return []
 
 
-def renew_index(output_dir: Path) -> None:
-    """Write the index where a recording or a decision is newer."""
-    page, news = output_dir / INDEX, (output_dir / "logs" / "status", output_dir / FILE)
-    newest = max((one.stat().st_mtime_ns for one in news if one.exists()), default=0)
-    if not page.is_file() or page.stat().st_mtime_ns < newest:
-        write_index(output_dir)
-
-
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = [one for one in read_statuses(output_dir) if one.stage != COMBINED]

@@ -221,7 +221,7 @@ def _quality(one: Imported) -> dict[str, Any]:
 
 LIST = "list"
 PEOPLE = "raw"
-"""Name of the link to the dataset with the tables of people, which `combine` and `predict` follow."""
+"""Name of the link to the dataset with the tables of people, which `predict` follows."""
 OWN = re.compile(r"fmriprep\d*|nibabies")
 """Names of sources that the participant level reads; the group level has no use for them."""
 
