@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 SLICES = (
-    *("check", "plan", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
+    *("check", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
     *("elsewhere", "published_encoders", "pretraining"),
 )
 """Folders of `slices/`, in the order of their analyses, options and methods."""

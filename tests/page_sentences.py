@@ -728,21 +728,6 @@ def declared(page: Page, column: str) -> None:
     assert set(folds["role"]) <= {"train", "test", "excluded"}
 
 
-def journal(page: Page, n: str, gone: str) -> None:
-    """Results for the targets of the page, and those whose key no folder of results has."""
-    out = next(each for each in page.folder.parents if (each / "logs" / "journal").is_dir())
-    here = set[str]()
-    entries = [json.loads(path.read_text()) for path in (out / "logs" / "journal").glob("result_*.json")]
-    for each in entries:
-        path = out / "group" / each["results"] / "analyses.json"
-        known = json.loads(path.read_text()) if path.is_file() else {}
-        each["there"] = known.get(each["analysis"], {}).get("key") == each["key"]
-        if each["there"] and path.parent.resolve() == page.folder.resolve():
-            here |= set(each["targets"])
-    same = [each["there"] for each in entries if here & set(each["targets"])]
-    assert (int(n), int(gone)) == (len(same), len(same) - sum(same))
-
-
 PERMUTED = (
     rf"\(permutation {P}(?:, corrected for (?:(\d+) representations(?: and (\d+) targets)?|(\d+) targets))?, {COUNT} "
     r"permutations"
@@ -922,11 +907,6 @@ CATALOGUE: Catalogue = (
     (r"First minutes of every cleaned scan, up to the shortest: (.*)", lengths),
     (r"One mark per search: .*? Found: (.*)", found_of),
     (r"From α = (.*?\(highest at α = [\d.]+\) and Idiff from .*?\(highest at α = [\d.]+\))\..*", exponents),
-    (
-        r"This output folder has had (\d+) results? for these targets, (\d+) of them replaced or deleted; an analysis "
-        r"of other people, data or choices counts anew\.",
-        journal,
-    ),
     (r"The check found (\d+) things? that would mislead; read it first\.", alarms),
     (r"(\d+) things? to look at, (\d+) notes?\.", things),
     (r"Nothing was found that would mislead\.", nothing_misleads),

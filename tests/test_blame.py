@@ -57,14 +57,6 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
     assert group(cohort, "--check") == 5
 
 
-def test_a_slip_beside_the_check_is_called_by_its_own_name(cohort, monkeypatch, capsys):
-    monkeypatch.setattr("fcpower_bids.slices.plan.journal._plan", broken)
-    assert group(cohort, "--check", "--seed", "4") == 4
-    told = capsys.readouterr().err
-    assert "plan: Internal error" in told
-    assert (cohort.out / "group" / "check.tsv").is_file()
-
-
 def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, capsys):
     plant_outputs(tmp_path, made_recordings(people=4))
     monkeypatch.setattr(pack, "prove_pack", lambda *_: int("a slip of ours"))
