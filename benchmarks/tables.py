@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -89,7 +90,7 @@ def peak() -> float:
 
 
 def analyse(cohort: Cohort, settings: Settings) -> dict[str, Table]:
-    solvers = [(entry, None, entry) for entry in ENTRIES]
+    solvers = [(SimpleNamespace(name=entry), entry) for entry in ENTRIES]
     with (
         mock.patch.object(prediction, "make_solvers", return_value=solvers),
         mock.patch.object(prediction, "cross_validate", plant),

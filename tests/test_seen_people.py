@@ -121,7 +121,7 @@ def share_found(study, labels, kind: str) -> float:
 @pytest.fixture(scope="module")
 def scored(study):
     """Tables of the prediction and the identification."""
-    quick = "--folds 3 --inner-folds 2 --repeats 2 --permutations 20 --predictors kernel_ridge ridge --quiet"
+    quick = "--folds 3 --inner-folds 2 --repeats 2 --permutations 20 --quiet"
     assert group(study, "--analyses", "prediction", "fingerprinting", *quick.split()) == 0
     return study
 

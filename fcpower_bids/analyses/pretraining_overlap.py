@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.representations import EMBEDDING, encoders_of
+from fcpower_bids.analyses.engine.representations import EMBEDDING, encoder_of
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
-from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
@@ -64,10 +63,10 @@ PREDICTION_UNSEEN = TableSpec(
 
 
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
-    """Whether an encoder of a representation has seen each person; nothing where it is of no encoder."""
+    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
     people = cohort.scans["participant_id"].astype(str).tolist()
     found: dict[str, str] = {}
-    for label in encoders_of(split_entry(representation)[0]):
+    if label := encoder_of(representation):
         for person, state in zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True):
             found[person] = min(found.get(person, state), state, key=ORDER.index)
     return found

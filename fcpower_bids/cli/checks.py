@@ -15,7 +15,6 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.select import make_dense
-from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -200,7 +199,6 @@ def _choices(settings: Settings) -> Iterator[str]:
 def _names(settings: Settings) -> Iterator[str]:
     for option, names, registry in (
         ("--transforms", settings.transforms, TRANSFORMS),
-        ("--predictors", settings.predictors, PREDICTORS),
         ("--analyses", [name for name in settings.analyses if name != ALL], ANALYSES),
     ):
         for name in names:

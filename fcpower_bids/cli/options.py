@@ -13,11 +13,10 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.imaging.confounds.strategies import strategy_names
-from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
-LISTED = ("analyses", "encoder", "predictors", "strategy", "transforms")
+LISTED = ("analyses", "encoder", "strategy", "transforms")
 """Options whose names are shown in their help; atlases are too many."""
 
 
@@ -57,7 +56,6 @@ def known_names() -> Mapping[str, tuple[str, ...]]:
         "atlas": ("builtin", *declared_atlases()),
         "analyses": (ALL, *ANALYSES),
         "encoder": tuple(ENCODERS),
-        "predictors": tuple(PREDICTORS),
         "representations": ("fc", "fc_power", "embedding"),
         "strategy": strategy_names(),
         "transforms": tuple(TRANSFORMS),

@@ -29,10 +29,7 @@ class GroupLevel(Choices):
     harmonise_keep: tuple[str, ...] = asks((), "columns whose effect on the features ComBat keeps: age sex")
     stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")
     hold_out_sites: bool = asks(False, "folds are the sites")
-    representations: tuple[str, ...] = refines(
-        ("fc", "fc_power"), "features of people: fc fc_power embedding, or several as one: fc_power+embedding"
-    )
-    predictors: tuple[str, ...] = refines(("kernel_ridge",), "prediction: methods that predict from them")
+    representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
         (), "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )

@@ -13,10 +13,10 @@ import numpy as np
 
 from fcpower_bids.analyses.engine.connectomes import fits
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.representations import encoders_of, expand_names
+from fcpower_bids.analyses.engine.representations import encoder_of, expand_names
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.baselines import MOST_PERMUTATIONS
-from fcpower_bids.analyses.prediction.permutation_null import CHUNK, choose_permutations, predictor_costs
+from fcpower_bids.analyses.prediction.permutation_null import CHUNK, choose_permutations
 from fcpower_bids.analyses.prediction.prediction import memory_of_kernels
 from fcpower_bids.analyses.quality import qc_fc
 from fcpower_bids.core.connectome.edges import rebuild_matrix
@@ -68,7 +68,7 @@ def forecast_group(cohort: Cohort, settings: Settings, names: Sequence[str], rea
     `reading`: CPU seconds that opening the cohort took. Beyond `PEOPLE` people units follow ``a n^2 + b n^3``.
     """
     n, n_edges = cohort.edges.shape
-    entries = [name for name in expand_names(cohort, settings) if not encoders_of(name)]
+    entries = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
     grams = len(entries) + 1  # one is of the check
     seconds = {
         "reading": reading,
@@ -100,7 +100,7 @@ def _one_at_a_time(n: int) -> bool:
 
 def _of_prediction(study: Study) -> float:
     n, m, preset = len(study.people.names), len(study.targets), study.preset
-    entries = sum(number * cost for number, cost in predictor_costs(study).values())
+    entries = len(expand_names(study.cohort, study.settings))
     number = choose_permutations(study).number
     null = [min(CHUNK, number + 1)] * math.ceil((number + 1) / CHUNK) if number else []
     added = [1, min(number, MOST_PERMUTATIONS) + 1] if number else [1]  # what the connectome adds to known columns

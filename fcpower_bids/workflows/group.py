@@ -14,7 +14,6 @@ import pandas as pd
 from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
-from fcpower_bids.analyses.engine.representations import TOGETHER
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.cohort.decisions import describe_left_out
@@ -103,9 +102,10 @@ def _name_sets(settings: Settings) -> Settings:
 def describe_unused(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each choice that nothing of what is asked for reads."""
     analyses = analyses_to_run(settings)
-    parts = [part for name in settings.representations for part in name.split(TOGETHER)]
     yield from describe_unread(settings, analyses)
-    yield from describe_unread_remedy(parts if SCREENS.isdisjoint(analyses) else TRANSFORMS, settings)
+    yield from describe_unread_remedy(
+        settings.representations if SCREENS.isdisjoint(analyses) else TRANSFORMS, settings
+    )
 
 
 def _dry_run(settings: Settings) -> int:

@@ -29,7 +29,6 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "encoder/interim/": "of a run that has not ended",
     "encoder/teacher_kernel.safetensors": "with a public corpus",
     "group/prediction_means.tsv": "with --predictions-per person, or where predictions would be too long",
-    "group/multikernel_weights.tsv": "with --predictors multikernel",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
     "sub-LABEL_identify.html": "by identify",
 }

@@ -6,11 +6,7 @@ from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_c
 
 KEY_COLUMNS: Columns = join_columns(
     Column.text("target", "Phenotype or composite that is predicted", "Target"),
-    Column.text(
-        "representation",
-        "Features that predict it; after a colon the predictor, where it is not kernel ridge",
-        "Representation",
-    ),
+    Column.text("representation", "Features that predict it", "Representation"),
     Column.number("repeat", "Repetition of the cross-validation, from 0"),
     Column.number("fold", "Fold of the repetition, from 0"),
 )
@@ -22,7 +18,6 @@ PARCEL_COLUMNS: Columns = join_columns(
     Column.number("z", "The same upwards", optional=True),
 )
 IDENTIFIES = Column.text("representation", "Features that identify", "Representation")
-PREDICTOR = Column.text("predictor", "How it is predicted (`--predictors`)", "Predictor")
 FIT_COLUMNS: Columns = join_columns(
     Column.number("n_train", "People who train, with a known target", digits=0),
     Column.number("n_test", "People who are tested, with a known target", digits=0),

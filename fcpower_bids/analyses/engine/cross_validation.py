@@ -12,25 +12,52 @@ import numpy as np
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, strips
+from fcpower_bids.core.regression.dense import HOST, strips, trace_of
 from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import Keep, NestedResult, Outcome, compute_anew, nested_cv
-from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
+from fcpower_bids.core.regression.penalties import (
+    PenaltyLadder,
+    nested_cv_extending,
+    regress_on_kernel,
+    search_penalties,
+)
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import FoldSolver, KernelPenalties, Solver, SubsetSolver
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, KernelPenalties, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
-from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.executors import map_tasks
 from fcpower_bids.executors.kept import fingerprint, keep_result
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track
 
 
-def make_solver(representation: Representation, preset: PredictionPreset, predictor: str = KERNEL_RIDGE) -> Solver:
-    """Return the regression that a predictor makes of a representation."""
-    solver: Solver = PREDICTORS[predictor]().solver(representation, preset)
-    return solver
+def make_solver(people: Representation, preset: PredictionPreset) -> Solver:
+    """Kernel ridge regression on the correlation between people's features, or a linear probe on z-scored features."""
+    fitted = people.fitted
+    if people.kernel == "correlation":
+        whole = people.similarity_in_panels()  # of features that need no fit; its mean diagonal is the unit
+        if fitted is None:
+            return regress_on_kernel(whole, preset)
+        kernels = FoldKernels(lambda train: correlation_kernel(fitted(train)))
+
+        def regress(train: Rows, penalties: FloatArray) -> Solver:
+            return SubsetSolver(kernels(train), penalties, preset.intercept)
+
+        return search_penalties(lambda penalties: FoldSolver(regress, penalties), trace_of(whole) / len(whole), preset)
+    features = np.asarray(people.features()[:])
+    scale = float((np.ptp(features, axis=0) > 0).sum())
+    if fitted is None:
+        everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
+        probe = LinearProbe(features, [1.0], preset.intercept, everyone=everyone)
+        if everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
+            return regress_on_kernel(probe.kernel(), preset)
+        return search_penalties(probe.with_penalties, scale, preset)
+
+    def probe_features(train: Rows, penalties: FloatArray) -> Solver:
+        return LinearProbe(fitted(train)[:], penalties, preset.intercept)
+
+    return search_penalties(lambda penalties: FoldSolver(probe_features, penalties), scale, preset)
 
 
 def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPreset) -> Solver:
@@ -79,8 +106,6 @@ def run_nested_cv(
     keep = _keep_outcomes(base, targets, preset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        if isinstance(solver, KernelMixture):
-            return choose_mixtures([run_nested_cv(one, targets, folds, preset) for one in solver], solver.weights)
         if isinstance(solver, PenaltyLadder):
             return nested_cv_extending(solver, targets, folds, preset.selection, each, keep)
         return nested_cv(solver, targets, folds, preset.selection, each=each, keep=keep)
@@ -132,7 +157,6 @@ def merge_results(parts: Sequence[NestedResult]) -> NestedResult:
     """Put the results of several sets of folds together, in the order of repeats and folds."""
     folds = [fold for part in parts for fold in part.folds]
     order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
-    weights = [part.weights for part in parts if part.weights is not None]
     observed, predicted, train = (
         [each for part in parts for each in getattr(part, name)] for name in ("observed", "predicted", "train")
     )
@@ -147,7 +171,6 @@ def merge_results(parts: Sequence[NestedResult]) -> NestedResult:
         predicted=tuple(predicted[i] for i in order),
         train=tuple(train[i] for i in order),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-        weights=np.concatenate(weights)[order] if len(weights) == len(parts) else None,
     )
 
 

@@ -30,7 +30,6 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
-from fcpower_bids.predictors import KERNEL_RIDGE, entry_name
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TableSpec
 
@@ -46,16 +45,11 @@ class Entries:
         self._about: dict[str, dict[str, Any]] = {}
         self._folds: dict[str, list[dict[str, Any]]] = {}  # what is asked for again is not scored again
 
-    def score_all(
-        self, representations: Iterable[Representation], label: str = "{}", predictors: Iterable[str] = (KERNEL_RIDGE,)
-    ) -> Entries:
-        """Cross-validate representations, one in memory at a time, by every predictor; `label` announces them."""
-        predictors = tuple(predictors)
+    def score_all(self, representations: Iterable[Representation], label: str = "{}") -> Entries:
+        """Cross-validate representations, one in memory at a time; `label` announces them."""
         for one in representations:
-            for predictor in predictors:
-                solver = make_solver(one, self.study.preset, predictor)
-                name = entry_name(one.name, predictor)
-                self.add(name, cross_validate(solver, self.study, label.format(name)))
+            solver = make_solver(one, self.study.preset)
+            self.add(one.name, cross_validate(solver, self.study, label.format(one.name)))
         return self
 
     def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:

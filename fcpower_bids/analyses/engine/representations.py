@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from fcpower_bids.analyses.engine.connectomes import (
 from fcpower_bids.analyses.engine.series import series_features
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.regression.kernels import FeatureSource, normalise_rows
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.ondisk import RowsOnDisk, make_room
 from fcpower_bids.records import Cohort
@@ -31,8 +30,6 @@ from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import Transform
 
 FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
-TOGETHER = "+"
-"""Joins representations whose kernels are averaged: ``fc_power+embedding``."""
 
 
 class Representation:
@@ -68,18 +65,12 @@ class Representation:
             self._similarity = similarity_in_panels(self.features())
         return self._similarity
 
-    def keep_similarity(self) -> None:
-        """Let go of the features, but for their similarity; asked for again they are computed again."""
-        self.similarity()
-        self._features = None
-
 
 def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
     names: list[str] = []
     for name in settings.representations:
-        parts = (_expand(each, cohort) for each in name.split(TOGETHER))
-        names += [TOGETHER.join(each) for each in product(*parts)]
+        names += _expand(name, cohort)
     return tuple(dict.fromkeys(names))
 
 
@@ -96,10 +87,10 @@ def _expand(name: str, cohort: Cohort) -> list[str]:
     return [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
 
 
-def encoders_of(name: str) -> tuple[str, ...]:
-    """Labels of the encoders whose embeddings a representation holds, also as a part."""
-    parts = (each.partition(":") for each in name.split(TOGETHER))
-    return tuple(label for kind, _, label in parts if kind == EMBEDDING)
+def encoder_of(name: str) -> str:
+    """Label of the encoder whose embedding a representation is, else nothing."""
+    kind, _, label = name.partition(":")
+    return label if kind == EMBEDDING else ""
 
 
 def _check_name(name: str) -> str:
@@ -117,7 +108,7 @@ def _check_name(name: str) -> str:
 def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
     """Which scans lack an embedding that is asked for, shape (n_scans,)."""
     lacking = np.zeros(len(cohort.scans), dtype=bool)
-    for label in {label for name in names for label in encoders_of(name)}:
+    for label in {encoder_of(name) for name in names} - {""}:
         lacking |= ~np.isfinite(cohort.embeddings[label]).all(axis=1)
     return lacking
 
@@ -131,9 +122,6 @@ def build_representations(
 
 
 def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
-    if TOGETHER in name:
-        parts = [_build(each, cohort, connectivity, settings) for each in name.split(TOGETHER)]
-        return Representation(name, "correlation", lambda: _put_together(parts), is_edges=False)
     kind, _, encoder = name.partition(":")
     if kind == EMBEDDING:
         embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
@@ -145,11 +133,6 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Ana
         family = PowerFamily(connectivity, settings)
         return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
     return _transformed(name, cohort, connectivity, settings)
-
-
-def _put_together(parts: Sequence[Representation]) -> FloatArray:
-    """Features (n, d_1 + d_2 + ...) whose correlation between people is the mean of those of the parts."""
-    return np.hstack([normalise_rows(each.features()[:]) for each in parts])
 
 
 def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:

@@ -9,7 +9,6 @@ import numpy as np
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, build_once, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -19,7 +18,6 @@ from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -30,9 +28,8 @@ CHUNK = 250
 """Permutations that go through the folds together."""
 
 BUDGET, BUDGET_REBUILT = 2000, 500
-"""Permuted targets that what a predictor makes of a representation can afford by default, by kernel ridge: they cost
-about a third of its prediction. With covariates and composites, which are fitted again in every fold and permutation, a
-target costs four times as much. Other predictors say how many times kernel ridge they cost.
+"""Permuted targets that a representation can afford by default: they cost about a third of its prediction. With
+covariates and composites, which are fitted again in every fold and permutation, a target costs four times as much.
 """
 LADDER = (1000, 500, 200, 100, 50, 20)
 """Numbers of permutations that are taken by default; fewer than 20 cannot give a p below 0.05, so none are drawn."""
@@ -86,28 +83,14 @@ def choose_permutations(study: Study) -> Permutations:
         return Permutations(0, f"None: the protocol '{study.preset.name}' has none (--permutations).")
     rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
     budget = BUDGET_REBUILT if rebuilt else BUDGET
-    costs = predictor_costs(study)
-    affordable = budget * sum(n for n, _ in costs.values()) / sum(n * cost for n, cost in costs.values())
-    number = next((each for each in LADDER if each * len(targets) <= affordable + 1e-9), 0)
+    number = next((each for each in LADDER if each * len(targets) <= budget), 0)
     of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
-    dear = "".join(f", {name} counting {cost:.0f} times" for name, (_, cost) in costs.items() if cost > 1)
     if not number:
-        why = f"would leave fewer than {LADDER[-1]} each of {budget:,}{dear} (--permutations)."
+        why = f"would leave fewer than {LADDER[-1]} each of {budget:,} (--permutations)."
         return Permutations(0, f"None: {of} {why}")
     what = f"{budget:,} permuted targets" + (", fitted again in every fold," if rebuilt else "")
-    reason = f"{number:,} per target: as many as {what} allow for {of}{dear}; the smallest p is {1 / (1 + number):.2g}."
+    reason = f"{number:,} per target: as many as {what} allow for {of}; the smallest p is {1 / (1 + number):.2g}."
     return Permutations(number, reason)
-
-
-def predictor_costs(study: Study) -> dict[str, tuple[int, float]]:
-    """Entries of every predictor, and how many times kernel ridge a permuted target costs it."""
-    n_representations = len(expand_names(study.cohort, study.settings))
-    costs = {}
-    for name in dict.fromkeys(study.settings.predictors):
-        predictor = PREDICTORS[name]()
-        cost = predictor.permuted_cost(len(study.people.names), study.cohort.edges.shape[1], n_representations)
-        costs[name] = (1 if predictor.joint else n_representations, cost)
-    return costs
 
 
 def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:

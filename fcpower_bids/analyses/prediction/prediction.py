@@ -17,13 +17,11 @@ from fcpower_bids.analyses.engine.columns import (
     PERSON,
     PERSON_COLUMNS,
     POOLED_COLUMNS,
-    PREDICTOR,
     SCORE_COLUMNS,
 )
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
@@ -59,7 +57,6 @@ from fcpower_bids.core.regression.probe import PRIMAL_WIDTH
 from fcpower_bids.core.regression.ridge import KERNELS, check_memory, fits_in_memory, fold_bytes
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.executors import processes
-from fcpower_bids.predictors import KERNEL_RIDGE, MULTIKERNEL, PREDICTORS, split_entry
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -155,7 +152,7 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
 PREDICTION = TableSpec(
     "prediction",
     "One row per target, representation, repetition and outer fold.",
-    join_columns(pick_columns(KEY_COLUMNS, ("target", "representation")), PREDICTOR, FOLD_COLUMNS),
+    join_columns(pick_columns(KEY_COLUMNS, ("target", "representation")), FOLD_COLUMNS),
     FOLD,
 )
 POOLED = TableSpec(
@@ -215,7 +212,6 @@ SUMMARY = TableSpec(
     "Means and standard deviations over folds and repetitions, and the permutation p-value.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
-        PREDICTOR,
         Column.number("n_folds", "Folds", "Folds", 0),
         Column.number("n_scored", "Folds in which the correlation is defined", "Scored folds", 0),
         Column.number(
@@ -267,19 +263,8 @@ SUMMARY = TableSpec(
     ),
     ("target", "representation"),
 )
-WEIGHTS = TableSpec(
-    "multikernel_weights",
-    "Weights of the representations in multi-kernel ridge regression (`--predictors multikernel`).",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text("kernel", "The representation whose kernel is weighted", "Of"),
-        Column.number("weight_mean", "Mean over folds; the weights of a fold sum to 1", "Weight", 2),
-        Column.number("weight_sd", "Standard deviation over folds", "SD", 2),
-    ),
-    ("target", "representation", "kernel"),
-)
 TABLES = (
-    *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
+    *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS),
     BASELINES,
     *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
 )
@@ -299,11 +284,8 @@ def memory_of_kernels(study: Study) -> float:
         return 0.0
     wide = study.cohort.edges.shape[1] > PRIMAL_WIDTH
     linear = settings.kernel == "linear" and study.preset.fit_transforms_on == "cohort" and wide
-    of_all = {"ridge", MULTIKERNEL, KERNEL_RIDGE} if linear or settings.solver_device else {"ridge", MULTIKERNEL}
-    if not of_all.isdisjoint(settings.predictors):
+    if linear or settings.solver_device:
         return KERNELS * 8.0 * n**2
-    if KERNEL_RIDGE not in settings.predictors:
-        return 0.0
     trained = min(int(target.known[fold.train].sum()) for fold in study.folds for target in study.targets)
     inner = max(len(rows) for fold in study.folds for rows in fold.inner)
     return processes(settings) * fold_bytes(n, n - trained, inner)  # people without a target are held out, too
@@ -320,12 +302,13 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     study = _open(cohort, settings)
     unharmonised = _score_unharmonised(study) if settings.harmonise != NONE else {}
     entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []
-    for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
+    for representation, solver in make_solvers(study.representations(), study, settings.harmonise):
+        entry = representation.name
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
         baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
-        if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
+        if settings.harmonise == NONE:
             importance.add(representation, result)
     grid = None
     if settings.alpha_selection == "nested":
@@ -337,56 +320,37 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
     tables |= tabulate_sites(study, entries.people()) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
-    tables |= _tabulate_weights(entries)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 
 def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]:
     """Score predictions from features as they are, on the folds of the first repeat."""
     found = {}
-    for entry, _, solver in make_solvers(study.representations(), study, NONE):
+    for representation, solver in make_solvers(study.representations(), study, NONE):
         result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
         observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
         for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
             score = score_predictions("auc" if target.is_binary else "pearson", own, other)
-            found[target.name, entry] = {"score_unharmonised": float(score)}
+            found[target.name, representation.name] = {"score_unharmonised": float(score)}
     return found
 
 
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
-    facts |= {"Predictors": {name: PREDICTORS[name].summary for name in study.settings.predictors}}
     if study.settings.harmonise != NONE:
         facts |= HARMONISERS[study.settings.harmonise].facts(study)
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
     classes = [target.name for target in study.targets if target.is_binary]
     unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people(), classes)
     return {
-        PREDICTION.name: Table(_name_predictors(entries.folds())[list(PREDICTION.columns)], PREDICTION, facts),
+        PREDICTION.name: Table(entries.folds()[list(PREDICTION.columns)], PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),
         **tabulate_people(entries, facts),
         PREDICTION_UNSEEN.name: Table(unseen, PREDICTION_UNSEEN, facts),
         FOLDS.name: tabulate_folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
-
-
-def _tabulate_weights(entries: Entries) -> dict[str, Table]:
-    rows: list[dict[str, Any]] = []
-    for entry, result in entries.results.items():
-        if result.weights is None:
-            continue
-        for j, target in enumerate(entries.study.targets):
-            for place, kernel in enumerate(expand_names(entries.study.cohort, entries.study.settings)):
-                own = result.weights[:, j, place]
-                about = {"target": target.name, "representation": entry, "kernel": kernel}
-                rows.append(about | {"weight_mean": own.mean(), "weight_sd": own.std(ddof=1)})
-    return {WEIGHTS.name: Table(pd.DataFrame(rows), WEIGHTS)} if rows else {}
-
-
-def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(predictor=[split_entry(str(entry))[1] for entry in frame["representation"]])
 
 
 def _summarise(
@@ -413,5 +377,5 @@ def _summarise(
         row |= p_values.get(key, NO_NULL) | more.get(key, {})
         row[N_TRAINED.key] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
-    frame = _name_predictors(pd.DataFrame(rows))
+    frame = pd.DataFrame(rows)
     return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)

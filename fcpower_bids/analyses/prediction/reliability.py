@@ -24,7 +24,6 @@ from fcpower_bids.core.inference.reliability import (
 )
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
-from fcpower_bids.predictors import PREDICTORS, split_entry
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -92,14 +91,12 @@ def _repeats(entries: Entries) -> list[dict[str, Any]]:
 
 def _halves(entries: Entries) -> list[dict[str, Any]]:
     study, halves = entries.study, []
-    used = dict.fromkeys(split_entry(name)[1] for name in entries.results)
-    predictors = [name for name in used if not PREDICTORS[name].joint]
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
         cut = cut_series(study.cohort, part)
         half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
         connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
-        halves.append(Entries(study).score_all(connectomes, "{} of half scans", predictors).results)
+        halves.append(Entries(study).score_all(connectomes, "{} of half scans").results)
     rows = []
     for name in (each for each in halves[0] if each in entries.results):
         for j in range(len(study.targets)):

@@ -17,7 +17,7 @@ from fcpower_bids.analyses.engine.protocol import plan_scan_blocks
 from fcpower_bids.analyses.engine.representations import (
     Representation,
     build_representations,
-    encoders_of,
+    encoder_of,
     expand_names,
 )
 from fcpower_bids.analyses.engine.study import resolve_preset
@@ -179,7 +179,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
 
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
-    wanted = [name for name in expand_names(cohort, settings) if not encoders_of(name)]
+    wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
     return (each for each in build_representations(cohort, groups, wanted, settings) if each.is_edges)
 
 

@@ -140,12 +140,6 @@ def linear_kernel(
     return _accumulate(features, columns, dtype, panel, centred=False)[0]
 
 
-def centre_kernel(kernel: FloatArray) -> FloatArray:
-    """Inner products (n, n) of features less their mean over the n people, from those of the features."""
-    means = kernel.mean(axis=0)
-    return kernel - means - means[:, None] + means.mean()
-
-
 def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
     """Centre every row and give it unit norm: the features whose inner products are correlations.
 

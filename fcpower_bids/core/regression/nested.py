@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ class NestedResult:
     predicted: tuple[FloatArray, ...]
     train: tuple[Training, ...]  # mean and standard deviation (m,) of the training targets of each fold
     notes: tuple[str, ...]  # dropped penalties, penalties at the edge of the grid, selections without a score
-    weights: FloatArray | None = None  # (F, m, k): of k kernels that were mixed, as selected for each fold and target
 
     def fold_scores(self, name: str) -> FloatArray:
         """Score each outer fold: shape (F, m), NaN where a fold has no score (count them)."""
@@ -101,7 +100,7 @@ def nested_cv(
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
-    `solver`: a kernel (`factorise_kernel`), a linear probe, or one whose only penalty is NaN: it has none to select.
+    `solver`: a kernel (`factorise_kernel`), or a linear probe.
     `targets` (n, m): a row with NaN trains nothing for that target and is predicted in its test fold; or a builder,
     called once per fold with the training rows. `selection`: see `scores.selection_scores`; the first best penalty is
     taken. `strict`: build the targets anew on the training rows of every inner fold; the default uses those of the
@@ -113,9 +112,7 @@ def nested_cv(
     outcomes = _go_through(solver, targets, strict, selection, folds, each, keep)
     chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
-    notes: tuple[str, ...] = ()
-    if _chooses(solver):
-        notes = (*_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores))
+    notes = (*_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores))
     return NestedResult(
         folds=tuple(folds),
         penalties=solver.penalties,
@@ -142,8 +139,6 @@ def _go_through(
     """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
     if not isinstance(solver, KernelPenalties):
         source = _TargetSource(solver, targets, strict, folds)
-        if isinstance(solver, LooksAhead):
-            _show_folds(solver, source, folds)
         evaluate = partial(_evaluate, solver, source, selection)
         return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
 
@@ -154,22 +149,6 @@ def _go_through(
 
     passes = [keep(penalty, folds, partial(evaluate_one, penalty)) for penalty in solver.penalties.tolist()]
     return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
-
-
-@runtime_checkable
-class LooksAhead(Protocol):
-    """A regression that has something to compute for all folds together."""
-
-    def look_ahead(self, trains: Sequence[Rows], targets: Sequence[FloatArray]) -> None:
-        """Take the training rows and the targets (n, m) of every fold."""
-
-
-def _show_folds(solver: LooksAhead, source: _TargetSource, folds: Sequence[Fold]) -> None:
-    shown = []
-    for fold in folds:
-        values, outer, _ = source.sides(fold)
-        shown += [(split.train, outer.columns(columns).values) for columns, split, _ in _splits(fold, values)]
-    solver.look_ahead([train for train, _ in shown], [values for _, values in shown])
 
 
 class _TargetSource:
@@ -246,10 +225,7 @@ def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold)
         sides = outer.columns(columns)
         own = [sides if inner[i] is outer else inner[i].columns(columns) for i in used]
         test, validation = solver.predict(split, sides, own)
-        if _chooses(solver):
-            scores = _score_inner(selection, split, own, validation)
-        else:
-            scores = np.full((1, sides.values.shape[1]), np.nan)
+        scores = _score_inner(selection, split, own, validation)
         outcome.scores[:, columns], outcome.predicted[:, :, columns] = scores, test
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
     return outcome
@@ -266,11 +242,6 @@ def _select(parts: Sequence[Outcome], penalties: FloatArray) -> Outcome:
         predicted[0, :, own] = part.predicted[best[own] - start, :, own]
         start += len(part.scores)
     return dataclasses.replace(parts[0], scores=scores, predicted=predicted, chosen=penalties[best])
-
-
-def _chooses(solver: Solver) -> bool:
-    """Whether there is something to select; a regression without a penalty has NaN in its place."""
-    return not np.isnan(solver.penalties).all()
 
 
 def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:

@@ -13,7 +13,6 @@ import pandas as pd
 from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import FOLDER, fill, fill_part
@@ -141,15 +140,16 @@ def _cleaning(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: GroupTables) -> dict[str, Any]:
     summary = tables.rows("prediction_summary")
-    entries = list(dict.fromkeys(map(str, summary["representation"])))
-    names = list(dict.fromkeys(part for one in entries for part in split_entry(one)[0].split("+")))
+    names = list(dict.fromkeys(map(str, summary["representation"])))
+    embedded = any(one.startswith("embedding") for one in names)
     over, _, score = str(facts["Preset"]["selection"]).partition("_")
     return {
         "preset": facts["Preset"],
         "targets": list(dict.fromkeys(map(str, summary["target"]))),
         "representations": [raised(tables.title(name)) for name in names],
         "powered": "fc_power" in names,
-        "predictors": [_predictor(name, facts, chosen, names) for name in facts["Predictors"]],
+        "predictor": f"kernel ridge regression with the {chosen['kernel']} kernel between people"
+        + " (linear on z-scored features for embeddings)" * (embedded and chosen["kernel"] != "linear"),
         "composites": [_composite(one) for one in chosen["composite"]],
         "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen and "test_people" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
@@ -159,16 +159,6 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "compared": len(tables.rows("comparisons")) > 0,
         "importance": len(tables.rows("importance_networks")) > 0,
     }
-
-
-def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], representations: list[str]) -> str:
-    """The predictor, as a part of a sentence."""
-    if name != KERNEL_RIDGE:
-        said = str(PREDICTORS[name].summary).rstrip(".")
-        return said[0].lower() + said[1:]
-    other = any(one.startswith("embedding") for one in representations) and chosen["kernel"] != "linear"
-    said = f"kernel ridge regression with the {chosen['kernel']} kernel between people"
-    return said + (" (linear on z-scored features for embeddings)" if other else "")
 
 
 def count_permutations(summary: pd.DataFrame) -> int:

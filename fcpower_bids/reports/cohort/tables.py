@@ -23,7 +23,6 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column, TableSpec
@@ -213,12 +212,7 @@ class GroupTables:
         return math.nan
 
     def title(self, representation: str) -> str:
-        """A representation as people call it, and the predictor where it is not kernel ridge."""
-        described, predictor = split_entry(representation)
-        if predictor != KERNEL_RIDGE:
-            return f"{self.title(described)}, {PREDICTORS[predictor].title}"
-        if "+" in representation:
-            return " + ".join(self.title(each) for each in representation.split("+"))
+        """A representation as people call it."""
         kind, _, encoder = representation.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.engine.connectomes import combine_scans, describe_combination
-from fcpower_bids.analyses.engine.representations import EMBEDDING, encoders_of, expand_names
+from fcpower_bids.analyses.engine.representations import EMBEDDING, encoder_of, expand_names
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
@@ -188,7 +188,7 @@ def check_seen(cohort: Cohort, settings: Analysis) -> list[Finding]:
         marks = mark_people(cohort, f"{EMBEDDING}:{label}")
         trained = sorted(person for person, state in marks.items() if state == TRAINED)
         if trained:
-            level = ALARM if any(label in encoders_of(name) for name in scored) else NOTE
+            level = ALARM if any(label == encoder_of(name) for name in scored) else NOTE
             found.append(_trained(label, trained, len(marks), level))
         elif UNKNOWN in marks.values():
             found.append(_unknown(label, len(marks)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,11 @@ import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS, SPREAD_COLUMNS
 from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, comparison_facts
-from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
+from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk
-from fcpower_bids.predictors import MULTIKERNEL, PREDICTORS
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
@@ -25,11 +23,7 @@ from fcpower_bids.settings import Analysis
 SHARED, OWN = "shared", "own"
 
 ATLAS_COLUMNS = join_columns(
-    Column.text(
-        "atlas",
-        "Parcellation, and task with --separate-tasks; A & B: the kernels of all, by multi-kernel ridge regression",
-        "Parcellation",
-    ),
+    Column.text("atlas", "Parcellation, and task with --separate-tasks", "Parcellation"),
     Column.text(
         "people",
         "shared: the people that every parcellation describes; own: all people of this parcellation, as a bridge "
@@ -111,8 +105,6 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
             own = open_study(cohort, settings)
             if own.people.names != sweep.studies[atlas, SHARED].people.names:
                 sweep.add(atlas, OWN, own)
-    if MULTIKERNEL in settings.predictors:
-        sweep.add_together()
     return sweep.tables()
 
 
@@ -149,45 +141,23 @@ class _Sweep:
         self._frames: list[pd.DataFrame] = []
         self._gains: list[pd.DataFrame] = []
         self._facts: dict[str, Any] = {}
-        self._described: dict[str, list[Representation]] = {}
 
     def add(self, atlas: str, people: str, study: Study) -> None:
         """Cross-validate all representations of one parcellation."""
         first = next((one for (_, whose), one in self.studies.items() if whose == SHARED), study)
         if people == SHARED and first.people.names != study.people.names:
             raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
-        representations = study.representations()
-        if people == SHARED and MULTIKERNEL in study.settings.predictors:
-            representations = self._keep_kernels(representations)
-        entries = Entries(study).score_all(representations, f"{atlas}, {{}}")
+        entries = Entries(study).score_all(study.representations(), f"{atlas}, {{}}")
         self._take(entries, atlas, people, len(study.cohort.parcels))
         if people == SHARED:
             self._facts |= study.facts() | comparison_facts(study)
         self.studies[atlas, people] = study
-
-    def add_together(self) -> None:
-        """Cross-validate every representation on the kernels of all parcellations, for the people that these share."""
-        studies = {atlas: study for (atlas, people), study in self.studies.items() if people == SHARED}
-        study = next(iter(studies.values()))
-        entries = Entries(study)
-        for name, described in self._described.items():
-            solver = PREDICTORS[MULTIKERNEL]().mix(described, study.preset)
-            entries.add(name, cross_validate(solver, study, f"{name} of all parcellations"))
-        label = " & ".join(studies)
-        self._take(entries, label, SHARED, sum(len(each.cohort.parcels) for each in studies.values()))
-        self._facts["Together"] = {"Atlas": label, "Predictor": PREDICTORS[MULTIKERNEL].summary}
 
     def _take(self, entries: Entries, atlas: str, people: str, n_parcels: int) -> None:
         label = {"atlas": atlas, "people": people}
         size = {"n_parcels": n_parcels, "n_people": len(entries.study.people.names)}
         self._frames.append(entries.folds().assign(**label, **size))
         self._gains.append(entries.compare().assign(**label))
-
-    def _keep_kernels(self, representations: Iterable[Representation]) -> Iterator[Representation]:
-        for one in representations:
-            yield one
-            one.keep_similarity()
-            self._described.setdefault(one.name, []).append(one)
 
     def tables(self) -> dict[str, Table]:
         """Return the three tables."""

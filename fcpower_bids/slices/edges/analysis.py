@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, describe_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
-from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations, encoders_of, expand_names
+from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations, encoder_of, expand_names
 from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
 from fcpower_bids.core.regression.targets import remove_probability
@@ -68,7 +68,7 @@ def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
 
 def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
     """Representations of edges, and the people with scans, phenotypes and covariates."""
-    names = tuple(name for name in expand_names(cohort, settings) if not encoders_of(name))
+    names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
     if FC in names:  # a single edge of FC^alpha has no meaning of its own; `_modes` stand in its place
         names = tuple(name for name in names if name != FC_POWER)
     people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)

@@ -16,7 +16,6 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, m
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.representations import (
     EMBEDDING,
-    TOGETHER,
     Representation,
     build_representations,
     expand_names,
@@ -257,8 +256,6 @@ def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     """Input of a representation, from the sidecars of embeddings; ``n/a`` where they lack it."""
     row: dict[str, Any] = {"representation": name, "minutes": float(np.median(cohort.scans["seconds"])) / 60}
-    if TOGETHER in name:
-        return row | dict.fromkeys(("params", "parcels"), np.nan) | dict.fromkeys(("atlas", "scan"), NOT_KNOWN)
     kind, _, label = name.partition(":")
     if kind != EMBEDDING:
         n_parcels = len(cohort.parcels)

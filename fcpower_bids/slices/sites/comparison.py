@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PREDICTOR
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.scoring import main_score
@@ -17,7 +17,6 @@ from fcpower_bids.analyses.prediction.harmonise import NONE, make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -38,7 +37,6 @@ HARMONISATION = TableSpec(
     "Scores under each way of handling sites (`--site-column`), each with the same targets, features and permutations.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
-        PREDICTOR,
         Column.text(
             "sites",
             "none: as they are; covariate: one indicator per site regressed from the target; combat: their shift and "
@@ -125,7 +123,8 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
 def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
     entries, null = Entries(study), []
     adjusted = handling in (COMBAT, BOTH)
-    for entry, _, solver in make_solvers(study.representations(), study, COMBAT if adjusted else NONE):
+    for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else NONE):
+        entry = representation.name
         entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
         null += null_rows(solver, study, entry)
     pooled, p_values = entries.pooled(), null_p_values(null)
@@ -138,7 +137,7 @@ def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
             )
             score = main_score(target)
             yield {
-                **{"target": target.name, "representation": entry, "predictor": split_entry(entry)[1]},
+                **{"target": target.name, "representation": entry},
                 **{"sites": handling, "reason": "", "score": score},
                 **{"pooled": own[score].mean(), "mae": own["mae"].mean()},
                 **_over_sites(parts),
@@ -158,5 +157,5 @@ def _over_sites(parts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _unscored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    keys = ("target", "representation", "predictor", "score")
+    keys = ("target", "representation", "score")
     return [{key: row[key] for key in keys} for row in rows if row["sites"] == NONE]

@@ -7,7 +7,6 @@ import pytest
 
 from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.prediction.permutation_null import BUDGET, BUDGET_REBUILT, choose_permutations
-from fcpower_bids.predictors.regressions import ConnectomePredictiveModel
 from tests.analyses.cohorts import choose, single_session
 
 PEOPLE = 20
@@ -41,33 +40,6 @@ def test_targets_that_are_fitted_again_have_a_smaller_budget(choices):
     assert found.number == (500 if n_targets == 1 else 200)
     assert found.number * n_targets <= BUDGET_REBUILT
     assert "fitted again" in found.reason
-
-
-@pytest.mark.parametrize(
-    ("predictors", "number"),
-    [
-        (("ridge",), 1000),
-        (("multikernel",), 50),  # 11 mixtures of two kernels: 2000 / 11 / 2 targets = 90
-        (("kernel_ridge", "multikernel"), 200),  # three entries: 3 * 2000 / (1 + 1 + 11) / 2 = 230
-        (("kernel_ridge", "ridge", "cpm", "multikernel"), 200),  # 7 * 2000 / (6 + 11) / 2 = 411; CPM of 28 edges is 1
-    ],
-)
-def test_the_budget_counts_what_a_predictor_costs(predictors, number):
-    found = number_of(2, predictors=predictors)
-    assert found.number == number
-    assert ("multikernel counting 11 times" in found.reason) == ("multikernel" in predictors)
-
-
-def test_no_permutations_where_a_predictor_is_too_dear_for_any():
-    found = number_of(10, predictors=("multikernel",))
-    assert found.number == 0
-    assert "fewer than 20 each of 2,000, multikernel counting 11 times" in found.reason
-
-
-def test_cpm_costs_by_its_edges():
-    cost = ConnectomePredictiveModel().permuted_cost
-    assert cost(60, 190, 2) == 1
-    assert cost(862, 79800, 2) == pytest.approx(35, rel=0.02)  # 158 ms against 4.7 ms per permuted target
 
 
 def test_no_number_that_is_drawn_by_default_is_too_small_to_decide():

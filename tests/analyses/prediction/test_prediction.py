@@ -239,13 +239,6 @@ def test_pairs_are_compared_once_and_corrected(cohort):
     assert pair["p_greater"] < 0.1
 
 
-def test_multikernel_weights_representations_that_are_joined_as_one(cohort):
-    tables = predict(cohort, **TARGETS, representations=("fc", "fc+fc_power"), predictors=("multikernel",))
-    weights = tables["multikernel_weights"].frame
-    assert weights["kernel"].tolist() == ["fc", "fc+fc_power"] * weights["target"].nunique()
-    assert weights.groupby("target")["weight_mean"].sum().to_numpy() == pytest.approx(1)
-
-
 def test_embeddings_are_probed_and_people_without_one_left_out_for_all(cohort):
     rng = np.random.default_rng(3)
     factor = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"]].to_numpy()

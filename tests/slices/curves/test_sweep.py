@@ -9,12 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
-from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.regression.penalties import regress_on_kernel
-from fcpower_bids.core.regression.presets import PAPER
-from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
 from tests.analyses.cohorts import choose, cohort_of
 from tests.analyses.conftest import TARGETS
 
@@ -104,29 +99,3 @@ def test_all_stands_for_every_analysis():
     assert analyses_to_run(choose(analyses=("qc_fc", ALL)))[0] == "qc_fc"
     assert set(analyses_to_run(choose(analyses=("qc_fc", ALL)))) == set(ANALYSES)
     assert set(ANALYSES) >= OF_COHORTS
-
-
-def test_all_parcellations_together_by_their_kernels(cohorts):
-    """The row of all is the mixture of the kernels of the shared people, and the others stay as they are."""
-    two = {name: cohorts[name] for name in ("whole", "part")}
-    one, both = (
-        ANALYSES["parcellation_sweep"](two, choose(**TARGETS, predictors=names))
-        for names in (("kernel_ridge",), ("kernel_ridge", "multikernel"))
-    )
-    frame = both["parcellation_sweep"].frame
-    together = frame[frame["atlas"] == "whole & part"]
-    rest = frame[frame["atlas"] != "whole & part"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(rest, one["parcellation_sweep"].frame)
-    study = open_study(two["whole"], choose(**TARGETS))
-    kernels = [
-        next(open_study(each, choose(**TARGETS, representations=("fc",))).representations()).similarity()
-        for each in two.values()
-    ]
-    mixture = KernelMixture(lambda own: regress_on_kernel(np.tensordot(own, kernels, 1), PAPER), simplex_weights(2))
-    values = study.people.phenotypes["planted_score"].to_numpy(dtype=float)
-    result = run_nested_cv(mixture, values, study.folds, study.preset)
-    got = together[(together["target"] == "planted_score") & (together["representation"] == "fc")]
-    np.testing.assert_allclose(got["r"], result.fold_scores("pearson")[:, 0], atol=1e-9)
-    assert (got["n_parcels"] == len(two["whole"].parcels) + len(two["part"].parcels)).all()
-    pairs = both["parcellation_comparisons"].frame
-    assert {"whole & part"} <= set(pairs["atlas"])

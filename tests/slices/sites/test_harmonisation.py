@@ -178,17 +178,6 @@ def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared
     assert row["pooled"] == pytest.approx(np.corrcoef(people["observed"], people["predicted"])[0, 1])
 
 
-def test_every_predictor_takes_harmonised_features(cohort):
-    """The mixture of one kernel is kernel ridge on it; the others run, and are not misled by the sites either."""
-    options = ["--predictors", "kernel_ridge", "ridge", "cpm", "multikernel", "--penalties", "1", "10"]
-    made = run(cohort, "all", *options, "--harmonise", "combat", "--permutations", "0")
-    summary = made.table("prediction_summary").set_index("representation")
-    assert summary.index.tolist() == ["fc", "fc:ridge", "fc:cpm", "fc:multikernel"]
-    assert (summary["r_pooled_mean"] < 0.3).all()
-    people = made.table("predictions").pivot_table(index="participant_id", columns="representation", values="predicted")
-    np.testing.assert_allclose(people["fc:multikernel"], people["fc"], atol=1e-8)
-
-
 def test_what_would_leak_or_cannot_be_is_refused(cohort, capsys):
     combat = ["--harmonise", "combat"]
     run(cohort, "leak", *combat, "--harmonise-keep", "score", code=3)

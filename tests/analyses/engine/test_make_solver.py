@@ -1,4 +1,4 @@
-"""What every predictor of the registry promises, whoever wrote it."""
+"""What the regression of a representation promises."""
 
 import dataclasses
 
@@ -11,15 +11,9 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.core.regression.ridge import KernelSolver
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, entry_name, split_entry
 
 N = 80
 FOLDS = replicated_folds(N, 5, 3, 2)
-
-
-@pytest.fixture(params=PREDICTORS)
-def name(request):
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +22,8 @@ def edges():
     return np.tanh(0.3 + 0.3 * rng.standard_normal((N, 12)) @ rng.standard_normal((12, 300)) / 3)
 
 
-def score(name, edges, targets, preset=PAPER):
-    solver = make_solver(Representation("fc", "correlation", lambda: edges), preset, name)
+def score(edges, targets, preset=PAPER):
+    solver = make_solver(Representation("fc", "correlation", lambda: edges), preset)
     return run_nested_cv(solver, targets, FOLDS, preset)
 
 
@@ -38,61 +32,49 @@ def plant(edges, seed=1):
     return edges[:, :40].mean(axis=1) * 10 + rng.standard_normal(N) * 0.3
 
 
-def test_it_says_what_it_is(name):
-    assert PREDICTORS[name].summary.endswith(".")
-    assert PREDICTORS[name].title
-    assert split_entry(entry_name("embedding:fbert", name)) == ("embedding:fbert", name)
-    assert split_entry(entry_name("fc_power", name)) == ("fc_power", name)
-
-
-def test_entries_without_a_predictor_are_kernel_ridge():
-    assert split_entry("embedding:fbert") == ("embedding:fbert", KERNEL_RIDGE)
-    assert entry_name("fc", KERNEL_RIDGE) == "fc"
-
-
 @pytest.mark.parametrize("preset", [PAPER, RECOMMENDED], ids=lambda preset: preset.name)
-def test_a_planted_target_is_predicted(name, edges, preset):
-    assert score(name, edges, plant(edges), preset).pooled_scores("pearson").mean() > 0.6
+def test_a_planted_target_is_predicted(edges, preset):
+    assert score(edges, plant(edges), preset).pooled_scores("pearson").mean() > 0.6
 
 
 def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypatch):
     few = Representation("embedding", "linear", lambda: edges[:, :8])
     found = []
     for width in (PRIMAL_WIDTH, 0):
-        monkeypatch.setattr("fcpower_bids.predictors.regressions.PRIMAL_WIDTH", width)
+        monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.PRIMAL_WIDTH", width)
         solver = make_solver(few, PAPER)
         assert isinstance(solver, LinearProbe if width else KernelSolver)
         found.append(run_nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER).predicted)
     np.testing.assert_allclose(*map(np.concatenate, found), rtol=0, atol=1e-9)
 
 
-def test_shuffled_targets_give_chance(name, edges):
+def test_shuffled_targets_give_chance(edges):
     """No fold sees its test people: over 40 shuffled targets the mean score is not above zero."""
     rng = np.random.default_rng(2)
     shuffled = np.column_stack([rng.permutation(plant(edges)) for _ in range(40)])
-    scores = score(name, edges, shuffled).pooled_scores("pearson").mean(axis=0)
+    scores = score(edges, shuffled).pooled_scores("pearson").mean(axis=0)
     assert np.nanmean(scores) < 2 * np.nanstd(scores) / np.sqrt(40)
 
 
-def test_the_target_of_a_test_person_changes_nothing(name, edges):
+def test_the_target_of_a_test_person_changes_nothing(edges):
     target = plant(edges)
     fold = FOLDS[0]
     changed = target.copy()
     changed[fold.test] = 99.0
-    one, other = (run_one(name, edges, each, fold) for each in (target, changed))
+    one, other = (run_one(edges, each, fold) for each in (target, changed))
     np.testing.assert_allclose(one, other, atol=1e-8)
 
 
-def run_one(name, edges, target, fold):
-    solver = make_solver(Representation("fc", "correlation", lambda: edges), PAPER, name)
+def run_one(edges, target, fold):
+    solver = make_solver(Representation("fc", "correlation", lambda: edges), PAPER)
     return run_nested_cv(solver, target, [fold], PAPER).predicted[0]
 
 
-def test_a_missing_target_is_predicted_and_trains_nothing(name, edges):
+def test_a_missing_target_is_predicted_and_trains_nothing(edges):
     target = plant(edges)
     missing = target.copy()
     missing[::7] = np.nan
-    result = score(name, edges, missing)
+    result = score(edges, missing)
     without = [dataclasses.replace(fold, train=fold.train[~np.isnan(missing[fold.train])]) for fold in FOLDS]
     assert all(np.isfinite(each).all() for each in result.predicted)
     for fold, one, training in zip(FOLDS, result.train, without, strict=True):

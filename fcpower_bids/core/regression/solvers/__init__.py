@@ -1,1 +1,0 @@
-"""Regressions that take the place of kernel ridge in the nested cross-validation."""
