@@ -1,0 +1,23 @@
+"""What the commands write, against the golden tables that an earlier version of them wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.freeze import CASES, differences, make, read
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_are_the_golden_tables(case):
+    assert not list(differences(read(case), make(case)))
+
+
+def test_a_comparison_finds_what_differs():
+    expected = read("surface")
+    name = next(each for each in expected if each.endswith("relmat.tsv"))
+    changed = expected[name].copy()
+    changed.iloc[1, 2] = repr(float(changed.iloc[1, 2]) + 1e-8)
+    assert len(list(differences(expected, expected | {name: changed}))) == 1
+    assert list(differences(expected, {key: expected[key] for key in expected if key != name})) == [f"{name}: missing"]
+    assert any("rows" in each for each in differences(expected, expected | {name: expected[name].iloc[1:]}))
+    assert not list(differences(expected, expected))
