@@ -28,8 +28,6 @@ from fcpower_bids.slices.clinic import fitting, folder
 from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
 from fcpower_bids.store import DIGESTS
-from tests.page_figures import unchecked_figures
-from tests.page_sentences import unchecked_sentences
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.reports.turned import read_brains
 from tests.running import as_copied
@@ -312,40 +310,6 @@ def test_the_brains_of_the_page_show_the_most_important_edges(analysed):
     assert drawn.keys() == expected.keys()
     assert len(drawn) == 100
     np.testing.assert_allclose([drawn[ends] for ends in expected], list(expected.values()), rtol=1e-4)
-
-
-def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):
-    assert unchecked_figures(analysed / "group.html") == []
-    left, read = unchecked_sentences(analysed / "group.html", analysed / "group")
-    assert not left
-    assert {
-        "found",
-        "not_found",
-        "highest_of_small_folds",
-        "identified",
-        "declared",
-        "scatter",
-        "permutations",
-        "motion",
-    } <= set(read)
-    page = (analysed / "group.html").read_text(encoding="utf-8")
-    for old, new in (
-        (r"(all predictions together) -?\d\.\d", r"\1 0.9"),
-        (r"Nothing was found: no repr", "Predicted better than chance"),
-        (r"identifies \d+ %", "identifies 12 %"),
-    ):
-        changed = re.sub(old, new, page)
-        assert changed != page
-        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
-        try:
-            left, _ = unchecked_sentences(tmp_path / "changed.html", analysed / "group")
-        except AssertionError:
-            continue
-        assert left, f"nobody sees that '{old}' says something else"
-    (tmp_path / "changed.html").write_text(
-        page.replace("</body>", "<p>It is 7 times better.</p></body>"), encoding="utf-8"
-    )
-    assert unchecked_sentences(tmp_path / "changed.html", analysed / "group")[0] == ["It is 7 times better."]
 
 
 def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(study, analysed):

@@ -11,11 +11,27 @@ import pytest
 
 from fcpower_bids.analyses.engine import comparisons
 from fcpower_bids.cli.run import main
-from tests.page_sentences import scores_for, statistics_of
 from tests.planting.planted import make_cohort
 
 TITLES = {"fc": "FC", "fc_power": "FC^0.35"}
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]
+
+
+def pivot_null(null: pd.DataFrame, values: str) -> pd.DataFrame:
+    return null.pivot(index="permutation", columns=["target", "representation"], values=values)
+
+
+def statistics_of(null: pd.DataFrame) -> pd.DataFrame:
+    """What p compare: r, and AUC minus .5 in standard errors."""
+    score, error = pivot_null(null, "score"), pivot_null(null, "standard_error").astype(float)
+    return ((score - 0.5) / error).fillna(score)
+
+
+def scores_for(null: pd.DataFrame, statistics: pd.Series) -> pd.Series:
+    """Scores whose statistic would have been so large; the error of an AUC goes with sqrt(AUC (1 - AUC))."""
+    score, error = pivot_null(null, "score").loc[0], pivot_null(null, "standard_error").astype(float).loc[0]
+    odds = statistics * error / np.sqrt((score * (1 - score)).where(error.notna()))
+    return (0.5 + 0.5 * odds / np.sqrt(1 + odds**2)).fillna(statistics)
 
 
 @pytest.fixture(autouse=True)

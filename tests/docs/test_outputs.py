@@ -16,8 +16,6 @@ from fcpower_bids.transforms.connectomes import make_transform
 from scripts.reference.group_tables import describe_tables
 from scripts.reference.recording_tables import TRAINING, declared_tables, fill_columns
 from tests.docs.pages import DOCS, read
-from tests.page_sentences import unchecked_sentences
-from tests.page_sentences_of_analyses import EVERY, FURTHER, WITHOUT_TABLE
 
 OTHER_CHOICES = {  # documented, but not written by these choices
     "exclude.tsv": "when somebody has decided",
@@ -187,16 +185,6 @@ def test_the_names_of_transforms_are_theirs():
     names = {name: make_transform(name, settings).entities for name, _ in rows}
     assert dict(rows) == {name: "_".join(f"{key}-{value}" for key, value in found) for name, found in names.items()}
     assert len(rows) >= 6
-
-
-def test_every_sentence_on_the_page_of_all_analyses_is_that_of_its_table(study):
-    left, read = unchecked_sentences(study / "out" / "group.html", study / "out" / "group", EVERY, WITHOUT_TABLE)
-    assert not left
-    unread = {check.__name__ for _, check in FURTHER} - set(read)
-    assert unread <= {
-        *("not_available", "incomplete_rank", "left_out", "analyses_left_out"),  # on pages where something is lacking
-        *("adds_something", "does_better"),
-    }
 
 
 def test_the_methods_text_tells_of_every_further_analysis_what_its_tables_say(study):

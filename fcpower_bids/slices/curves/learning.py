@@ -1,16 +1,14 @@
-"""Prediction from fewer people and shorter scans, and the law that its rise follows."""
+"""Prediction from fewer people and shorter scans."""
 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from fcpower_bids.analyses.engine.columns import (
     COMPARISON_COLUMNS,
@@ -46,76 +44,6 @@ from fcpower_bids.slices.curves.identification import (
 )
 from fcpower_bids.slices.curves.options import CurveChoices
 
-LARGEST = 1e9
-"""Upper limit of w1 and w2: at it the law describes a score of zero at any sample that can be scanned."""
-
-
-@dataclass(frozen=True)
-class ScalingLaw:
-    """Result of `fit_scaling_law`."""
-
-    w0: float  # score at infinitely many people and minutes
-    w1: float  # people that halve the squared score even with endless scans
-    w2: float  # the same in people times minutes
-    # se_w0, se_w1, se_w2: standard errors of the least-squares fit, as if the cells were independent; NaN where a
-    # parameter is at a limit
-    se_w0: float
-    se_w1: float
-    se_w2: float
-    rmse: float  # root mean squared difference between law and scores
-    at_bound: bool  # whether a parameter lies at the limit of its range, so that the data do not determine it
-    n_cells: int  # cells that entered
-
-
-def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w2: float) -> FloatArray:
-    """Score expected from N people with T minutes each: ``w0 / sqrt(1 + w1 / N + w2 / (N T))``.
-
-    Source: Ooi et al. 2025, Nature 644:731 (doi:10.1038/s41586-025-09250-1).
-    """
-    n, t = np.asarray(n_people, dtype=float), np.asarray(minutes, dtype=float)
-    return np.asarray(w0 / np.sqrt(1 + w1 / n + w2 / (n * t)))
-
-
-def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) -> ScalingLaw:
-    """Fit the law to the scores of a grid of people and minutes, (C,) each. Raises ValueError."""
-    y, n, t = (np.asarray(values, dtype=float) for values in (scores, n_people, minutes))
-    known = np.isfinite(y)
-    y, n, t = y[known], n[known], t[known]
-    if y.size < 4 or np.unique(n).size < 2 or np.unique(t).size < 2:
-        raise Unfit("The scaling law needs four cells or more, of two numbers of people and two scan lengths at least.")
-    if (n <= 0).any() or (t <= 0).any():
-        raise Unfit("The scaling law needs people and minutes above zero.")
-    lower, upper = np.zeros(3), np.array([1.0, LARGEST, LARGEST])
-    guess = np.clip([float(y.max()), float(np.median(n)), float(np.median(n * t))], 1e-3, upper)
-    found, covariance = _fit(y, n, t, guess, (lower, upper))
-    # 1e-6 relative: the solver keeps a hair's breadth from the limits.
-    scale = np.array([1.0, max(float(n.max()), 1.0), max(float((n * t).max()), 1.0)])
-    at_bound = bool(((found - lower) < 1e-6 * scale).any() or ((upper - found) < 1e-6 * upper).any())
-    errors = np.full(3, np.nan) if at_bound else np.sqrt(np.diag(covariance))
-    rmse = float(np.sqrt(np.mean((scaling_law(n, t, *found) - y) ** 2)))
-    w0, w1, w2, se_w0, se_w1, se_w2 = (float(value) for value in (*found, *errors))
-    return ScalingLaw(w0, w1, w2, se_w0, se_w1, se_w2, rmse, at_bound, int(y.size))
-
-
-def _fit(
-    y: FloatArray, n: FloatArray, t: FloatArray, guess: FloatArray, bounds: tuple[FloatArray, FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    from scipy.optimize import OptimizeWarning, curve_fit  # takes a fifth of a second
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OptimizeWarning)  # An undetermined parameter has an infinite standard error.
-        found, covariance = curve_fit(
-            lambda cells, w0, w1, w2: scaling_law(cells[0], cells[1], w0, w1, w2),
-            np.stack([n, t]),
-            y,
-            p0=guess,
-            bounds=bounds,
-            x_scale=guess,
-            max_nfev=20000,
-        )
-    return found, covariance
-
-
 CELL_COLUMNS = join_columns(
     Column.number(
         "n_people", "Training people of each fold, before those without the target are left out", "People", 0
@@ -144,38 +72,7 @@ GAINS = TableSpec(
     ),
     ("target", *CELL_COLUMNS, "representation", "reference"),
 )
-LAW = TableSpec(
-    "scaling_law",
-    "The law of Ooi et al. (2025) in people and minutes, fitted to the cells.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.number("w0", "Correlation at infinitely many people and minutes", "r without limits (w0)"),
-        Column.number(
-            "w1", "Training people that halve the squared correlation even with endless scans", "People (w1)", 1
-        ),
-        Column.number("w2", "The same in people times minutes", "People × minutes (w2)", 1),
-        Column.number("se_w0", "Standard error of w0, see Caveats; n/a where a parameter is at its limit", "error"),
-        Column.number("se_w1", "Standard error of w1, see Caveats", "error", 1),
-        Column.number("se_w2", "Standard error of w2, see Caveats", "error", 1),
-        Column.number("rmse", "Root mean squared difference between law and mean correlations of the cells", "Misfit"),
-        Column.flag(
-            "at_bound",
-            "Whether a parameter lies at the limit of its range, so that the data do not determine it",
-            "Determined",
-        ),
-        Column.number("n_cells", "Cells that entered", "Cells", 0),
-    ),
-    ("target", "representation"),
-)
-TABLES = (CURVES, GAINS, LAW, IDENTIFICATION_CURVES, IDENTIFICATION_GAINS)
-LAW_CAVEATS = [
-    "r = w0 / sqrt(1 + w1/N + w2/(N T)), N training people, T minutes (Ooi et al. 2025, "
-    "doi:10.1038/s41586-025-09250-1), by least squares on the mean per-fold correlation of each cell.",
-    "The cells share people and folds, so they are not independent: the standard errors are too small.",
-    "Beyond the largest N and T of the table the law is an extrapolation.",
-    "Minutes from the start of a scan differ from minutes over several days, and people here are of one study.",
-    "Where at_bound is true, or w1 and w2 have large errors, the grid does not separate people from minutes.",
-]
+TABLES = (CURVES, GAINS, IDENTIFICATION_CURVES, IDENTIFICATION_GAINS)
 SIZE_FACTS = {
     "SizeRule": (
         "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
@@ -254,31 +151,11 @@ class PredictionCurves:
             self._gains.append(own.compare().assign(**cell))
 
     def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
-        """Return the three tables of prediction."""
+        """Return the two tables of prediction."""
         frame = pd.concat(self._folds, ignore_index=True)[list(CURVES.columns)]
         gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
-        laws, law_notes = fit_laws(frame, self.study)
         about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
-        return {
-            CURVES.name: Table(frame, CURVES, about),
-            GAINS.name: Table(gains, GAINS, about),
-            LAW.name: Table(laws, LAW, about | {"Caveats": LAW_CAVEATS} | law_notes),
-        }
-
-
-def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Fit the scaling law to the mean correlation of the cells of every continuous target and representation."""
-    rows, refused = [], {}
-    for target in (each.name for each in study.targets if not each.is_binary):
-        for name, own in frame[frame["target"] == target].groupby("representation", sort=False):
-            cells = own.groupby(list(CELL_COLUMNS), sort=False)[["r", "n_train"]].mean().reset_index()
-            try:
-                law = fit_scaling_law(cells["r"], cells["n_train"], cells["minutes"])
-            except Unfit as error:
-                refused[f"{target}, {name}"] = str(error)
-                continue
-            rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
-    return pd.DataFrame(rows, columns=list(LAW.columns)), {"NotFitted": refused} if refused else {}
+        return {CURVES.name: Table(frame, CURVES, about), GAINS.name: Table(gains, GAINS, about)}
 
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)

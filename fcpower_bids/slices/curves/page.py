@@ -36,11 +36,10 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column
 from fcpower_bids.slices.curves.identification import IDENTIFICATION_GAINS
 from fcpower_bids.slices.curves.learning import GAINS as GAINS_TABLE
-from fcpower_bids.slices.curves.learning import LAW as LAW_TABLE
 from fcpower_bids.slices.curves.sweep import COMPARISONS
 from fcpower_bids.slices.curves.sweep import GAINS as SWEEP_GAINS_TABLE
 
-CURVES, GAINS, LAW = "learning_curves", "learning_gains", "scaling_law"
+CURVES, GAINS = "learning_curves", "learning_gains"
 SCANS, SCAN_GAINS = "identification_curves", "identification_gains"
 MOST_PAIRS = 3
 UNKNOWN = -1.0
@@ -190,25 +189,6 @@ def _grids(tables: GroupTables) -> Iterator[Grid]:
         rule = str(tables.facts(SCAN_GAINS).get("GainRule", "")).replace("p_greater", "p (better)")
         rows = tables.titled(tables.rows(SCAN_GAINS))
         yield make_grid(rows, columns, "Gains in identification", rule, tables.links(SCAN_GAINS))
-    if tables.frame(LAW) is not None:
-        yield _law_grid(tables)
-
-
-def _law_grid(tables: GroupTables) -> Grid:
-    laws = tables.titled(tables.rows(LAW))
-    known = laws["at_bound"].astype(str) != "true"
-    laws["at_bound"] = np.where(known, "yes", "no: a parameter is at its limit")
-    laws.loc[~known, ["w0", "w1", "w2"]] = np.nan  # wherever the search happened to stop
-    caveats = " ".join(str(text) for text in tables.facts(LAW).get("Caveats", []))
-    return make_grid(
-        laws,
-        LAW_TABLE.shown(
-            "target", "representation", "at_bound", "w0", "se_w0", "w1", "se_w1", "w2", "se_w2", "rmse", "n_cells"
-        ),
-        "Scaling law in people and minutes",
-        caveats.replace("Where at_bound is true,", "Where it is not determined,"),
-        tables.links(LAW),
-    )
 
 
 SWEEP, SWEEP_GAINS, PAIRS = "parcellation_sweep", "parcellation_gains", "parcellation_comparisons"

@@ -6,9 +6,6 @@ SLICE = Slice(
     options={"edges": "fcpower_bids.slices.edges.options:EdgeChoices"},
     checks={"edges": "fcpower_bids.slices.edges.options:check_threshold"},
     analyses={"edges": "fcpower_bids.slices.edges.analysis:analyse_edges"},
-    sections={
-        "edges": "fcpower_bids.slices.edges.page:PART",
-        "modes": "fcpower_bids.slices.edges.modes_page:PART",
-    },
+    sections={"edges": "fcpower_bids.slices.edges.page:PART"},
     methods={"edges": "fcpower_bids.slices.edges.page:METHODS"},
 )

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import special
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, describe_combination
+from fcpower_bids.analyses.engine.connectomes import describe_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations, encoder_of, expand_names
 from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
-from fcpower_bids.core.regression.targets import remove_probability
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs
-from fcpower_bids.slices.edges.modes import MODES, describe_modes
 from fcpower_bids.slices.edges.options import EdgeChoices
 from fcpower_bids.slices.edges.permuted import SAMPLE, permute_edges
 from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
@@ -32,7 +29,7 @@ from fcpower_bids.slices.edges.tables import OF_EDGES, STRONGEST
 
 __all__ = ["TABLES", "analyse_edges", "check_choices"]
 
-TABLES = (*OF_EDGES, MODES)
+TABLES = OF_EDGES
 PERMUTATIONS = 1000
 """Taken where no number is asked for."""
 THRESHOLD_P = 0.001
@@ -63,13 +60,13 @@ def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
     tested = list(_test(cohort, people, names, questions, settings))
     tested.sort(key=lambda each: questions.index(each.question))
     facts = _facts(cohort, exchange, questions, settings)
-    return describe_edges(tested, cohort, facts) | _modes(cohort, people, questions, settings, facts)
+    return describe_edges(tested, cohort, facts)
 
 
 def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
     """Representations of edges, and the people with scans, phenotypes and covariates."""
     names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
-    if FC in names:  # a single edge of FC^alpha has no meaning of its own; `_modes` stand in its place
+    if FC in names:  # a single edge of FC^alpha has no meaning of its own
         names = tuple(name for name in names if name != FC_POWER)
     people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)
     made = build_representations(cohort, people.scans, names, settings)
@@ -94,25 +91,16 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
     values = target.build()(known)[known, 0]
     sites = None if sites is None else sites[known]
     groups, covariates = exchange.variance_groups(target)[known], people.covariates[known]
-    model = of_parts = build_model(values, covariates, sites, groups)
+    model = build_model(values, covariates, sites, groups)
     number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    orders = orders_of_parts = exchange.orders(target, number)
-    if target.is_binary and covariates.size:
-        chance = values - remove_probability(values[:, None], covariates, np.arange(len(known)))[:, 0]
-        with suppress(Unfit):  # too few people, or classes that the covariates separate
-            of_parts = build_model(values, np.column_stack([covariates, chance]), sites, groups)
-            of_parts = replace(of_parts, drawn=values)
-            orders_of_parts = exchange.draws(target, number, people.covariates)
+    orders = exchange.orders(target, number)
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
     threshold = settings.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
     smallest = (1 + repeats) / (1 + number)
     families = people.families is not None
-    return Question(
-        *(target.name, target.positive, known, model, orders, of_parts, orders_of_parts),
-        *(threshold, smallest, families),
-    )
+    return Question(target.name, target.positive, known, model, orders, threshold, smallest, families)
 
 
 def _test(
@@ -133,17 +121,6 @@ def _test(
                 )
             assert found is not None
             yield Tested(asked, each.name, each.weight, found, of_pairs)
-
-
-def _modes(
-    cohort: Cohort, people: People, questions: list[Question], settings: EdgeAnalysis, facts: dict[str, Any]
-) -> dict[str, Table]:
-    """Parts of the spectrum, where FC^alpha is asked for."""
-    if FC_POWER not in expand_names(cohort, settings):
-        return {}
-    with threadpool_limits(1):
-        family = PowerFamily(combine_scans(cohort, people.scans, settings), settings, keep=True)
-        return describe_modes(family, questions, settings.alpha, facts)
 
 
 def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: EdgeAnalysis) -> dict[str, Any]:

@@ -175,8 +175,6 @@ class EdgeModel:
     sites: Rows  # (n,): number of the site of each person; 0 for everyone without sites
     groups: Rows  # (n,): number of the variance group of each person: those whose residuals are equally spread
     df: int  # residual degrees of freedom
-    # (n,): a class that orders draw anew for people who keep their covariates; without it both change places together
-    drawn: FloatArray | None = None
 
     @cached_property
     def freedom(self) -> FloatArray:
@@ -197,21 +195,10 @@ class EdgeModel:
         if orders is None:
             weights = _add_up(self.groups, self.tested**2)
             return Placed(self.tested[None], self.groups[None], weights[:, None], self.freedom[:, None], None)
-        groups = self.groups[orders]
-        if self.drawn is None:
-            # covariates are not fitted again: each group keeps what they took
-            both = self.tested**2, _left_to(self.sites, self.covariates[:, :0], self.tested)
-            weights, freedom = (_add_up(self.groups, each)[:, None] for each in both)
-            return Placed(self.tested[orders], groups, weights, freedom, orders)
-        values = _without_sites(self.drawn[orders].T, self.sites)
-        values -= self.covariates @ (self.covariates.T @ values)
-        tested = (values / np.linalg.norm(values, axis=0)).T
-        each_of = [groups == number for number in range(len(self.freedom))]
-        weights, freedom = (
-            np.stack([np.where(own, each, 0).sum(axis=1) for own in each_of])
-            for each in (tested**2, _left_to(self.sites, self.covariates, tested))
-        )
-        return Placed(tested, groups, weights, freedom, None)
+        # covariates are not fitted again: each group keeps what they took
+        both = self.tested**2, _left_to(self.sites, self.covariates[:, :0], self.tested)
+        weights, freedom = (_add_up(self.groups, each)[:, None] for each in both)
+        return Placed(self.tested[orders], self.groups[orders], weights, freedom, orders)
 
     def shrinkage(self, residuals: FloatArray, orders: Rows | None = None) -> Shrinkage:
         """How the variances of groups go by all edges, as people are or in permutations (B, n)."""

@@ -309,7 +309,6 @@ def _describe_edges(tables: GroupTables, table: str) -> dict[str, Any]:
         "targets": list(dict.fromkeys(map(str, summary["target"]))),
         "people": " to ".join(dict.fromkeys(fewest_and_most)),
         "n_permutations": count_permutations(summary),
-        "has_modes": tables.frame("edges_modes") is not None,
     }
 
 

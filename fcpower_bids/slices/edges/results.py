@@ -48,10 +48,6 @@ class Question:
     people: Rows  # (n,): those who have the target, as rows of the features
     model: EdgeModel
     orders: Rows  # (B, n): permutations of these people
-    # the same for parts of the spectrum, which are curved in covariates where edges are straight: of a class with the
-    # probability that the covariates give it as one more, and drawn from that probability
-    of_parts: EdgeModel
-    orders_of_parts: Rows
     threshold: float  # |t| above which edges form networks
     smallest_p: float  # least p of these permutations
     related: bool  # whether there are families

@@ -30,9 +30,9 @@ from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, listed
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
-from tests.page_sentences import statistics_of
 from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
 from tests.running import FOOT
+from tests.test_verdicts import statistics_of
 
 EVIL = (
     "<script>window.pwned = 1</script>",

@@ -19,7 +19,6 @@ from fcpower_bids.slices.curves import learning as learning_curves
 from fcpower_bids.slices.curves.learning import (
     choose_sizes,
     cross_validate_smaller,
-    scaling_law,
     shrink_folds,
 )
 from tests.analyses.cohorts import choose, demo_cohort, single_session
@@ -49,7 +48,6 @@ def test_every_cell_has_every_fold_and_every_column_is_described(tables):
     assert set(tables) == {
         "learning_curves",
         "learning_gains",
-        "scaling_law",
         "identification_curves",
         "identification_gains",
     }
@@ -163,32 +161,6 @@ def test_an_encoder_embeds_the_first_minutes_and_an_embedding_alone_is_known_of_
     assert set(ids.query("part == 'first'")["representation"]) == {"embedding:toy"}
 
 
-def test_the_law_is_fitted_to_the_cells(cohort):
-    study = open_study(cohort, choose(targets=("planted_score",), folds=5, repeats=1))
-    cells = [(n, t) for n in (50, 100, 200, 400) for t in (2.0, 6.0, 18.0)]
-    frame = pd.DataFrame(
-        [
-            {
-                "target": "planted_score",
-                "representation": "fc",
-                "n_people": n,
-                "n_train": n,
-                "minutes": t,
-                "part": "first",
-                "r": float(scaling_law(n, t, 0.7, 150, 900)) + noise,
-            }
-            for n, t in cells
-            for noise in (-0.1, 0.1)
-        ]
-    )
-    laws, refused = learning_curves.fit_laws(frame, study)
-    assert refused == {}
-    np.testing.assert_allclose(laws[["w0", "w1", "w2"]].to_numpy()[0], [0.7, 150, 900], rtol=1e-3)
-    laws, refused = learning_curves.fit_laws(frame[frame["minutes"] == 2.0], study)
-    assert laws.empty
-    assert "four cells" in refused["NotFitted"]["planted_score, fc"]
-
-
 def test_identification_takes_people_as_the_unit(tables):
     frame = tables["identification_gains"].frame
     assert (frame[frame["n_people"] == 60]["n_draws"] == 1).all()
@@ -225,10 +197,9 @@ def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
     assert choose_sizes(study.folds) == (25, largest)
     alone = single_session(np.random.default_rng(0), 40, y=np.arange(40.0))
     tables = run(alone, minutes=(), sizes=(), repeats=1, folds=4)
-    assert set(tables) == {"learning_curves", "learning_gains", "scaling_law"}
+    assert set(tables) == {"learning_curves", "learning_gains"}
     assert set(tables["learning_curves"].frame["part"]) == {"full"}
     assert "series" in tables["learning_curves"].facts["LeftOut"]
-    assert tables["scaling_law"].frame.empty
     small = demo_cohort(n_people=12)
     small = dataclasses.replace(small, phenotypes=pd.DataFrame(index=small.phenotypes.index))
     tables = run(small, minutes=(), sizes=())

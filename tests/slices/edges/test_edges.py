@@ -18,16 +18,13 @@ from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
-from tests.page_sentences import CATALOGUE, unchecked_sentences
 from tests.planting.participant_outputs import ATLAS, make_outputs
 from tests.reports.turned import read_brains
-from tests.slices.edges.sentences import SENTENCES
 from tests.slices.elsewhere.test_doors import write_list
 
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
 NAMES = [f"p{number:02d}" for number in range(PARCELS)]
-SENTENCES = (*SENTENCES, *CATALOGUE)
 WRITTEN = ("edges", "edges_components", "edges_summary")
 PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
@@ -305,39 +302,13 @@ def test_the_summary_follows_from_the_tables(results, target, name):
     assert (1 + (null["largest_t"] >= needed).sum()) / (1 + PERMUTATIONS) >= 0.05
 
 
-def test_every_sentence_of_the_page_is_that_of_its_table(results, tmp_path):
-    page = results.parent / "group.html"
-    left, read = unchecked_sentences(page, results, SENTENCES)
-    assert not left
-    assert {"edges_answer", "edges_found", "edges_networks_found"} <= set(read)
-    text = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
-    assert "Nothing was predicted" not in text, "where nothing else was asked the page begins with the edges"
-    for old, new in (
-        (r"(\d+)( of \d+ edges go)", r"1\1\2"),
-        (r"(partial r) -?\d\.\d", r"\1 0.9"),
-        (r"Single connections go", "No single connection, but a network of them, goes"),
-        (r"(corrected for all edges, p = \d\.\d)", r"\g<1>9"),
-        (r"(has )(\d+) edges between", r"\g<1>1\2 edges between"),
-    ):
-        changed = re.sub(old, new, text)
-        assert changed != text, old
-        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
-        try:
-            left, _ = unchecked_sentences(tmp_path / "changed.html", results, SENTENCES)
-        except AssertionError:
-            continue
-        assert left, f"nobody sees that '{old}' says something else"
-
-
-@pytest.mark.parametrize(("permutations", "said"), [(9, "edges_undecided"), (0, "edges_untested")])
-def test_too_few_permutations_decide_nothing(cohort, permutations, said):
-    name = said
+@pytest.mark.parametrize(("permutations", "name"), [(9, "undecided"), (0, "untested")])
+def test_too_few_permutations_decide_nothing(cohort, permutations, name):
     options = ["--targets", "score", "--representations", "fc", "--permutations", permutations, "--name", name]
     folder = run(cohort, *listed(cohort), *options) / name
-    left, read = unchecked_sentences(cohort / "out" / f"group_{name}.html", folder, SENTENCES)
-    assert not left
-    assert said in read
-    assert not {"edges_found", "edges_answer", "edges_networks_found", "edges_no_network"} & set(read)
+    (row,) = read_table(folder / "edges_summary.tsv").to_dict("records")
+    assert not row["smallest_p"] < 0.05
+    assert not row["n_family_wise"] > 0
 
 
 def test_the_sidecar_says_what_was_done(results):
@@ -428,9 +399,6 @@ def test_pairs_of_networks_are_least_squares_on_their_mean_edges(placed):
 
 def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
     folder, _, _, places = placed
-    left, read = unchecked_sentences(folder.parent / "group.html", folder, SENTENCES)
-    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
-    assert read["edges_pairs"] == 2
     assert read_json(folder / "edges.json")["Centroids"] == places
     drawn = (part(folder, "edges", "edge", "fc")["p_family_wise"] < 0.05).sum()
     assert drawn >= 1
