@@ -90,7 +90,6 @@ LONG = (
     "doors/test_views_of_the_head",
     "slices/pretraining/test_probing",
     "workflows/test_group",
-    "slices/pretraining/test_closed_form",
     "outputs/test_compact",
     "slices/pretraining/test_train",
     "slices/pretraining/test_packing",

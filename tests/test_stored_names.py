@@ -239,7 +239,6 @@ KNOWN = {
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
     "slices/pretraining/page.py": ("root / name", "folder / name"),
-    "slices/pretraining/workflow.py": ("folder / f'seed-{seed}'",),  # a number of --seeds
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f\"series_{facts['atlas']}.npz\"",

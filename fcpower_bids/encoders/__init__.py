@@ -21,7 +21,6 @@ ENCODERS = Registry(
             "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
             "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
             "fbert": "fcpower_bids.encoders.loading:load_fbert",
-            "closed-form": "fcpower_bids.encoders.loading:load_closed_form",
             "random-init": "fcpower_bids.encoders.loading:load_random_init",
         },
         "encoders",

@@ -20,7 +20,7 @@ from fcpower_bids.store import atomic, replace_folder, write_text
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from fcpower_bids.encoders.closed_form import Architecture
+    from fcpower_bids.encoders.fbert import FBertConfig
 
 LICENCES = {
     *("apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "cc0-1.0", "odbl", "pddl", "cc", "cc-by-2.0", "cc-by-3.0"),
@@ -30,35 +30,21 @@ LICENCES = {
 """Licences that the hub knows; any other is given as ``other`` with its name."""
 
 TEXT = """\
-# {title}
+# F-BERT
 
 Embeds parcel series of resting-state fMRI. Inputs are matched by the parcel names in `config.json` and z-scored over
-the whole recording. With fcpower_bids: `--encoder {encoder} --encoder-weights` and this folder, which also compares
-the weights with their checksums. Without it, `{module}.py` of this folder needs {library} and safetensors alone:
+the whole recording. With fcpower_bids: `--encoder fbert --encoder-weights` and this folder, which also compares
+the weights with their checksums. Without it, `modeling_fbert.py` of this folder needs torch and safetensors alone:
 
 ```python
-from {module} import {name}
+from modeling_fbert import FBert
 
-model = {name}.from_pretrained(".")
+model = FBert.from_pretrained(".")
 embedding = model.embed(series, parcel_names)  # volumes x parcels
 ```
 
 `config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
-
-FBERT_FILE = {"module": "modeling_fbert", "name": "FBert", "library": "torch"}
-WORDS = {
-    "fbert": {"title": "F-BERT", "encoder": "fbert", **FBERT_FILE},
-    "fbert-residual": {"title": "F-BERT on top of a closed form", "encoder": "fbert", **FBERT_FILE},
-    "closed-form": {
-        "title": "Closed-form student of FC^alpha",
-        "encoder": "closed-form",
-        "module": "modeling_closed_form",
-        "name": "ClosedForm",
-        "library": "numpy",
-    },
-}
-"""By type of the model: what the text says of it."""
 
 
 def hub_licence(licence: str) -> dict[str, str]:
@@ -71,7 +57,7 @@ def hub_licence(licence: str) -> dict[str, str]:
     return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
 
 
-def model_readme(licence: str, facts: Mapping[str, Any], model_type: str = "fbert") -> str:
+def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
     """Return the text of a model card."""
     from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
 
@@ -79,13 +65,12 @@ def model_readme(licence: str, facts: Mapping[str, Any], model_type: str = "fber
     header = ModelCardData(
         license=said["license"],
         license_name=said.get("license_name"),
-        tags=["fmri", "connectome", model_type],
-        library_name="pytorch" if WORDS[model_type]["library"] == "torch" else None,
+        tags=["fmri", "connectome", "fbert"],
+        library_name="pytorch",
         pipeline_tag="feature-extraction",
     )
     rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
-    text = TEXT.format(**WORDS[model_type])
-    return f"---\n{header.to_yaml()}\n---\n\n{text}\n| | |\n|---|---|\n{rows}"
+    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
 
 
 def _cell(value: Any) -> str:
@@ -147,8 +132,8 @@ class ModelCard:
 
 
 WEIGHTS = "model.safetensors"
-PLAIN_MODELS = Path(__file__).parents[1] / "data" / "models"
-"""Files of which one goes with the model so that it can be used without this program."""
+PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
+"""File that goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
 OTHER_NAMES = {
@@ -162,21 +147,6 @@ OTHER_NAMES = {
     "hidden_dropout_prob": "dropout",
 }
 """Names of the same things on the card of the released models, and in the configuration of a Hugging Face BERT."""
-
-
-def plain_model(config: Architecture) -> Path:
-    """Return the file that uses such a model without this program."""
-    return PLAIN_MODELS / f"{WORDS[config.model_type]['module']}.py"
-
-
-def _architecture(values: Mapping[str, Any]) -> type[Architecture]:
-    """The class of the configuration; what names no type of ours is read as F-BERT."""
-    from fcpower_bids.encoders.closed_form import ClosedFormConfig  # loads torch, as the others
-    from fcpower_bids.encoders.fbert import FBertConfig
-    from fcpower_bids.encoders.residual import ResidualConfig
-
-    known = {kind.model_type: kind for kind in (ClosedFormConfig, ResidualConfig)}
-    return known.get(str(values.get("model_type")), FBertConfig)
 
 
 def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -194,7 +164,7 @@ def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def read_config(
     folder: Path, aux: Sequence[Path] = (), published: Mapping[str, Any] | None = None
-) -> tuple[Architecture, ModelCard]:
+) -> tuple[FBertConfig, ModelCard]:
     """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError."""
     path = folder / "config.json"
     raw, values = read_fields(path)
@@ -206,18 +176,19 @@ def read_config(
             )
         values |= given
     values = {**(published or {}), **values}
-    kind = _architecture(values)
-    required = [f.name for f in fields(kind)] + ["roi_labels"]
+    from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
+
+    required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(
             f"{path} does not state {', '.join(missing)}; give the values used in training in a JSON file "
             "(--encoder-config)."
         )
-    if problems := wrong_types(kind, values) + wrong_types(ModelCard, values):
+    if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
     card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}
     try:
-        config = kind(**{f.name: values[f.name] for f in fields(kind)})
+        config = FBertConfig(**{f.name: values[f.name] for f in fields(FBertConfig)})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes an impossible model: {error}") from None
     _check_labels(path, card["roi_labels"], config.n_parcels)
@@ -257,7 +228,7 @@ def read_proof(folder: Path) -> dict[str, Any] | None:
     return proof
 
 
-def check_proof(folder: Path, config: Architecture, state: Mapping[str, Tensor]) -> None:
+def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
     """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
     from fcpower_bids.encoders.proof import fault  # loads torch
 
@@ -350,7 +321,7 @@ def resolved(folder: Path, revision: str | None) -> str | None:
     return folder.name if folder.parent.name == "snapshots" else revision
 
 
-def write_model(folder: Path, model: nn.Module, config: Architecture, card: ModelCard) -> None:
+def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
     """Write ``config.json`` with its proof, and ``model.safetensors``, into a folder that exists."""
     from safetensors.torch import save_file  # with torch, which is large
 
@@ -366,24 +337,23 @@ def write_model(folder: Path, model: nn.Module, config: Architecture, card: Mode
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, config: Architecture, card: ModelCard, facts: Mapping[str, Any] | None = None
+    folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard, facts: Mapping[str, Any] | None = None
 ) -> None:
     """Write a checkpoint folder with a model card, whole or not at all. Raises OSError."""
 
     def write(target: Path) -> None:
         write_model(target, model, config, card)
         write_text(target / "README.md", _readme(config, card, facts or {}))
-        plain = plain_model(config)
-        write_text(target / plain.name, plain.read_text(encoding="utf-8"))
+        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
 
 
-def _readme(config: Architecture, card: ModelCard, facts: Mapping[str, Any]) -> str:
+def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d}
-    known |= {"layers": layers} if (layers := getattr(config, "layers", None)) else {}
+    known |= {"layers": config.layers}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
     lists |= {"parts of scans trained on": len(card.series_trained_on), "parts held out": len(card.series_held_out)}
     apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
-    return model_readme(card.licence, known, config.model_type)
+    return model_readme(card.licence, known)

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import ModelCard
-from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 
@@ -45,10 +44,10 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SeriesEncoder:
-    """A model of series, F-BERT or the closed-form student, with its weights."""
+    """A model of series, F-BERT with its weights."""
 
     name: str  # the registry entry it was loaded as
-    model: FBert | ClosedForm  # in evaluation mode
+    model: FBert  # in evaluation mode
     card: ModelCard  # parcels, window, range of repetition times, licence
     source: Mapping[str, Any]  # where the weights came from: ``weights``, ``revision``, ``sha256``
     allow_missing_parcels: bool = False  # whether missing parcels are filled with their mean

@@ -222,11 +222,3 @@ class FBert(nn.Module):
 def count_parameters(model: nn.Module) -> int:
     """Number of trainable numbers of a model."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def forward_flops(config: FBertConfig, length: int) -> int:
-    """Floating-point operations of one forward pass over one series of `length` timepoints (matrix products only)."""
-    t, d, ff = length + 1, config.d, config.ff
-    full = 8 * t * d * d + 4 * t * t * d + 4 * t * d * ff  # qkv and output, scores and values, feed-forward
-    last = 4 * t * d * d + 4 * d * d + 4 * t * d + 4 * d * ff  # keys and values for all, the rest for [CLS]
-    return 2 * length * config.n_parcels * d + (config.layers - 1) * full + last

@@ -22,23 +22,18 @@ from fcpower_bids.encoders.checkpoints import (
     read_tensors,
     resolved,
 )
-from fcpower_bids.encoders.closed_form import ClosedFormConfig
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.proof import prove
-from fcpower_bids.encoders.residual import ResidualConfig
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fcpower_bids.encoders.closed_form import Architecture
-
 
 logger = logging.getLogger(__name__)
 
-CLOSED_FORM = "closed-form"
 RELEASED: dict[str, dict[str, Any]] = {
     HUB_IDS[name]: {**SIZES[name], "n_parcels": 450, "window": 80, "band": [0.01, 0.08], "tr_range": [0.75, 3.0]}
     for name in HUB_IDS
@@ -64,7 +59,7 @@ def _load(
         )
     folder = locate(weights, revision)
     config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
-    _check_kind(folder, config, name)
+    _check_size(folder, config, name)
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)
         card = replace(card, licence=LICENCE)
@@ -93,11 +88,6 @@ def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
     return _load(weights, "fbert-8m", **options)
 
 
-def load_closed_form(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load a closed-form student, as ``pretrain --method closed-form`` writes it."""
-    return _load(weights, CLOSED_FORM, **options)
-
-
 def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what a checkpoint embeds here, and what it embedded when it was written. Raises CheckpointError."""
     folder = locate(weights, None)
@@ -108,21 +98,10 @@ def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return prove(config, model.state_dict()), read_proof(folder)
 
 
-def _check_kind(folder: Path, config: Architecture, name: str) -> None:
-    """Refuse a model of another kind than the name of the encoder says."""
-    if (name == CLOSED_FORM) != isinstance(config, ClosedFormConfig):
-        found = CLOSED_FORM if isinstance(config, ClosedFormConfig) else "fbert"
-        raise CheckpointError(f"{folder} does not hold a model for the encoder {name}; use the encoder name '{found}'.")
-    if isinstance(config, FBertConfig):
-        _check_size(folder, config, name)
-
-
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
     """Heads too: the same tensors under another number of heads load as well, and embed otherwise."""
     found = {"d": config.d, "layers": config.layers, "heads": config.heads}
     expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
-    if name in SIZES and isinstance(config, ResidualConfig):
-        raise CheckpointError(f"{folder} holds an F-BERT on top of a closed form; use the encoder name 'fbert'.")
     if found != expected:
         raise CheckpointError(
             f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
@@ -144,10 +123,6 @@ def load_random_init(
     if weights is not None:
         folder = locate(weights, revision)
         config, card = read_config(folder, aux)
-        if not isinstance(config, FBertConfig):
-            raise CheckpointError(
-                f"{folder} holds no F-BERT, whose shape random-init could copy; leave the weights out."
-            )
     elif parcel_names is not None:
         config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
         card = ModelCard(tuple(parcel_names))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from fcpower_bids.encoders.closed_form import Architecture
+    from fcpower_bids.encoders.fbert import FBertConfig
 
 PROBE_LENGTH = 40
 """Timepoints of the fixed series."""
@@ -27,7 +27,7 @@ def probe_series(n_parcels: int) -> Tensor:
     return torch.from_numpy(series.astype(np.float32))
 
 
-def prove(config: Architecture, state: Mapping[str, Tensor]) -> dict[str, Any]:
+def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return what `fault` compares."""
     model = _on_cpu(config, state)
     return {
@@ -36,7 +36,7 @@ def prove(config: Architecture, state: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def fault(proof: Mapping[str, Any], config: Architecture, state: Mapping[str, Tensor]) -> str | None:
+def fault(proof: Mapping[str, Any], config: FBertConfig, state: Mapping[str, Tensor]) -> str | None:
     """Say in what tensors, and what they compute, differ from what was written; None where they do not."""
     model = _on_cpu(config, state)
     if proof.get("tensors_sha256") != _tensor_digest(model):
@@ -51,7 +51,7 @@ def fault(proof: Mapping[str, Any], config: Architecture, state: Mapping[str, Te
     return None
 
 
-def _on_cpu(config: Architecture, state: Mapping[str, Tensor]) -> nn.Module:
+def _on_cpu(config: FBertConfig, state: Mapping[str, Tensor]) -> nn.Module:
     model = config.build().eval()
     model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
     return model

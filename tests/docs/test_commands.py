@@ -30,8 +30,7 @@ from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.slices.pretraining.push_command import build_parser as push_parser
-from fcpower_bids.slices.published_encoders import audit, cohort
+from fcpower_bids.slices.published_encoders import cohort
 from fcpower_bids.store import write_text
 from scripts.reference import boutiques, group_tables, nipoppy
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
@@ -164,12 +163,6 @@ def parse_prefetch(text: str, study: Path, place: Path) -> None:
     options = prefetch_parser().parse_args(shlex.split(text)[2:])
     assert options.atlas
     assert options.folder
-
-
-@kind(r"fcpower_bids push ")
-def parse_push(text: str, study: Path, place: Path) -> None:
-    options = push_parser().parse_args(shlex.split(text)[2:])
-    assert (options.model.name, options.name, options.yes) == ("model", "OWNER/NAME", False)
 
 
 @kind(rf"fcpower_bids .*({'|'.join(map(re.escape, PARSED))})")
@@ -422,13 +415,6 @@ def compute_cohort_statistics(text: str, study: Path, place: Path) -> None:
     at = words.index(pattern)
     assert cohort.main([*words[:at], *map(str, series), *words[at + 1 :]]) == 0
     assert (place / "aux" / cohort.FILE).is_file()
-
-
-@kind(r"python -m fcpower_bids\.slices\.published_encoders\.audit ")
-def parse_audit(text: str, study: Path, place: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "_audit_files", lambda chosen: f"declared\t{chosen.repetition_time}\n")
-        assert audit.main(shlex.split(text)[3:]) == 0
 
 
 def place_of(pattern: str, place: Path, person: str) -> Path:

@@ -22,7 +22,6 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "logs/claims/": "while somebody is at work",
     "logs/combined.tsv": "by combine",
     "logs/crashes/": "with --debug, of failed steps",
-    "encoder/tensorboard/": "with --tensorboard",
     "corpus/parts/": "while the corpus is packed",
     "encoder/interim/": "of a run that has not ended",
     "encoder/teacher_kernel.safetensors": "with a public corpus",
@@ -173,7 +172,7 @@ def test_every_column_of_a_recording_has_a_unit():
 
 def test_every_declared_table_has_a_heading_that_its_columns_are_filled_in_below():
     pages = fill_columns(read(DOCS / "outputs.md")) + fill_columns(read(DOCS / "encoder.md"))
-    names = {*(table.name for table in declared_tables()), *TRAINING} - {"encoder/seeds"}  # with --seeds alone
+    names = {*(table.name for table in declared_tables()), *TRAINING}
     for name in names:
         (section,) = re.findall(rf"^#+ `{re.escape(name)}\.tsv`$(.*?)(?=^#|\Z)", pages, re.M | re.S)
         assert section.count("| column | unit | meaning |") == 1

@@ -10,7 +10,6 @@ import pytest
 
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
-from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.errors import FcPowerError
 from tests.encoders.conftest import NAMES
@@ -33,11 +32,6 @@ def encoder(name, tmp_path) -> Any:
         config = FBertConfig(n_parcels=len(NAMES), **size) if isinstance(size, dict) else size
         card = ModelCard(NAMES, tr_range=(0.7, 3.0), window=20, read_window=30)
         save_checkpoint(tmp_path / "checkpoint", FBert(config, seed=3), config, card)
-        weights = tmp_path / "checkpoint"
-    elif name == "closed-form":
-        rng, card = np.random.default_rng(0), ModelCard(NAMES, tr_range=(0.7, 3.0), window=20, read_window=30)
-        model = ClosedForm.of(rng.standard_normal(66), rng.standard_normal((66, 16)), 12, 0.35)
-        save_checkpoint(tmp_path / "checkpoint", model, model.config, card)
         weights = tmp_path / "checkpoint"
     return load_encoder(name, weights, parcel_names=NAMES)
 

@@ -21,10 +21,7 @@ from torch import Tensor, nn
 
 
 class FBert(nn.Module):
-    """One token per timepoint, ``[CLS]``, a transformer encoder, the ``[CLS]`` output.
-
-    Where `config`, the content of ``config.json``, says so, a linear map of it is added to a closed form of FC^alpha.
-    """
+    """One token per timepoint, ``[CLS]``, a transformer encoder, the ``[CLS]`` output; `config` is ``config.json``."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -44,12 +41,6 @@ class FBert(nn.Module):
         )
         norm = nn.LayerNorm(d, eps=config["norm_eps"]) if config["final_norm"] else None
         self.encoder = nn.TransformerEncoder(layer, config["layers"], norm, enable_nested_tensor=False)
-        self.residual = config.get("model_type") == "fbert-residual"
-        if self.residual:
-            n_edges = config["n_parcels"] * (config["n_parcels"] - 1) // 2
-            empty = {"mean": torch.zeros(n_edges), "weights": torch.zeros(n_edges, d)}
-            self.closed_form = nn.ParameterDict(empty)
-            self.scale, self.output = nn.Parameter(torch.ones(())), nn.Linear(d, d, bias=False)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, revision: str | None = None) -> FBert:
@@ -65,12 +56,6 @@ class FBert(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed z-scored series (B, T, P), parcels in the order of ``roi_labels``: (B, d)."""
-        if not self.residual:
-            return self._transformed(x)
-        coordinates = (self._edges(x) - self.closed_form["mean"]) @ self.closed_form["weights"]
-        return coordinates + self.scale * self.output(self._transformed(x))
-
-    def _transformed(self, x: Tensor) -> Tensor:
         h, first = self.input_projection(x), self.cls_token.expand(len(x), 1, -1)
         if self.config["cls_position"]:
             h = torch.cat((first, h), dim=1)
@@ -85,16 +70,6 @@ class FBert(nn.Module):
         x = torch.as_tensor(series, dtype=torch.float64)[:, columns]
         z = (x - x.mean(0)) / x.std(0)
         return self(z[None].to(self.cls_token.dtype))[0]
-
-    def _edges(self, x: Tensor) -> Tensor:
-        """Edges of FC^alpha, centred and of unit norm."""
-        fc = torch.stack([torch.corrcoef(one.double().T) for one in x])
-        values, vectors = torch.linalg.eigh(fc)
-        raised = values.where(values > 1e-10 * values[:, -1:], 0.0) ** self.config["exponent"]
-        row, column = torch.triu_indices(x.shape[2], x.shape[2], 1)
-        edges = ((vectors * raised[:, None]) @ vectors.mT)[:, row, column]
-        edges = edges - edges.mean(1, keepdim=True)
-        return (edges / edges.norm(dim=1, keepdim=True)).to(x)
 
     def _positions(self, h: Tensor) -> Tensor:
         """Sines and cosines of p / 10000^(2i/d), interleaved or in halves."""

@@ -1,4 +1,4 @@
-"""Pretraining of F-BERT: a corpus, a student, a verdict against random weights, and its publication."""
+"""Pretraining of F-BERT: a corpus, a student, a verdict against random weights."""
 
 from fcpower_bids.plugins import Slice
 
@@ -10,6 +10,4 @@ SLICE = Slice(
         "pack": "fcpower_bids.slices.pretraining.options:PACK",
         "pretrain": "fcpower_bids.slices.pretraining.options:PRETRAIN",
     },
-    commands={"push": "fcpower_bids.slices.pretraining.push_command"},
-    usage=("push MODEL OWNER/NAME",),
 )

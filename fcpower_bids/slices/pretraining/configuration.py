@@ -70,15 +70,6 @@ def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: flo
     return F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
 
-def pair_entropy(E: Tensor, temperature: float = 0.07) -> Tensor:
-    """Mean cross-entropy of finding the window i + B/2 of the person of window i (B, d) among all; 1 by chance."""
-    n = len(E)
-    e = F.normalize(E, dim=1)
-    own = torch.arange(n, device=E.device)
-    logits = (e @ e.T / temperature).masked_fill(torch.eye(n, dtype=torch.bool, device=E.device), -torch.inf)
-    return F.cross_entropy(logits, own.roll(n // 2)) / math.log(n - 1)
-
-
 def diagonal_share(K: Tensor) -> float:
     """Share of the diagonal in the squared norm of the centred teacher kernel."""
     H = centre(K.double())
@@ -93,17 +84,12 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 LOSSES: dict[str, Loss] = {
     "cka": lambda E, K: 1 - cka(E, K),
     "kl": kl,
-    "cka_debiased": lambda E, K: 1 - cka_debiased(E, K),
-    "cka_pairs": lambda E, K: 1 - cka_debiased(E, K) + pair_entropy(_at_least_float32(E, K)[0]),
 }
 """Losses by name; the default of the paper is ``cka``."""
-PAIRED = ("cka_pairs",)
-"""Losses whose batches hold two windows of each person: the second half of a batch are those of the first."""
 
 
 DOES_NOT_CHANGE_THE_RUN = (
-    *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
-    *("resident_mb", "compile", "require", "licence", "purpose"),
+    *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "checkpoint_minutes", "steps"),
 )
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
@@ -115,17 +101,13 @@ LATER = {"probe": ""}
 
 LEAST = dict.fromkeys(
     ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "microbatch"), 1
-) | {"resident_mb": 0}
+)
 """Smallest values."""
 
-METHODS = ("steps", "residual", "closed-form")
 CHOICES = (
     ("encoder", "the encoder", tuple(SIZES)),
-    ("method", "the method", METHODS),
     ("loss", "the loss", tuple(LOSSES)),
     ("sampling_unit", "what is drawn", ("windows", "recordings")),
-    ("held_out_by", "what is held out", ("family", "dataset", "site")),
-    ("require", "what the model must exceed", ("random", "fc", "fc_power", "pca", "closed-form")),
 )
 """Fields that take one of a few words, how a sentence calls them, and the words."""
 
@@ -135,10 +117,9 @@ class PretrainConfig:
     """Everything that decides a pretraining run, apart from the corpus."""
 
     encoder: str = "fbert-1m"  # ``"fbert-1m"`` or ``"fbert-8m"``
-    method: str = "steps"  # ``"steps"``, ``"residual"`` (steps that add to the closed form) or ``"closed-form"``
     # fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
     architecture: Mapping[str, Any] = field(default_factory=dict)
-    loss: str = "cka"  # ``"cka"``, ``"kl"``, ``"cka_debiased"`` or ``"cka_pairs"``
+    loss: str = "cka"  # ``"cka"`` or ``"kl"``
     steps: int = 300_000  # steps of the cosine schedule, and of the run
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
@@ -150,38 +131,22 @@ class PretrainConfig:
     warmup: int = 100
     weight_decay: float = 1e-4
     clip: float = 1.0
-    surrogates: bool = False  # replace every window by a phase surrogate with the same connectivity
     seed: int = 0  # of the initial weights, the batches, the split and dropout
     precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``
     accelerator: str = "auto"  # where to run
     # devices, num_nodes: processes per node, and nodes; None for as many as torchrun or srun started, else one
     devices: int | None = None
     num_nodes: int | None = None
-    # let ``torch.compile`` fuse the student: the same but for rounding (and for the masks of dropout)
-    compile: bool = False
-    # size of a corpus in MB up to which it is held on the device; a larger one is streamed from disk. See
-    # `fcpower_bids.slices.pretraining.corpus.opened.Corpus.to`.
-    resident_mb: int | None = None
     # recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass)
     microbatch: int | None = None
     # share of the families kept out of training: half of them select the checkpoint, the other half confirm it
     held_out: float = 0.1
-    # unit held out whole: ``"family"``, ``"dataset"`` or ``"site"``; the share is then one of the datasets or sites
-    held_out_by: str = "family"
-    # what the model must exceed to be proven: ``"random"`` weights, ``"fc"``, ``"fc_power"``, ``"pca"`` or
-    # ``"closed-form"``
-    require: str = "random"
     probe: str = ""  # what chooses the checkpoint besides the held-out families: an external cohort, in words
     # checkpoint_every, log_every: steps
     checkpoint_every: int = 2000
     # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
     checkpoint_minutes: float = 15.0
     log_every: int = 50
-    exclude_from_corpus: tuple[str, ...] = ()  # ``dataset`` or ``dataset/subject`` that must not be in the corpus
-    # purpose, licence: for the card of the model
-    purpose: str = "research"
-    licence: str = "n/a"
-    tensorboard: bool = False  # also log to TensorBoard (which has to be installed)
 
     def __post_init__(self) -> None:
         problems = []
@@ -212,9 +177,7 @@ class PretrainConfig:
 
     def in_words(self) -> str:
         """Name the choices that decide what the encoder learns."""
-        views = ", phase surrogates" if self.surrogates else ""
-        views += "" if self.precision == "32-true" else f", {self.precision}"
-        views += ", on top of the closed form" if self.method == "residual" else ""
+        views = "" if self.precision == "32-true" else f", {self.precision}"
         return (
             f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
             f"{self.steps} steps, windows of {self.window} volumes drawn by {self.sampling_unit}{views}"

@@ -11,20 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.filters.student import connectivity_edges, power_edges
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
-from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.residual import ResidualFBert
-from fcpower_bids.slices.pretraining.closed_form import fit_closed_form
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.engine import EVALUATION
 from fcpower_bids.slices.pretraining.run_state import (
     ALIGNMENT,
     CHANCE,
-    CLOSED_FORM,
     FC,
     FC_POWER,
     IN_WORDS,
@@ -34,6 +32,18 @@ from fcpower_bids.slices.pretraining.run_state import (
     RANDOM,
 )
 from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, Map, encode
+
+
+def connectivity_edges(windows: ArrayLike) -> FloatArray:
+    """Edges of FC of windows (n, T, P), centred and of unit norm: (n, E)."""
+    matrices = [pearson_connectivity(np.asarray(one, np.float64)) for one in np.asarray(windows)]
+    return normalise_rows(np.stack([vectorise_edges(one) for one in matrices]))
+
+
+def power_edges(windows: ArrayLike, alpha: float) -> FloatArray:
+    """Edges of FC^alpha of windows (n, T, P), centred and of unit norm: (n, E), the teacher of the window."""
+    matrices = [power_from_series(np.asarray(one, np.float64), alpha) for one in np.asarray(windows)]
+    return normalise_rows(np.stack([vectorise_edges(one) for one in matrices]))
 
 
 def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seeds: ArrayLike | None = None) -> float:
@@ -76,8 +86,6 @@ def fit_components(features: ArrayLike, d: int) -> WhitenedComponents:
     return WhitenedComponents(mean, centred.T @ vectors * (np.sqrt(len(features) - 1) / values))
 
 
-BARS = {"random": RANDOM, "fc": FC, "fc_power": FC_POWER, "pca": PCA, "closed-form": CLOSED_FORM}
-"""Values of ``--require``, and their rows of the table."""
 RANDOM_SEEDS = tuple(range(1000, 1010))
 SHUFFLES = 20
 MOST_FITTED = 500
@@ -134,20 +142,20 @@ class Judge:
         n = len(set(families.tolist()))
         return Verdict(
             False,
-            f"The model is not proven: too few people were held out to compare it with {IN_WORDS[self._bar]} "
+            f"The model is not proven: too few people were held out to compare it with {IN_WORDS[RANDOM]} "
             f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: --held-out).",
-            self._bar,
+            RANDOM,
             n_families=n,
             n_recordings=len(families),
         )
 
-    def conclude(self, model: FBert | ClosedForm) -> tuple[pd.DataFrame, Verdict]:
+    def conclude(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
         """Compare the model where enough people were held out; else an empty table."""
         if not self.possible:
             return pd.DataFrame(columns=list(ALIGNMENT.columns)), self.untested()
         return self.compare(model)
 
-    def compare(self, model: FBert | ClosedForm) -> tuple[pd.DataFrame, Verdict]:
+    def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
         """Score the model and what needs no training."""
         teacher = self.held_out.corpus.kernel_of(self.held_out.rows).cpu().double().numpy()
         each = {MODEL: [encode(model)], **self._untrained(model), **self._plain(model)}
@@ -165,37 +173,24 @@ class Judge:
         table = pd.DataFrame(rows, columns=list(ALIGNMENT.columns))
         return table, self._judge(table)
 
-    @property
-    def _bar(self) -> str:
-        """Row that the model must exceed: of a residual that of what it began as, where no other is asked for."""
-        began_above = self.config.method == "residual" and self.config.require == "random"
-        return CLOSED_FORM if began_above else BARS[self.config.require]
-
-    def _untrained(self, model: FBert | ClosedForm) -> dict[str, list[Map]]:
+    def _untrained(self, model: FBert) -> dict[str, list[Map]]:
         """F-BERT of the same size with random weights, by many seeds, and a trained model as it began."""
         shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
         random = {RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]}
-        if isinstance(model, ClosedForm | ResidualFBert):
-            return random
         return {INITIAL: [encode(FBert(model.config, self.config.seed).to(like))], **random}
 
-    def _plain(self, model: FBert | ClosedForm) -> dict[str, list[Map]]:
-        """Connectivity of the window, and what is fitted in closed form to windows of training recordings."""
+    def _plain(self, model: FBert) -> dict[str, list[Map]]:
+        """Connectivity of the window, and its components in windows of training recordings."""
         corpus, window = self.held_out.corpus, self.config.window
         rng = np.random.default_rng((self.held_out.seed, EVALUATION, len(self.rows)))
         chosen = rng.permutation(self.rows)[:MOST_FITTED]
         windows = corpus.windows(chosen, rng.integers(0, corpus.places(window)[chosen]), window)
         components = fit_components(connectivity_edges(windows.cpu().numpy()), model.config.d)
-        found: dict[str, list[Map]] = {
+        return {
             FC: [lambda x: connectivity_edges(x.cpu().numpy())],
             FC_POWER: [lambda x: power_edges(x.cpu().numpy(), corpus.alpha)],
             PCA: [lambda x: components(connectivity_edges(x.cpu().numpy()))],
         }
-        if isinstance(model, ClosedForm):
-            return found
-        if isinstance(model, ResidualFBert):
-            return found | {CLOSED_FORM: [encode(model.closed_form)]}
-        return found | {CLOSED_FORM: [encode(fit_closed_form(corpus, self.rows, self.config))]}
 
     def _kernel(self, one: Map) -> FloatArray:
         vectors = self.held_out.average(one)
@@ -264,27 +259,22 @@ class Judge:
         return difference, jackknife_limit(difference, without, CONFIDENCE, each if len(each) > 1 else None)
 
     def _judge(self, table: pd.DataFrame) -> Verdict:
-        """Compare with the bar; random weights are those of any seed and those that the training began with."""
+        """Compare with random weights: those of any seed, and those that the training began with."""
         families = self.held_out.corpus.families[self.held_out.rows][self._judged]
         n = len(set(families.tolist()))
         if n < FEWEST_FAMILIES:
             return self.untested()
         rows = table.set_index("map")
-        if self._bar not in rows.index:
-            sentence = "The model is not proven: it is the closed-form student, which --require asks it to exceed."
-            return Verdict(False, sentence, self._bar, None, None, n, len(families))
-        bars = rows.loc[
-            [each for each in (INITIAL, RANDOM) if each in rows.index] if self._bar == RANDOM else [self._bar]
-        ]
+        bars = rows.loc[[INITIAL, RANDOM]]
         worst = bars.loc[bars["ahead_low"].idxmin()]
         difference, low = float(worst["ahead"]), float(worst["ahead_low"])
-        said = _say(difference, low, n, self.chosen, IN_WORDS[self._bar])
-        return Verdict(low > 0, f"{said} {_best(rows)}", self._bar, difference, low, n, len(families))
+        said = _say(difference, low, n, self.chosen, IN_WORDS[RANDOM])
+        return Verdict(low > 0, f"{said} {_best(rows)}", RANDOM, difference, low, n, len(families))
 
 
 def _best(rows: pd.DataFrame) -> str:
     """Say which reference without training is the best, and where the model stands to it."""
-    plain = rows.loc[[name for name in (FC, FC_POWER, PCA, CLOSED_FORM) if name in rows.index]]
+    plain = rows.loc[[name for name in (FC, FC_POWER, PCA) if name in rows.index]]
     name = str(plain["cka_judged"].idxmax())
     ahead, low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
     where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it" + ("" if low > 0 else ", so it is not better")

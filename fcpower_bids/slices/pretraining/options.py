@@ -21,7 +21,6 @@ class Pretraining(Choices):
     )
     public_corpus: Path | None = option(None, "pretrain", "pack: also write it to this folder in the public layout")
     roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
-    sampling_unit: str = option("windows", "pretrain", "drawn with equal chance", choices=("windows", "recordings"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
     batch_size: int | None = option(
         None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]"
@@ -29,48 +28,17 @@ class Pretraining(Choices):
     learning_rate: float | None = option(
         None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for fbert-8m]"
     )
-    loss: str = option(
-        "cka",
-        "pretrain",
-        "objective; cka_pairs also asks that two windows of one person find each other",
-        choices=("cka", "cka_debiased", "cka_pairs", "kl"),
-    )
+    loss: str = option("cka", "pretrain", "objective", choices=("cka", "kl"))
     warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]")
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
     microbatch: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
-    held_out_by: str = option(
-        "family",
-        "pretrain",
-        "unit that is held out whole: families, or all people of a dataset or of a site (--site-column)",
-        choices=("family", "dataset", "site"),
-    )
-    method: str = option(
-        "steps",
-        "pretrain",
-        "steps: train F-BERT; closed-form: kernel ridge from FC^alpha of windows to the teacher, in seconds; residual: "
-        "train F-BERT on top of the closed form",
-        choices=("steps", "closed-form", "residual"),
-    )
-    seeds: tuple[int, ...] = option(
-        (),
-        "pretrain",
-        "a run with each of these seeds, in OUTPUT_DIR/encoder/seed-NUMBER, and their spread on the page",
-    )
     probe: Path | None = option(
         None,
         "pretrain",
         "outputs of another cohort: as in the paper, a frozen linear probe of its --targets chooses the checkpoint; "
         "without them identification between its sessions",
     )
-    require: str = option(
-        "random",
-        "pretrain",
-        "what the model must exceed on held-out people, with 95 % confidence",
-        choices=("random", "fc", "fc_power", "pca", "closed-form"),
-    )
-    licence: str = option("n/a", "pretrain", "of the model, for its card: an identifier of the hub such as cc-by-4.0")
-    purpose: str = option("research", "pretrain", "what the model is for, for its card")
     accept_unproven: bool = option(
         False,
         "pretrain",
@@ -78,22 +46,7 @@ class Pretraining(Choices):
     )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
     checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
-    exclude_from_corpus: tuple[str, ...] = option(
-        (), "pretrain", "DATASET or DATASET/SUBJECT to keep out of the corpus"
-    )
-    tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
     window: int = option(80, "pretrain", "volumes that the student sees")
-    surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")
-    precision: str | None = option(
-        None,
-        "pretrain",
-        "arithmetic [bf16-mixed on a GPU that has it, else 32-true]",
-        choices=("32-true", "bf16-mixed", "16-mixed"),
-    )
-    compile: bool = option(False, "pretrain", "let torch.compile fuse the student; needs a C++ compiler")
-    resident_mb: int | None = option(
-        None, "pretrain", "MB of windows held on the device; more are streamed [half of the free memory of a GPU]"
-    )
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
     num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
     accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))
@@ -101,10 +54,6 @@ class Pretraining(Choices):
 
 def check_training(settings: Pretraining) -> Iterator[str]:
     """Yield a sentence for each choice that cannot be."""
-    if settings.probe is not None and settings.method == "closed-form":
-        yield "--probe chooses among checkpoints, and the closed form has none: leave it out."
-    if min(settings.seeds, default=0) < 0:
-        yield "--seeds must be 0 or more."
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
@@ -114,11 +63,11 @@ PACK = Level(
     "series into a corpus for pretraining",
     "fcpower_bids.slices.pretraining.workflow:run_pack",
     also=(
-        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "exclude_from_corpus", "window"),
+        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
         *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
     ),
     first=(
-        *("participant_label", "atlas", "corpus", "public_corpus", "exclude_from_corpus", "window", "family_column"),
+        *("participant_label", "atlas", "corpus", "public_corpus", "window", "family_column"),
         *("dataset_name", "quiet"),
     ),
 )
@@ -134,7 +83,6 @@ PRETRAIN = Level(
     first=(
         *(
             "corpus",
-            "method",
             "participant_label",
             "encoder",
             "atlas",
@@ -143,7 +91,7 @@ PRETRAIN = Level(
             "batch_size",
             "learning_rate",
         ),
-        *("loss", "window", "held_out", "exclude_from_corpus", "checkpoint_every", "accelerator", "devices"),
-        *("precision", "accept_unproven", "random_seed", "quiet"),
+        *("loss", "window", "held_out", "checkpoint_every", "accelerator", "devices"),
+        *("accept_unproven", "random_seed", "quiet"),
     ),
 )

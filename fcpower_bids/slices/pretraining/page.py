@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.outputs.tables import read_json, write_declared
+from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.cohort.figures import draw_lines
 from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.cohort.verdict import GroupVerdict
@@ -20,7 +20,7 @@ from fcpower_bids.reports.kit.page import relative_link, render_page, show_numbe
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL, SEEDS, SPREAD
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL
 from fcpower_bids.store import write_text
 
 SOUND = 0.3
@@ -64,82 +64,14 @@ def write_training_page(settings: Places) -> Path:
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
-        sections=[*_comparison(compared, facts, root), *([_course(log, compared, root)] if len(log) else [])],
+        sections=[*_comparison(compared, facts, root), _course(log, compared, root)],
         links=_links(root, FILES),
     )
     return write_text(root / "pretrain.html", text)
 
 
-def write_seeds_page(settings: Places, folders: Sequence[Path]) -> Path:
-    """Write ``pretrain.html`` and ``encoder/seeds.tsv`` of runs that differ in their seed."""
-    root, names = settings.output_dir, [folder.name.replace("-", " ") for folder in folders]
-    facts = [read_json(folder / "alignment.json") for folder in folders]
-    spread = _spread([read_long(folder / "alignment.tsv", ALIGNMENT) for folder in folders])
-    path = write_declared(root / "encoder" / "seeds.tsv", spread, SEEDS)
-    proven = sum(bool(one["Proven"]) for one in facts)
-    said = [f"{proven} of {count(len(folders), 'model')} {'is' if proven == 1 else 'are'} proven."]
-    for _, row in spread[spread["map"] == MODEL].iterrows():
-        mean, sd = row["cka_debiased_mean"], row["cka_debiased_sd"]
-        said.append(f"Alignment with the teacher, without the bias: {mean:.3f}, standard deviation {sd:.3f}.")
-    verdict = GroupVerdict(
-        "ok" if proven == len(folders) else "stop",
-        " ".join(said),
-        tuple((name, str(one["Verdict"])) for name, one in zip(names, facts, strict=True)),
-        (),
-        (),
-        ("Each seed draws its own held-out people, initial weights and batches: the spread has all three.",),
-    )
-    shown = [name for name in SEEDS.columns if len(spread) and spread[name].notna().any()]
-    titled = spread.assign(map=[IN_WORDS.get(name, name) for name in spread["map"]])
-    links = ((path.name, relative_link(path, root)),)
-    grid = make_grid(titled, SEEDS.shown(*shown), "Over the seeds", SEEDS.meaning, links)
-    logs = {name: log for name, folder in zip(names, folders, strict=True) if len(log := _log(folder))}
-    text = render_page(
-        "group.html",
-        command=command_of(settings.as_dict()),
-        title="Pretraining of an encoder with several seeds",
-        dataset=settings.bids_dir.resolve().name,
-        verdict=verdict,
-        sections=[Section("comparison", "Learning", (), (), (grid,)), *([_courses(logs)] if logs else [])],
-        links=[
-            *links,
-            *(
-                (f"{folder.name}/{name}", relative_link(folder / name, root))
-                for folder in folders
-                for name in ("log.tsv", "alignment.tsv")
-                if (folder / name).is_file()
-            ),
-        ],
-    )
-    return write_text(root / "pretrain.html", text)
-
-
-def _spread(each: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Mean and standard deviation of every map over the runs, in the order of the first."""
-    together = pd.concat(each, ignore_index=True)
-    by_map = together.groupby("map", sort=False)
-    columns = {
-        f"{name}_{what}": by_map[name].agg(how) for name in SPREAD for what, how in (("mean", "mean"), ("sd", "std"))
-    }
-    table = pd.DataFrame({"runs": by_map.size(), **columns}).reset_index()
-    return table[list(SEEDS.columns)]
-
-
 def _log(folder: Path) -> pd.DataFrame:
-    """Read the log of a run; the closed form has none."""
-    path = folder / "log.tsv"
-    return read_long(path, LOG) if path.is_file() else pd.DataFrame(columns=list(LOG.columns))
-
-
-def _courses(logs: Mapping[str, pd.DataFrame]) -> Section:
-    """Loss, alignment and probe over steps, one line for each seed."""
-    shown = (("loss", "Loss", "loss of the batch"), ("cka_debiased", "Held-out alignment", "debiased CKA"), PROBE)
-    panels = [
-        (title, label, {name: _curve(log, column) for name, log in logs.items()}) for column, title, label in shown
-    ]
-    panels = [panel for panel in panels if any(len(one) for one in panel[2].values())]
-    panel = Panel("Over steps", "One line for each seed.", draw_lines(panels, "step"), "", wide=True)
-    return Section("course", "The course of the training", (), (panel,))
+    return read_long(folder / "log.tsv", LOG)
 
 
 def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -164,22 +96,16 @@ def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], 
 
 
 def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    if len(log):
-        yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
-    else:
-        yield "Method", "closed form: kernel ridge from FC^α of windows to the principal coordinates of the teacher"
+    yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
     yield (
         "Judged on",
         f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}",
     )
     yield "Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"
-    timed = log.dropna(subset="steps_per_s") if len(log) else log
+    timed = log.dropna(subset="steps_per_s")
     if len(timed):
         last = timed.iloc[-1]
-        yield (
-            "Speed",
-            f"{timed['steps_per_s'].median():.2f} steps/s, {100 * timed['mfu'].median():.0f} % of the product rate",
-        )
+        yield "Speed", f"{timed['steps_per_s'].median():.2f} steps/s"
         yield "Memory", f"{last['peak_mb']:.0f} MB"
         if last["seconds_left"] > 0:
             yield "Time left", f"{last['seconds_left'] / 60:.0f} min"
@@ -190,7 +116,7 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     if "model" not in rows:
         return
     own, power = rows["model"], rows["fc_power"]["cka_debiased"]
-    plain = ("fc", "fc_power", "pca", "closed_form")
+    plain = ("fc", "fc_power", "pca")
     shares = {name: rows[name]["identification"] for name in plain if name in rows}
     better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
     if better:

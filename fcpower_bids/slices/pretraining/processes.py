@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,16 +18,9 @@ import torch.distributed as distributed
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, SLURMEnvironment
 
-from fcpower_bids.encoders.fbert import FBertConfig, forward_flops
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.run_state import passed_on
-
-
-def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> int:
-    """Floating-point operations of a step: three forward passes, and one more with GradCache."""
-    passes = 3 if config.microbatch is None else 4
-    return passes * forward_flops(model, config.window) * batch_size
 
 
 def peak_megabytes() -> float:
@@ -39,33 +31,22 @@ def peak_megabytes() -> float:
 
 
 class Clock:
-    """Speed since the last reading. Shapes and units: limit (second)."""
+    """Speed since the last reading."""
 
-    def __init__(self, step: int, steps: int, flops: int, limit: float) -> None:
-        self.step, self.steps, self.flops, self.limit = step, steps, flops, limit
+    def __init__(self, step: int, steps: int) -> None:
+        self.step, self.steps = step, steps
         self.time = time.perf_counter()
 
     def read(self, step: int) -> dict[str, float]:
-        """Steps per second, the share of the measured matrix-product rate (MFU), memory and time left."""
+        """Steps per second, memory and time left."""
         now = time.perf_counter()
         rate = (step - self.step) / (now - self.time)
         self.step, self.time = step, now
         return {
             "steps_per_s": rate,
-            "mfu": rate * self.flops / self.limit,
             "peak_mb": peak_megabytes(),
             "seconds_left": (self.steps - step) / rate,
         }
-
-
-def open_tensorboard(folder: Path) -> Any:
-    """Writer of TensorBoard event files below the output folder. Raises UsageError."""
-    from lightning.fabric.loggers import TensorBoardLogger  # loads torch
-
-    try:
-        return TensorBoardLogger(folder, name="tensorboard", version="")
-    except ModuleNotFoundError:
-        raise UsageError("TensorBoard is not installed: pip install tensorboard, or leave the option out.") from None
 
 
 T = TypeVar("T")

@@ -48,13 +48,6 @@ LOG = TableSpec(
         Column.number("gradient_norm", "Norm of the gradient before clipping", "Gradient"),
         Column.number("steps_per_s", "Steps per second", "Steps per s", 2, unit="1/s"),
         Column.number(
-            "mfu",
-            "Model FLOPs over the measured rate of a large matrix product on the same device, not over that of a data "
-            "sheet",
-            "Share of the product rate",
-            2,
-        ),
-        Column.number(
             "peak_mb", "Largest memory so far, of the accelerator or else of the process", "MB", 0, unit="MB"
         ),
         Column.number("seconds_left", "Time that the remaining steps take at this speed", "Seconds left", 0, unit="s"),
@@ -80,7 +73,7 @@ LOG = TableSpec(
     ("step",),
 )
 MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
-FC, FC_POWER, PCA, CLOSED_FORM = "fc", "fc_power", "pca", "closed_form"
+FC, FC_POWER, PCA = "fc", "fc_power", "pca"
 IN_WORDS = {
     MODEL: "this model",
     INITIAL: "before training",
@@ -88,7 +81,6 @@ IN_WORDS = {
     FC: "FC of the window",
     FC_POWER: "FC^α of the window",
     PCA: "PCA of FC of the window",
-    CLOSED_FORM: "the closed-form student",
     CHANCE: "chance",
 }
 """Names of the rows of `ALIGNMENT`."""
@@ -100,8 +92,7 @@ ALIGNMENT = TableSpec(
             "map",
             "Map from windows to vectors: model, initial (the model before its training), random-init (mean over ten "
             "seeds), fc, fc_power, pca (whitened components of FC of training windows, as many as the model has "
-            "dimensions), closed_form (kernel ridge from FC^alpha of training windows to the teacher), chance (the "
-            "model's vectors shuffled)",
+            "dimensions), chance (the model's vectors shuffled)",
             "What",
         ),
         Column.number("dimensions", "Length of the vectors", "Dimensions", 0),
@@ -130,26 +121,6 @@ ALIGNMENT = TableSpec(
     ("map",),
 )
 
-
-SPREAD = ("cka_debiased", "cka_judged", "ahead", "identification")
-"""Columns of `ALIGNMENT` that runs with several seeds are compared by."""
-SEEDS = TableSpec(
-    "seeds",
-    "The runs of `--seeds` together; each draws its own held-out people, initial weights and batches.",
-    join_columns(
-        ALIGNMENT.columns["map"],
-        Column.number("runs", "Runs that have it", "Runs", 0),
-        *(
-            each
-            for name in SPREAD
-            for each in (
-                Column.number(f"{name}_mean", f"Mean of `{name}` over the runs", f"{ALIGNMENT.columns[name].heading}"),
-                Column.number(f"{name}_sd", "Its standard deviation, of one run", "SD"),
-            )
-        ),
-    ),
-    ("map",),
-)
 
 SAVE, STOP = 1, 2
 WISHES = {signal.SIGUSR1: SAVE, signal.SIGTERM: STOP, signal.SIGINT: STOP}

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from fcpower_bids.core.arrays import FloatArray
@@ -21,7 +18,6 @@ from fcpower_bids.encoders.training_people import people_digests, series_digests
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig, cka, cka_debiased
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
-from fcpower_bids.slices.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.slices.pretraining.engine import EVALUATION, SPLIT, draw_batch
 
 Map = Callable[[torch.Tensor], FloatArray]
@@ -148,28 +144,14 @@ class Division:
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families, datasets or sites; recordings without a window take no part. Raises DatasetError."""
-    refuse_leakage(corpus.table, config.exclude_from_corpus)
+    """Hold out whole families; recordings without a window take no part. Raises DatasetError."""
     places = corpus.places(config.window)
-    roles = split_families(_units(corpus, config.held_out_by), config.held_out, config.seed)
+    roles = split_families(corpus.families, config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
     held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
     signatures = tuple(corpus.signatures(each, config.window) for each in (rows, held_out))
     _refuse_twins(corpus.table["id"], *signatures)
     return Division(rows, held_out, roles[held_out], places, signatures)
-
-
-def _units(corpus: Corpus, kind: str) -> NDArray[Any]:
-    """Label of what is held out whole with each recording; sites that share a family are one unit."""
-    if kind != "site":
-        return corpus.families if kind == "family" else corpus.table["dataset"].to_numpy(dtype=str)
-    if (corpus.table["site"] == "n/a").all():
-        raise DatasetError("The corpus has no sites to hold out: pack it with --site-column.")
-    family, site = (np.unique(labels, return_inverse=True)[1] for labels in (corpus.families, corpus.sites))
-    n = family.max() + 1
-    links = coo_array((np.ones(len(site)), (family, n + site)), shape=(n + site.max() + 1,) * 2)
-    together: NDArray[np.int32] = connected_components(links, directed=False)[1][family]
-    return together
 
 
 def _refuse_twins(
@@ -205,8 +187,7 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; {loss}",
         training=training,
         corpus_sha256=corpus.sha256,
-        purpose=config.purpose,
-        licence=config.licence,
+        purpose="research",
         corpus_revision=corpus.revision,
         corpus_licences=_counted(table["licence"]),
         corpus_cleaning=_counted(_cleaning(table)),

@@ -1,10 +1,9 @@
-"""The runs: F-BERT trained by kernel alignment, step by step, and the closed-form student, which has no steps."""
+"""The run: F-BERT trained by kernel alignment, step by step."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,22 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fcpower_bids.core.filters.student import RIDGE
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.slices.pretraining.closed_form import fit_closed_form, make_residual, refuse_closed_form
-from fcpower_bids.slices.pretraining.configuration import LOSSES, PAIRED, PretrainConfig, diagonal_share
+from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
 from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
-from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate, people_of
+from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer
 from fcpower_bids.slices.pretraining.judgement import Judge, Verdict
 from fcpower_bids.slices.pretraining.probing import ExternalCohort
-from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes, open_tensorboard, step_flops
+from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes
 from fcpower_bids.slices.pretraining.run_state import SAVE, STOP, Interrupted, RunFolder, heard
 from fcpower_bids.slices.pretraining.selection import VIEWS, Choice, HeldOut, choose_checkpoint, divide, write_card
 
@@ -80,12 +76,10 @@ def train(
     config: PretrainConfig,
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
-    shared: Path | None = None,
 ) -> Pretrained:
-    """Do the share of one process in `pretrain`; runs on one corpus can have a folder that they share."""
-    processes.first_only(lambda: refuse_closed_form(output))
-    processes.first_only(lambda: prepare_corpus(corpus, shared or output))
-    run = _Run(processes, open_corpus(corpus, shared or output, config.roi_labels), output, config, probe)
+    """Do the share of one process in `pretrain`."""
+    processes.first_only(lambda: prepare_corpus(corpus, output))
+    run = _Run(processes, open_corpus(corpus, output, config.roi_labels), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
     return run.outcome()
 
@@ -98,31 +92,25 @@ class _Run:
     ) -> None:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
-        self.corpus = corpus.to(fabric.device, config.resident_mb)
+        self.corpus = corpus.to(fabric.device)
         division = divide(self.corpus, config)
         self.rows = division.rows
         self.batch_size = self._batch_size()
-        start = None
         self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
-        if config.method == "residual":
-            self.model, start = make_residual(self.corpus, self.rows, config)
         rank = (fabric.global_rank, fabric.world_size)
         places = division.places[self.rows]
-        self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank, start)
+        self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank)
         self.held_out = HeldOut(self.corpus, division.held_out, division.roles, config.window, config.seed)
         training = replace(config, batch_size=self.batch_size).in_words()
         card = write_card(corpus, division, config, f"loss {config.loss}", training)
         self.probe, self.card = probe, card
         processes.first_only(self._admit_probe)
-        student = torch.compile(self.model) if config.compile else self.model
-        wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
+        wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
-        wanted = config.tensorboard and fabric.is_global_zero
-        self.board = open_tensorboard(output) if wanted else None
         self.share = diagonal_share(self.batches.kernel(0))
         self._announce(division.n_short)
 
@@ -133,10 +121,8 @@ class _Run:
             self.card = self.probe.known_to(self.card)
 
     def _batch_size(self) -> int:
-        world, paired = self.fabric.world_size, self.config.loss in PAIRED
-        most = 2 * len(set(people_of(self.corpus, self.rows))) if paired else len(self.rows)
-        unit = math.lcm(world, 2) if paired else world
-        size = min(self.config.batch_size, most) // unit * unit
+        world = self.fabric.world_size
+        size = min(self.config.batch_size, len(self.rows)) // world * world
         if size < max(4, world):
             raise DatasetError(
                 f"Only {len(self.rows)} recordings of at least {self.config.window} volumes are left for training; "
@@ -160,9 +146,7 @@ class _Run:
     def train(self, until: int) -> None:
         """Train up to a step; evaluate and write a checkpoint at regular steps and at the end."""
         zero, config = self.fabric.is_global_zero, self.config
-        world = self.fabric.world_size
-        limit = world * measure_gemm_rate(self.fabric.device, config.precision)
-        clock = Clock(self.step, until, step_flops(self.model.config, config, self.batch_size), limit)
+        clock = Clock(self.step, until)
         if not self.log:
             self._evaluate({"step": 0})
         self._saved = time.monotonic()
@@ -195,9 +179,9 @@ class _Run:
     def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.rate(step)
-        inputs, K = self.batches.read(step)
+        x, K = self.batches.read(step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.gradient.accumulate(inputs, K, (self.config.seed, step))
+        loss = self.gradient.accumulate(x, K, (self.config.seed, step))
         norm = self.fabric.clip_gradients(
             self.gradient.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
         )
@@ -225,8 +209,6 @@ class _Run:
         self.log.append(row)
         if self.fabric.is_global_zero:
             self.folder.write_log(self.log)
-            if self.board is not None:
-                self.board.log_metrics({k: v for k, v in row.items() if k != "step"}, self.step)
 
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
@@ -284,60 +266,3 @@ class _Run:
         """Write the model, first without a verdict: a comparison that fails costs the comparison alone."""
         model = self._saved_model(card.step or 0)
         save_checkpoint(self.folder.path / "model", model, model.config, card, about or {})
-
-
-FEWEST = 4
-"""Recordings to fit to."""
-
-
-def solve(
-    processes: Processes, corpus: Path, output: Path, config: PretrainConfig, shared: Path | None = None
-) -> Pretrained:
-    """Do the share of one process: the first does all. Raises DatasetError, UsageError, Unfit."""
-    return processes.first_only(lambda: _solve(processes, corpus, output, config, shared or output))
-
-
-def _solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig, shared: Path) -> Pretrained:
-    _refuse_training(output)
-    prepare_corpus(corpus, shared)
-    opened = open_corpus(corpus, shared, config.roi_labels).to(processes.fabric.device, config.resident_mb)
-    division = divide(opened, config)
-    if len(division.rows) < FEWEST:
-        raise DatasetError(
-            f"Only {len(division.rows)} recordings of at least {config.window} volumes are left for training; "
-            "pack more recordings or hold out fewer."
-        )
-    model = fit_closed_form(opened, division.rows, config)
-    words = f"closed form, ridge {RIDGE:g} of the mean diagonal, windows of {config.window} volumes"
-    card = write_card(opened, division, config, "its principal coordinates", words)
-    save_checkpoint(output / "model", model, model.config, card)  # a comparison that fails costs itself alone
-    held_out = HeldOut(opened, division.held_out, division.roles, config.window, config.seed)
-    table, verdict = Judge(held_out, division.rows, config, chosen=False).conclude(model)
-    share = diagonal_share(opened.kernel_of(division.rows))
-    facts = {"Step": None, "DiagonalShare": share, "Views": VIEWS, **verdict.facts()}
-    RunFolder(output, config.fingerprint()).write_alignment(table, facts)
-    result = Pretrained(
-        folder=output / "model",
-        step=0,
-        last_step=0,
-        selected=None,
-        confirmed=None,
-        optimism=None,
-        diagonal_share=share,
-        n_train=len(division.rows),
-        n_held_out=len(division.held_out),
-        proven=verdict.proven,
-        verdict=verdict.sentence,
-    )
-    about = {**asdict(result), "folder": "model"}
-    save_checkpoint(output / "model", model, model.config, replace(card, verdict=verdict.sentence), about)
-    return result
-
-
-def _refuse_training(output: Path) -> None:
-    """A folder has one model: that of a training is not replaced."""
-    if (output / "checkpoints").is_dir() or (output / "interim").is_dir():
-        raise UsageError(
-            f"{output} holds a training run; give another output folder, and the corpus with --corpus, for the closed "
-            "form."
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,6 @@ def _pack(settings: TrainingSettings, corpus: Path) -> Any:
         corpus,
         settings.alpha,
         atlas=atlas,
-        evaluation=settings.exclude_from_corpus,
         n_processes=processes(settings),
     )
     _check_people(table, settings, corpus)
@@ -198,21 +197,8 @@ def _labels_of(settings: TrainingSettings, column: str | None) -> dict[str, str]
 
 
 SHARED = (
-    *("method", "loss", "steps", "window", "sampling_unit", "surrogates", "compile", "resident_mb", "devices"),
-    *(
-        "num_nodes",
-        "accelerator",
-        "microbatch",
-        "held_out",
-        "held_out_by",
-        "require",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "exclude_from_corpus",
-        "tensorboard",
-        "licence",
-        "purpose",
-    ),
+    *("loss", "steps", "window", "devices", "num_nodes", "accelerator", "microbatch", "held_out"),
+    *("checkpoint_every", "checkpoint_minutes"),
 )
 """Options that the pretraining configuration has under the same name."""
 
@@ -231,38 +217,24 @@ def run_pretrain(settings: TrainingSettings) -> int:
 
 def _pretrain(settings: TrainingSettings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
+    from fcpower_bids.slices.pretraining.train import train  # loads torch
+
     config = pretrain_config(settings)
-    closed = config.method == "closed-form"
-    said = "Fitting the closed-form student" if closed else f"Training {config.encoder}: {config.in_words()}"
-    processes.first_only(partial(say, said, settings))
+    processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
         return 0
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
-    make, cohorts = partial(_maker(closed), shared=settings.output_dir / "encoder"), list[Any]()
+    cohorts = list[Any]()
     if settings.probe is not None:  # the first process alone has the series
-        title = processes.first_only(partial(_read_probe, settings, cohorts))
-        make, config = partial(make, probe=cohorts[0] if cohorts else None), replace(config, probe=title)
-    results = [make(processes, corpus, folder, replace(config, seed=seed)) for folder, seed in _runs(settings)]
-    processes.first_only(partial(_tell, settings, results))
-    unproven = [result.verdict for result in results if not result.proven]
-    if unproven and not settings.accept_unproven:
-        of_all = f"{len(unproven)} of {len(results)} models are not proven. " if settings.seeds else ""
-        raise Unproven(f"{of_all}{unproven[0]} {REMEDY}")
+        config = replace(config, probe=processes.first_only(partial(_read_probe, settings, cohorts)))
+    probe = cohorts[0] if cohorts else None
+    result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe)
+    processes.first_only(partial(_tell, settings, result))
+    if not (result.proven or settings.accept_unproven):
+        raise Unproven(f"{result.verdict} {REMEDY}")
     return 0
-
-
-def _runs(settings: TrainingSettings) -> list[tuple[Path, int]]:
-    """Folder and seed of each run."""
-    folder = settings.output_dir / "encoder"
-    return [(folder / f"seed-{seed}", seed) for seed in settings.seeds] or [(folder, settings.random_seed)]
-
-
-def _maker(closed: bool) -> Any:
-    from fcpower_bids.slices.pretraining.train import solve, train  # loads torch
-
-    return solve if closed else train
 
 
 def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
@@ -303,32 +275,21 @@ def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
     return f"{found[0].name} ({len(names)} people: {what})"
 
 
-def _tell(settings: TrainingSettings, results: Sequence[Any]) -> None:
-    for result in results:
-        _tell_run(settings, result)
-    from fcpower_bids.slices.pretraining.page import write_seeds_page, write_training_page  # only the end needs them
+def _tell(settings: TrainingSettings, result: Any) -> None:
+    from fcpower_bids.slices.pretraining.page import write_training_page  # only the end needs it
 
-    folders = [result.folder.parent for result in results]
-    page = write_seeds_page(settings, folders) if settings.seeds else write_training_page(settings)
-    say(f"Page: {page}", settings)
-    for result in results:
-        if result.proven:
-            say(result.verdict, settings)
-            name = "closed-form" if settings.method == "closed-form" else "fbert"
-            say(f"Use it: --encoder {name} --encoder-weights {result.folder}", settings)
-        elif settings.accept_unproven:
-            say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
-
-
-def _tell_run(settings: TrainingSettings, result: Any) -> None:
-    step = f" (step {result.step} of {result.last_step})" if result.last_step else ""
-    say(f"Encoder: {result.folder}{step}", settings)
-    if result.confirmed is None:
-        return
-    said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
-    if settings.probe is not None:
-        said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
-    say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
+    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
+    if result.confirmed is not None:
+        said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+        if settings.probe is not None:
+            said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
+        say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
+    say(f"Page: {write_training_page(settings)}", settings)
+    if result.proven:
+        say(result.verdict, settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    elif settings.accept_unproven:
+        say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
 
 
 def pretrain_config(settings: TrainingSettings) -> Any:
@@ -345,7 +306,7 @@ def pretrain_config(settings: TrainingSettings) -> Any:
         architecture=architecture,
         seed=settings.random_seed,
         roi_labels=_roi_labels(settings.roi_labels),
-        precision=settings.precision or best_precision(settings.accelerator),
+        precision=best_precision(settings.accelerator),
         **{name: getattr(settings, name) for name in SHARED},
         **(paper_optimisation(encoder, settings.loss) | chosen),
     )

@@ -15,7 +15,6 @@ from fcpower_bids.slices.pretraining.configuration import (
     cka_debiased,
     diagonal_share,
     kl,
-    pair_entropy,
     teacher_logits,
     unbiased_centre,
 )
@@ -134,14 +133,3 @@ def test_diagonal_share_closed_form():
     n = 20
     assert diagonal_share(torch.eye(n)) == pytest.approx((1 - 1 / n), abs=1e-12)
     torch.testing.assert_close(centre(torch.ones(4, 4)), torch.zeros(4, 4))
-
-
-def test_the_term_of_pairs_equals_a_plain_loop():
-    E, K = batch(8)
-    e = E.numpy() / np.linalg.norm(E.numpy(), axis=1, keepdims=True)
-    similar = np.exp(e @ e.T / 0.07)
-    own = [similar[i, (i + 4) % 8] / (similar[i].sum() - similar[i, i]) for i in range(8)]
-    assert pair_entropy(E).item() == pytest.approx(-np.mean(np.log(own)) / np.log(7), abs=1e-12)
-    assert pair_entropy(torch.ones(8, 3, dtype=torch.float64)).item() == pytest.approx(1, abs=1e-12), "chance"
-    expected = 1 - cka_debiased(E, K) + pair_entropy(E)
-    torch.testing.assert_close(LOSSES["cka_pairs"](E, K), expected, rtol=0, atol=1e-14)

@@ -18,8 +18,8 @@ import torch
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
-from fcpower_bids.encoders.closed_form import ClosedForm, ClosedFormConfig
-from fcpower_bids.errors import DatasetError, RecordingError, UsageError
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
+from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.slices.pretraining.corpus import packing
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
@@ -128,13 +128,6 @@ def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
         pack_corpus([], pack.parent / "empty")
 
 
-@pytest.mark.parametrize("evaluation", [("toy",), ("other", "toy/03")])
-def test_evaluation_people_are_refused(tmp_path, recordings, evaluation):
-    with pytest.raises(UsageError, match="evaluation set"):
-        pack_corpus(as_sources(recordings), tmp_path / "pack", evaluation=evaluation)
-    assert not (tmp_path / "pack" / "pack.json").exists()
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -172,7 +165,7 @@ def test_a_kernel_of_other_recordings_is_noticed_and_mended(tmp_path, pack, reco
 
 
 def test_who_may_read_a_pack_and_a_model_follows_from_the_umask(tmp_path, recordings):
-    model = ClosedForm(ClosedFormConfig(3, 2))
+    model = FBert(FBertConfig(3, d=2, layers=1, heads=1, ff=2))
     before = os.umask(0o027)
     try:
         pack_corpus(as_sources(recordings), tmp_path / "pack")

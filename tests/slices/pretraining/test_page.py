@@ -29,7 +29,7 @@ def page(tmp_path_factory):
     folder = root / "out" / "encoder"
     folder.mkdir(parents=True)
     log = pd.DataFrame({name: [None, None] for name in LOG.columns})
-    log = log.assign(step=[10, 20], loss=LOSSES, steps_per_s=[70.0, 80.0], mfu=0.05, peak_mb=469.0, seconds_left=[9, 0])
+    log = log.assign(step=[10, 20], loss=LOSSES, steps_per_s=[70.0, 80.0], peak_mb=469.0, seconds_left=[9, 0])
     compared = pd.DataFrame({name: [None] * len(MAPS) for name in ALIGNMENT.columns})
     compared = compared.assign(map=MAPS, cka=0.9, cka_debiased=ALIGNED, identification=IDENTIFIED)
     for name, table in (("log", log), ("alignment", compared)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,6 @@ def on_each_process(fabric, folder: str) -> None:
         (path / f"told-{fabric.global_rank}").write_text(str(told))
     train(processes, path / "pack", path / "two-one", run_config(2), 4)
     train(processes, path / "pack", path / "one-two", run_config(2))
-    train(processes, path / "pack", path / "residual-two", replace(run_config(2), method="residual"))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +52,6 @@ def folder(tmp_path_factory, meeting_place) -> Path:
     pack_corpus(as_sources(made_recordings()), path / "pack")
     pretrain(path / "pack", path / "one", run_config(1))
     pretrain(path / "pack", path / "one-two", run_config(1), stop_step=4)
-    pretrain(path / "pack", path / "residual-one", replace(run_config(1), method="residual"))
     make_fabric(run_config(2)).launch(on_each_process, str(path))
     return path
 
@@ -65,10 +62,6 @@ def test_the_gradient_is_that_of_the_global_batch(folder, loss, chunk):
     expected = gradients(single(), loss, None)
     for rank in (0, 1):
         assert_same(expected, load_file(folder / f"{loss}-{chunk}-{rank}.safetensors"), atol=1e-10)
-
-
-def test_two_processes_add_to_the_closed_form_what_one_adds(folder):
-    assert_same(weights(folder / "residual-one"), weights(folder / "residual-two"), atol=1e-7)
 
 
 def test_all_processes_meet_the_error_of_the_first(folder):

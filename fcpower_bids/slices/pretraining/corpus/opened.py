@@ -112,10 +112,10 @@ class Corpus(ABC):
             found += part_signatures(self.windows(owners[i], places[i], length).cpu().numpy())
         return found, owners[: len(found)]
 
-    def to(self: C, device: torch.device, resident_mb: int | None = None) -> C:
-        """Hold the kernel on a device, and the windows too where they fit. Shapes and units: resident_mb (MB)."""
+    def to(self: C, device: torch.device) -> C:
+        """Hold the kernel on a device, and the windows too where they fit in half of the free memory of a GPU."""
         moved = replace(self, kernel=self.kernel.to(device))
-        if self.n_bytes > (_room(device) if resident_mb is None else resident_mb * 1_000_000):
+        if self.n_bytes > _room(device):
             return moved
         return replace(moved, resident=self._load(device))
 

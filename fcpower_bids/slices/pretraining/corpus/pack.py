@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
 from fcpower_bids.store import digest_of, stored_path
@@ -271,19 +271,6 @@ def _size(folder: Path, number: int, parcels: int) -> tuple[int, int]:
     if shape[1] != parcels or edges != edge_count(parcels):
         raise ValueError(f"shard {number} is not of {parcels} parcels")
     return shape[0], vectors
-
-
-def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
-    """Refuse to train on recordings of the evaluation set. Raises UsageError."""
-    forbidden = set(evaluation)
-    people = table["dataset"] + "/" + table["subject"]
-    leaked = table["id"][table["dataset"].isin(forbidden) | people.isin(forbidden)].tolist()
-    if leaked:
-        more = f" and {len(leaked) - 5} more" if len(leaked) > 5 else ""
-        raise UsageError(
-            f"{len(leaked)} recordings of the corpus are in the evaluation set ({', '.join(leaked[:5])}{more}); "
-            "pack a corpus without them."
-        )
 
 
 @dataclass(frozen=True)

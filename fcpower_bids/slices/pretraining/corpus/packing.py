@@ -33,7 +33,6 @@ from fcpower_bids.slices.pretraining.corpus.pack import (
     facts_digest,
     read_facts,
     read_table,
-    refuse_leakage,
 )
 from fcpower_bids.slices.pretraining.corpus.teacher import Prepared, Source, kernel_corpus, prepare_all, write_kernel
 from fcpower_bids.store import digest_of, leftovers, sweep, write_text
@@ -53,7 +52,6 @@ def pack_corpus(
     alpha: float = ALPHA_STAR,
     *,
     atlas: str = "n/a",
-    evaluation: Iterable[str] = (),
     n_processes: int = 1,
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over."""
@@ -62,7 +60,7 @@ def pack_corpus(
         sweep(place / name for name in leftovers(place))  # of a run that was killed
     sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
-    pack.check(sources, evaluation)
+    pack.check(sources)
     with tqdm(disable=None, desc="packing", unit="recording") as bar:
         for prepared in prepare_all(pack.fresh(sources), alpha, pack.known, n_processes):
             pack.add(prepared)
@@ -132,12 +130,10 @@ class _Pack:
             for file in self.folder.glob(f"{kind}-*.safetensors"):
                 file.unlink()
 
-    def check(self, sources: Sequence[Source], evaluation: Iterable[str]) -> None:
-        """Refuse other parcels and people of the evaluation set before anything is written; take over parts."""
+    def check(self, sources: Sequence[Source]) -> None:
+        """Refuse other parcels before anything is written; take over parts."""
         for metadata, _ in sources:
             self._check_parcels(metadata)
-        rows = [*self.rows.values(), *(_text(metadata) for metadata, _ in sources)]
-        refuse_leakage(pd.DataFrame(rows, columns=list(COLUMNS)), evaluation)
         names = json.dumps(self.parcel_names)
         self.parts = Parts(self.folder / "parts", alpha=repr(self.alpha), parcel_names=names)
         found = self.parts.recover({row["sha256"] for row in self.rows.values()})

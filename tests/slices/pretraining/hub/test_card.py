@@ -12,7 +12,7 @@ from fcpower_bids.encoders import CORPUS_ID
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
-CLOSED = ("--method", "closed-form", "--held-out", "0")
+SHORT = ("--steps", "1", "--held-out", "0")
 ASKED = {"License": "CC0", "DatasetDOI": "doi:10.5281/zenodo.12", "HowToAcknowledge": "Cite\n\tAuthor |  2026"}
 
 
@@ -36,8 +36,8 @@ def test_the_card_says_how_the_corpus_was_made_and_how_to_cite_it(tmp_path, tabl
     about = tmp_path / "bids" / "dataset_description.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), **ASKED}))
     assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
-    assert run_pretrain(tmp_path, *CLOSED) == 0
-    assert run_pretrain(tmp_path, *CLOSED, "--corpus", tmp_path / "public", out="again") == 0
+    assert run_pretrain(tmp_path, *SHORT) == 0
+    assert run_pretrain(tmp_path, *SHORT, "--corpus", tmp_path / "public", out="again") == 0
     for out in ("out", "again"):
         facts = config(tmp_path, out)
         assert facts["band"] is None, "it is not one"
@@ -55,13 +55,13 @@ def test_a_pack_learns_what_sidecars_say_later_and_stays_the_same_corpus(tmp_pat
     for path, text in sidecars.items():
         time = json.loads(text)["RepetitionTime"]
         path.write_text(json.dumps({"RepetitionTime": time, "SoftwareFilters": "none"}))
-    assert run_pretrain(tmp_path, *CLOSED) == 0
+    assert run_pretrain(tmp_path, *SHORT) == 0
     before = config(tmp_path)
     assert before["corpus_cleaning"] == before["corpus_licences"] == "n/a (32 recordings)"
     assert (before["band"], before["corpus_citation"]) == (None, "bids: bids")
     for path, text in sidecars.items():
         path.write_text(text.replace("36P", "24P").replace("0.1}", "0.08}"))
-    assert run_pretrain(tmp_path, *CLOSED) == 0
+    assert run_pretrain(tmp_path, *SHORT, "--corpus", tmp_path / "out" / "corpus", out="out") == 0
     after = config(tmp_path)
     assert (after["band"], after["corpus_cleaning"]) == ([0.01, 0.08], "24P, 0.01 to 0.08 Hz (32 recordings)")
     assert after["corpus_sha256"] == before["corpus_sha256"]
@@ -91,9 +91,9 @@ def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monke
     assert run_pretrain(tmp_path, "--public-corpus", cached, level="pack") == 0
     asked = {}
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
-    assert run_pretrain(tmp_path, *CLOSED, "--corpus", CORPUS_ID, out="new") == 0
+    assert run_pretrain(tmp_path, *SHORT, "--corpus", CORPUS_ID, out="new") == 0
     assert asked["repo_type"] == "dataset"
     assert "windows.npy" in asked["allow_patterns"]
     assert config(tmp_path, "new")["corpus_revision"] == "0123abcd"
-    assert run_pretrain(tmp_path, *CLOSED) == 0
+    assert run_pretrain(tmp_path, *SHORT) == 0
     assert config(tmp_path)["corpus_revision"] == "n/a"
