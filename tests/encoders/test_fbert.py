@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters, forward_flops, position_code
+from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters, position_code
 
 VARIANTS = [
     {},
@@ -101,19 +101,6 @@ def test_dropout_acts_in_training_only(config):
     x = series()
     assert torch.equal(model(x), model(x))
     assert not torch.equal(model.train()(x), model(x))
-
-
-def test_flops_agree_with_torch_counter(config):
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model, x = FBert(config).eval(), series(1, 40).float()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(x)
-    # The counter does not know every fused attention kernel; the products outside attention are the rest.
-    t, d = 41, config.d
-    attention = (config.layers - 1) * 4 * t * t * d + 4 * t * d
-    counted = counter.get_total_flops()
-    assert forward_flops(config, 40) in (counted, counted + attention)
 
 
 @pytest.mark.parametrize("wrong", [{"d": 18}, {"activation": "tanh"}, {"pe": "learned"}])

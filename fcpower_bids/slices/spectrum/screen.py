@@ -65,9 +65,8 @@ PAPER_SCREEN: Mapping[str, str] = {
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, and FC^alpha."""
 
-NO_ROWS = ("power", "tangent", "off_log", "edge_freedom")
-"""Transforms that rows of the paper have by other names (the off-log map has the edges of the log-Euclidean one), and
-one that says how sure edges are."""
+NO_ROWS = ("power", "tangent")
+"""Transforms that rows of the paper have by other names."""
 
 ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *NO_ROWS))
 SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
