@@ -82,7 +82,6 @@ LONG = (
     "slices/elsewhere/test_doors",
     "workflows/test_what_runs_again",
     "slices/pretraining/test_learning",
-    "slices/clinic/test_coverage",
     "slices/clinic/test_threats",
     "workflows/test_batches",
     "executors/test_executors",

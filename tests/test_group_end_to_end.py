@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
@@ -551,139 +550,6 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     assert "Internal error, please report" in rows.loc["sub-20", "reason"]
 
 
-@pytest.fixture(scope="module")
-def of_places(study, tmp_path_factory):
-    """Folder of the models of a score and of sex, of sixteen people at three places."""
-    labels, table = [f"{number:02d}" for number in range(1, 17)], tmp_path_factory.mktemp("places") / "places.tsv"
-    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score", "sex"]]
-    people["place"] = [f"p{number % 3}" for number in range(len(people))]
-    people.to_csv(table, sep="\t", index=False)
-    options = ["--targets", "planted_score", "sex", "--analyses", "qc_fc", "--name", "sites", *SAVE]
-    options += ["--phenotypes", str(table), "--site-column", "place"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "fit_final_model", fitted)
-        assert group(study, *options, "--participant-label", *labels) == 0
-    return study / "out" / "group" / "sites" / "models"
-
-
-def held_out_by_place(model):
-    """Residuals of every scan by the model of the other places."""
-    return SEEN[model.name].query("held_out == 'site'")
-
-
-def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(of_places, study, tmp_path):
-    (model,) = of_places.glob("*sex-fc-power*")
-    assert predict(model, study / "out", "--no-pages", "--table", tmp_path / "sex.tsv") == 0
-    table, card = read_table(tmp_path / "sex.tsv"), json.loads((model / "model.json").read_text())
-    size = held_out_by_place(model).assign(size=lambda rows: rows["residual"].abs())
-    widest = {name: site_radius(part) for name, part in size.groupby("observed_class")}
-    ends = {card["NegativeClass"]: 0.0, card["PositiveClass"]: 1.0}
-    assert set(ends) == {"F", "M"} == set(widest)
-    for _, row in table.iterrows():
-        possible = {name for name, end in ends.items() if abs(row["prediction"] - end) <= widest[name]}
-        assert set(str(row["classes"]).replace("nan", "").split(" or ")) - {""} == possible
-    assert table[["low", "high", "low_new_site", "high_new_site"]].isna().all(axis=None)
-
-
-def site_radius(sites):
-    """Of the interval at a further site: the pooled quantile, and by how much t is wider than the normal law."""
-    size, groups = sites["residual"].abs().to_numpy(), sites.groupby("group")["residual"]
-    weights = (1 / groups.transform("size") / groups.ngroups).to_numpy()
-    order = np.argsort(size)
-    pooled = size[order][np.flatnonzero(np.cumsum(weights[order]) >= 0.9 - 1e-9)[0]]
-    spare = len(sites) - groups.ngroups
-    within = ((sites["residual"] - groups.transform("mean")) ** 2).sum() / spare * (1 - 1 / groups.size()).mean()
-    between = (groups.mean() ** 2).mean()
-    df = (between + within) ** 2 / (between**2 / groups.ngroups + within**2 / spare)
-    return pooled * stats.t.ppf(0.95, df) / 1.6448536269514722
-
-
-def test_local_people_move_the_predictions_by_what_the_residuals_say(of_places, study, tmp_path):
-    (model,) = of_places.glob("*planted-score-fc-power*")
-    local = {f"sub-{number}": 300.0 + number for number in (17, 18)}
-    rows = "".join(f"{name}\t{value}\n" for name, value in local.items())
-    (tmp_path / "local.tsv").write_text(f"participant_id\tplanted_score\n{rows}")
-    tables = {}
-    for name, more in (("before", []), ("after", ["--recalibrate", str(tmp_path / "local.tsv")])):
-        path = tmp_path / f"{name}.tsv"
-        assert predict(model, study / "out", "--no-pages", "--table", path, *more) == 0
-        tables[name] = read_table(path).set_index("scan")
-    before, after = tables["before"], tables["after"]
-    sites = held_out_by_place(model)
-    groups = sites.groupby("group")["residual"]
-    within = ((sites["residual"] - groups.transform("mean")) ** 2).sum() / (len(sites) - groups.ngroups)
-    between = max(0.0, (groups.mean() ** 2 - within / groups.size()).mean())
-    known = before[before["participant_id"].isin(local)].groupby("participant_id")["prediction"].mean()
-    bias = (known - known.index.map(local)).mean()
-    offset = bias * 2 * between / (2 * between + within) if between else 0.0
-    np.testing.assert_allclose(after["prediction"], before["prediction"] - offset, atol=1e-9)
-    used = after["participant_id"].isin(local)
-    assert after.loc[used, "warning"].str.contains("helped to recalibrate").all()
-
-
-def test_the_intervals_of_places_are_those_of_the_residuals_and_measured_without_each(
-    of_places, study, tmp_path, capsys
-):
-    (model,) = of_places.glob("*planted-score-fc-power*")
-    assert predict(model, study / "out", "--table", tmp_path / "table.tsv") == 0
-    table, sites = read_table(tmp_path / "table.tsv"), held_out_by_place(model)
-    radius, groups = site_radius(sites), sites.groupby("group")["residual"]
-    assert (table["high"] - table["prediction"]).to_numpy() == pytest.approx(radius)
-    careful = sites["residual"].abs().groupby(sites["group"]).quantile(0.9, interpolation="higher").max()
-    careful = max(careful, radius)
-    assert (table["high_new_site"] - table["prediction"]).to_numpy() == pytest.approx(careful)
-    assert (table["prediction"] - table["low_new_site"]).to_numpy() == pytest.approx(careful)
-    interval = json.loads((model / "model.json").read_text())["Interval"]
-    assert (interval["NominalCoverage"], interval["Radius"]) == (0.9, pytest.approx(radius))
-    left_out = {name: site_radius(sites[sites["group"] != name]) for name in groups.groups}
-    held = (sites["residual"].abs() <= sites["group"].map(left_out)).groupby(sites["group"]).mean()
-    assert interval["MeasuredCoverage"] == pytest.approx(held.mean())
-    assert interval["LeastCoverageOfAGroup"] == pytest.approx(held.min())
-    page = html.unescape(next((study / "out").glob("sub-20_target-planted-score-fc-power.html")).read_text())
-    assert f"in 90 of 100 cases for a person of a site like these; on what was held out of the training it held in " \
-        f"{100 * held.mean():.0f}, in the worst part in {100 * held.min():.0f}." in page  # fmt: skip
-    assert "It rests on 3 sites, too few to know how far apart sites are." in page
-    known = sorted(one["r"] for one in json.loads((model / "model.json").read_text())["HeldOutScores"]["site"].values())
-    assert f"r {known[1]:.2f} at the median of 3 held-out sites, {known[0]:.2f} to {known[2]:.2f}" in page
-    assert main(["model", "show", str(model)]) == 0
-    told = capsys.readouterr().out
-    for name, part in sites.groupby("group")["residual"]:
-        off = f"off by {part.mean():+.3g} on average and {part.abs().mean():.3g} in size ({len(part)} scans)"
-        assert re.search(rf"held-out site {name} +r -?0.\d\d, {re.escape(off)}", told)
-
-
-def test_a_model_that_fails_on_people_of_known_value_says_so_first(of_sixteen, batch, study, capsys):
-    """The site of a batch scores 500 points more than its connectomes tell, and its dataset knows that."""
-    table = batch.parent / "bids" / "participants.tsv"
-    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score"]]
-    people["planted_score"] += 500.0
-    people.to_csv(table, sep="\t", index=False)
-    assert predict(of_sixteen, batch) == 4
-    told = capsys.readouterr().out
-    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
-    new = rows[(rows["state"] == "predicted") & (rows["in_training"] == "false")]["prediction"]
-    off = (new - people.set_index("participant_id")["planted_score"][new.index]).mean()
-    words = f"The intervals do not hold here. Of {len(new)} people here whose value is known"
-    numbers = f"the interval holds that of 0; predictions are off by {off:+.3g} on average."
-    assert told.startswith(words)
-    assert numbers in told
-    assert told.count(words) == 1, "it is told once, not of every scan"
-    for name in rows.index[rows["state"] == "predicted"]:
-        assert rows.loc[name, "warning"].startswith(words)
-        assert rows.loc[name, "inside_range"] == "false"
-        page = html.unescape(next(batch.glob(f"{name}_target-*.html")).read_text())
-        assert page.index(words) < page.index("The interval is made to hold")
-    people["planted_score"] -= 500.0
-    people.to_csv(table, sep="\t", index=False)
-    assert predict(of_sixteen, batch, "--no-pages") == 4
-    told = capsys.readouterr().out
-    assert told.startswith(f"Of {len(new)} people here whose value is known")
-    table = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
-    inside = table.loc[new.index, ["low", "high"]].sub(people.set_index("participant_id")["planted_score"], axis=0)
-    held = ((inside.loc[new.index, "low"] <= 0) & (inside.loc[new.index, "high"] >= 0)).sum()
-    assert f"the interval holds that of {held};" in told
-
-
 def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, batch, capsys):
     quality = next(batch.rglob("sub-20_*_desc-fcpower_qc.tsv"))
     quality.write_text(quality.read_text()[:-40])
@@ -695,20 +561,12 @@ def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, ba
 
 
 def test_tables_of_predict_are_read_as_those_of_the_group_level(of_sixteen, batch, tmp_path, capsys):
-    """Of a spreadsheet; words are no targets; a folder is no table; who trained the model recalibrates nothing."""
+    """Of a spreadsheet; a folder is no table."""
     table = tmp_path / "people.csv"
     table.write_bytes("participant_id;age;ort\n20;77,5;Köln\n21;77;Ulm\n".encode("latin-1"))
     assert read_people(batch, table)["age"] == {"sub-20": 77.5, "sub-21": 77.0}
-    table.write_text("participant_id\tplanted_score\nsub-20\thigh\nsub-90\t100\n")
-    words = tmp_path / "words.tsv"
-    words.write_text("participant_id\tplanted_score\nsub-20\thigh\n")
-    for options, code, said in (
-        (["--recalibrate", str(words)], 3, "has no number in its column 'planted_score'"),
-        (["--recalibrate", str(table)], 3, "that it was not fitted on. Check the ids"),
-        (["--table", str(tmp_path)], 2, "is a folder. Name a file"),
-    ):
-        assert predict(of_sixteen, batch, "--no-pages", *options) == code
-        assert said in capsys.readouterr().err
+    assert predict(of_sixteen, batch, "--no-pages", "--table", tmp_path) == 2
+    assert "is a folder. Name a file" in capsys.readouterr().err
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):
@@ -794,62 +652,6 @@ def test_mixed_exponents_are_refused(study, capsys):
         path.rename(path.with_name(path.name.replace("power0p35", "power0p5")))
     assert group(study, "--targets", "planted_score", out="mixed") == 3
     assert "power0p5" in capsys.readouterr().err
-
-
-def kernel_of_power(files) -> np.ndarray:
-    """Correlations of FC^.35 between all files."""
-    edges = []
-    for file in files:
-        values, vectors = np.linalg.eigh(pd.read_csv(file, sep="\t", index_col=0).to_numpy())
-        values[values <= 1e-10 * values.max()] = 0
-        edges.append((vectors * values**0.35 @ vectors.T)[np.triu_indices(len(values), 1)])
-    return np.corrcoef(edges)
-
-
-def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tmp_path, capsys):
-    out = tmp_path / "out"
-    shutil.copytree(study / "out", out, ignore=shutil.ignore_patterns("group", "logs", "*.html"))
-    assert main(["identify", str(out), "--participant-label", "03"]) == 0
-    table = read_table(out / "group" / "identify_pairs.tsv")
-    assert set(table["participant_id"]) == {"sub-03"}
-    words = {"same person": "are of one person", "not decided": "cannot be said", "another person": "are not all"}
-    assert words[table["verdict"].iloc[0]] in (out / "sub-03_identify.html").read_text()
-    files = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    persons, kernel = np.array([file.name[:6] for file in files]), kernel_of_power(files)
-    first = table.iloc[0]
-    place = {file.name.removesuffix("_relmat.tsv"): row for row, file in enumerate(files)}
-    assert first["similarity"] == pytest.approx(kernel[place[first["scan"]], place[first["other_scan"]]])
-    errors = read_table(out / "group" / "identify_errors.tsv")
-    centred = kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean()
-    others = centred[np.triu(persons[:, None] != persons, 1)]
-    z = (others - np.median(others)) / (1.4826 * np.median(np.abs(others - np.median(others))))
-    for row in errors.itertuples():
-        assert row.false_match == pytest.approx(np.mean(z >= row.threshold - 1e-9))
-    # the second sessions of two people under each other's names
-    for one, other in (("05", "06"), ("06", "05")):
-        for file in (study / "out" / f"sub-{one}" / "ses-b" / "func").iterdir():
-            shutil.copy(file, out / f"sub-{other}" / "ses-b" / "func" / file.name.replace(f"sub-{one}", f"sub-{other}"))
-    capsys.readouterr()
-    assert main(["identify", str(out)]) == 0
-    told = capsys.readouterr().out
-    pairs = read_table(out / "group" / "identify_pairs.tsv")
-    crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
-    found = crossed[(crossed["participant_id"] == "sub-05") & (crossed["other_participant_id"] == "sub-06")]
-    assert len(found)
-    assert "sub-05_ses-" in told
-    assert ("are not all" in (out / "sub-05_identify.html").read_text()) == (found["verdict"] == "same person").any()
-
-
-def test_whose_a_single_scan_is_cannot_be_asked(study, tmp_path, capsys):
-    out = tmp_path / "out"
-    for person, session in (("03", "a"), ("04", "*")):
-        for folder_of_session in (study / "out" / f"sub-{person}").glob(f"ses-{session}"):
-            shutil.copytree(folder_of_session, out / f"sub-{person}" / folder_of_session.name)
-    assert main(["identify", str(out), "--participant-label", "03"]) == 3
-    assert "sub-03 has one session in" in capsys.readouterr().err
-    shutil.rmtree(out / "sub-04" / "ses-b")
-    assert main(["identify", str(out)]) == 3
-    assert "No person in" in capsys.readouterr().err
 
 
 def test_little_memory_changes_the_seventh_digit_and_says_so(study):

@@ -279,20 +279,6 @@ def run_predict(text: str, study: Path, place: Path) -> None:
     assert list((place / "out" / "group" / "predicted").glob("*.tsv"))
 
 
-@kind(r"fcpower_bids model ")
-def run_model(text: str, study: Path, place: Path) -> None:
-    shutil.copytree(study / "one_session" / MODEL, place / "out" / MODEL)
-    assert main(arguments_of(text, study, place)) == 0
-
-
-@kind(r"fcpower_bids identify ")
-def run_identify(text: str, study: Path, place: Path) -> None:
-    copy_outputs(study / "out", place / "out")
-    assert main(arguments_of(text, study, place)) == 0
-    assert (place / "out" / "group" / "identify_pairs.tsv").is_file()
-    assert not telling(place / "out", [str(place), str(study), PLANTED], "logs", "work")
-
-
 @kind(r"fcpower_bids export ")
 def run_export(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out", "corpus", "encoder", coarse=True)

@@ -27,7 +27,6 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "encoder/teacher_kernel.safetensors": "with a public corpus",
     "group/prediction_means.tsv": "with --predictions-per person, or where predictions would be too long",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
-    "sub-LABEL_identify.html": "by identify",
 }
 READ = (
     *("scans", "folds", "alpha", "transform_screen", "spectral_controls", "spectrum_path", "learning_curves"),

@@ -117,13 +117,6 @@ def identifies(entered: Entered) -> str:
     expected = np.mean([(similarity.argmax(axis) == right).mean() for axis in (0, 1)])
     found = table(entered.out / "group" / "doors" / "identification.tsv").set_index("representation")
     assert found.loc["fc_power", "accuracy"] == expected
-    ended = run("identify", entered.out)
-    if ended.code:
-        return ended.said
-    pairs = table(entered.out / "group" / "identify_pairs.tsv")
-    own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
-    assert sorted(own["participant_id"].str.removeprefix("sub-")) == entered.people
-    np.testing.assert_allclose(own.sort_values("participant_id")["similarity"], np.diag(similarity), atol=1e-5)
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Fitted models for new people: predictions with intervals, a page per person, whose scan it is."""
+"""Fitted models for new people: predictions with intervals, a page per person."""
 
 from fcpower_bids.plugins import Slice
 
@@ -10,14 +10,6 @@ SLICE = Slice(
         "`--save-models`": "fcpower_bids.slices.clinic.folder:TABLES",
         "`fcpower_bids predict`": "fcpower_bids.slices.clinic.predict:TABLES",
     },
-    commands={
-        "identify": "fcpower_bids.slices.clinic.identify_command",
-        "model": "fcpower_bids.slices.clinic.model_command",
-        "predict": "fcpower_bids.slices.clinic.predict_command",
-    },
-    usage=(
-        "predict model [model ...] output_dir [--participant-label LABEL ...]",
-        "model model",
-        "identify output_dir [--participant-label LABEL ...]",
-    ),
+    commands={"predict": "fcpower_bids.slices.clinic.predict_command"},
+    usage=("predict model [model ...] output_dir [--participant-label LABEL ...]",),
 )

@@ -16,11 +16,8 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.clinic.calibration import SITE, compare_with_reference
-from fcpower_bids.slices.clinic.equations import Layout, Radius, Regression, shrunken_offset
+from fcpower_bids.slices.clinic.calibration import compare_with_reference
 from fcpower_bids.slices.clinic.fitting import FinalModel
-
-Ends = tuple[float, float, float, float]
 
 UNLIKE = -2.33
 """Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
@@ -36,11 +33,9 @@ class NewScan:
     mean_fd: float = math.nan
     degrees_of_freedom: float = math.nan
     repetition_time: float = math.nan
-    # age, female, known: from a phenotype table of the new people; 1 for female, 0 for male; the target itself where a
-    # table has it
+    # age, female: from a phenotype table of the new people; 1 for female, 0 for male
     age: float = math.nan
     female: float = math.nan
-    known: float = math.nan
     in_training: bool = False  # whether the model was fitted on this very connectome
 
 
@@ -52,32 +47,11 @@ class AppliedModel:
     # low, high: interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes
     low: float
     high: float
-    # low_new_site, high_new_site: the cautious interval for a site that is unlike the others; NaN without several sites
-    low_new_site: float
-    high_new_site: float
     classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
-    # gap, gap_corrected, gap_error: prediction minus known value; prediction minus that expected of a person of this
-    # value, since predictions are drawn to the mean; and its standard error. NaN where the value is not known or the
-    # scan was in the training.
-    gap: float
-    gap_corrected: float
-    gap_error: float
     similarity: float  # how like the training people the scan is
     compared: tuple[Mapping[str, Any], ...] = ()  # rows of the comparison with the reference
     # properties outside of the model's training, the gravest first; empty when there are none
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Recalibration:
-    """Correction by local people of known target."""
-
-    people: int  # how many there were
-    offset: float  # offset that is subtracted from predictions, shrunken to zero by the spread of offsets between sites
-    # bias, mean_error_before: mean and mean absolute residual of these people before
-    bias: float
-    mean_error_before: float
-    radius: Radius  # half the width of the interval afterwards
 
 
 def apply_model(
@@ -85,7 +59,6 @@ def apply_model(
     connectome: ArrayLike,
     parcels: Sequence[str],
     scan: NewScan | None = None,
-    recalibration: Recalibration | None = None,
 ) -> AppliedModel:
     """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
     facts, known = model.facts, scan or NewScan()
@@ -98,70 +71,24 @@ def apply_model(
     about = {"seconds": known.seconds, "mean_fd": known.mean_fd, "female": known.female}
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
     compared = tuple(compare_with_reference(model.reference, facts["ReferenceAt"], measures, about))
-    moved = None if recalibration is None else recalibration.radius.value
-    prediction -= 0.0 if recalibration is None else recalibration.offset
     return AppliedModel(
         prediction,
-        *ends_of(prediction, facts, moved),
+        *ends_of(prediction, facts),
         possible_classes(prediction, facts),
-        *_gap(prediction, known, facts, recalibration),
         similarity,
         compared,
         _warnings(known, compared, prediction, facts),
     )
 
 
-def ends_of(prediction: float, facts: Mapping[str, Any], moved: float | None = None) -> Ends:
-    """Ends of the interval and of the cautious one, NaN where there is none; ``moved`` is a radius of `recalibrate`."""
+def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:
+    """Ends of the interval, NaN for classes."""
     interval = facts["Interval"]
     if facts["PositiveClass"] is not None:
-        return math.nan, math.nan, math.nan, math.nan
+        return math.nan, math.nan
     least = -math.inf if interval.get("Least") is None else interval["Least"]
-    radius = radius_at(interval, prediction) if moved is None else moved
-    wide = interval.get("NewSiteRadius", math.nan) if moved is None else math.nan
-
-    def cut(end: float) -> float:
-        return max(end, least) if math.isfinite(end) else math.nan
-
-    return cut(prediction - radius), cut(prediction + radius), cut(prediction - wide), cut(prediction + wide)
-
-
-def radius_at(interval: Mapping[str, Any], predicted: float) -> float:
-    """Half the width of the interval at a predicted value."""
-    return float(interval["RadiusOfParts"][int(np.digitize(predicted, interval["PredictedEdges"]))])
-
-
-def _gap(
-    prediction: float, scan: NewScan, facts: Mapping[str, Any], moved: Recalibration | None
-) -> tuple[float, float, float]:
-    """Prediction against the known value: raw, without what predictions are drawn to the mean, and its error."""
-    line = facts.get("PredictedOnKnown")
-    if scan.in_training or line is None or not math.isfinite(scan.known):
-        return math.nan, math.nan, math.nan
-    before = prediction + (moved.offset if moved else 0.0)
-    corrected, error = Regression(**line).gap(before, scan.known)
-    return prediction - scan.known, corrected - (moved.offset if moved else 0.0), error
-
-
-def recalibrate(model: FinalModel, residuals: ArrayLike) -> Recalibration:
-    """Move a model to a place by residuals (k,) of a few people with known targets. Raises Unfit."""
-    local, interval = np.asarray(residuals, dtype=float), model.facts["Interval"]
-    if model.facts["PositiveClass"] is not None:
-        raise Unfit("A model of two classes cannot be recalibrated.")
-    sites = list(model.facts["HeldOutScores"].get(SITE, {}).values())
-    if interval["HeldOut"] != SITE or len(sites) < 2:
-        raise Unfit(
-            "The model was made without sites, so nothing is known of offsets between them. Make it with --site-column."
-        )
-    known = [one for one in interval["WithLocalPeople"] if one["People"] <= len(local)]
-    if not known:
-        fewest = min((one["People"] for one in interval["WithLocalPeople"]), default=None)
-        remedy = f"Name {fewest} or more." if fewest else "Make the model with three sites or more of seven people."
-        raise Unfit(f"The training says nothing of the interval after {len(local)} local people. {remedy}")
-    layout = Layout(*(np.array([one[key] for one in sites], dtype=float) for key in ("Scans", "MeanError", "SD")))
-    offset, after = shrunken_offset(local, layout), known[-1]
-    radius = Radius(after["Radius"], after["NominalCoverage"], len(sites))
-    return Recalibration(len(local), offset, float(local.mean()), float(np.abs(local).mean()), radius)
+    low, high = prediction - interval["Radius"], prediction + interval["Radius"]
+    return max(low, least), max(high, least)
 
 
 def _in_order(matrix: FloatArray, parcels: Sequence[str], wanted: Sequence[str]) -> FloatArray:
@@ -223,17 +150,16 @@ def _warnings(
             found.append(f"it has {name} {value / per:.3g} {unit}, the training scans {least / per:.3g} to "
                          f"{most / per:.3g}")  # fmt: skip
     if facts["PositiveClass"] is None:
-        found += _of_the_value(scan.known, prediction, facts)
+        found += _of_the_value(prediction, facts)
     return tuple(found)
 
 
-def _of_the_value(known: float, prediction: float, facts: Mapping[str, Any]) -> list[str]:
-    """Whether the model has seen people of such a value: the known one, else the predicted."""
+def _of_the_value(prediction: float, facts: Mapping[str, Any]) -> list[str]:
+    """Whether the model has seen people of such a value."""
     least, most = facts["TargetRange"]
     if not least <= prediction <= most:
         return [f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on"]
-    value = known if math.isfinite(known) else prediction
-    near = people_near(facts["TrainingValues"], value)
+    near = people_near(facts["TrainingValues"], prediction)
     if near >= FEW_NEAR:
         return []
-    return [f"fewer than {FEW_NEAR} of the training people are near this value ({facts['Target']} {value:.3g})"]
+    return [f"fewer than {FEW_NEAR} of the training people are near this value ({facts['Target']} {prediction:.3g})"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,21 +15,11 @@ from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import connectome_summary
-from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.slices.clinic.equations import (
-    by_third,
-    cautious_radius,
-    group_radius,
-    held_inside,
-    local_radii,
-    normal_at,
-    radii_by_value,
-    site_radius,
-)
+from fcpower_bids.slices.clinic.equations import conformal_radius, measure_coverage, normal_at
 
 SEX = ("sex", "gender")
 """Columns of a phenotype table, in lower case."""
@@ -145,12 +135,7 @@ def _rounded(value: float) -> float:
 
 LEVEL = 0.9
 FEWEST_SHOWN = 5
-"""People of a site below which a model has no numbers of it: they would be those of single people."""
-LOCAL = (2, 3, 5, 8, 10, 15, 20, 30)
-"""Numbers of local people for which a model says how wide intervals are after `recalibrate`."""
-SITE, FOLD = "site", "fold"
-FEWEST_TRAINING = 4
-"""A site is not held out where fewer people would be left to train on."""
+"""People below which a model has no numbers of a group: they would be those of single people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +146,6 @@ class Ingredients:
     features: FloatArray
     single: FloatArray
     person: Rows  # (n_scans,): row of the person of each single scan
-    mean_fd: FloatArray  # (n_scans,): motion of each single scan; NaN where unknown
     known: Rows  # people whose target is known
     penalty: float
     kernel: str
@@ -172,48 +156,44 @@ class Ingredients:
 class HeldOut:
     """Predictions of models for scans that they have not seen."""
 
-    # one row per scan and way of holding out; it is not written. ``held_out`` a site or a fold, its name ``group``, the
-    # ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess`` (error of the mean of the training
-    # people), ``observed_class``, ``mean_fd``.
+    # one row per scan: its ``fold``, its ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess``
+    # (error of the mean of the training people), ``observed_class``; it is not written
     residuals: pd.DataFrame
     similarity: FloatArray  # (n_scans,): of each scan to the training people of the fold that held it out
-    # how well each site was predicted by the others, and each fold: scans, mean error, its standard deviation, mean
+    # how well each fold of `FEWEST_SHOWN` people or more was predicted: scans, mean error, its standard deviation, mean
     # absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were observed
-    # equal. Without sites and folds of fewer than `FEWEST_SHOWN` people.
-    scores: dict[str, dict[str, dict[str, float]]]
+    # equal
+    scores: dict[str, dict[str, float]]
 
 
 def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
-    """Predict every single scan, as a model is given later, by models without its person or, if known, its site."""
+    """Predict every single scan, as a model is given later, by a model without its person and their relatives."""
     built = join_target_builders(study.targets, study.people.covariates)
     target = study.targets[0]
     parts, similarity = [], np.full(len(given.person), np.nan)
-    scores: dict[str, dict[str, dict[str, float]]] = {}
-    for held_out, group, test, train in _splits(study, given.known, seed):
+    scores: dict[str, dict[str, float]] = {}
+    for fold, test in enumerate(study.protocol.divide(given.known, seed)):
+        train = np.setdiff1d(given.known, test)
         values = (built(train) if callable(built) else built)[:, 0]
         arrays = ridge_model_arrays(given.features[train], values[train], given.penalty, given.kernel, given.intercept)
         scans = np.flatnonzero(np.isin(given.person, test))
         found = predict_from_arrays(arrays, given.single[scans])
-        # classes stay 0 and 1 where covariates were regressed from what the model is trained on
-        observed = (target.measures[:, 0] if target.is_binary else values)[given.person[scans]]
-        part = pd.DataFrame({"held_out": held_out, "group": group, "person": given.person[scans]})
+        observed = values[given.person[scans]]
+        part = pd.DataFrame({"fold": str(fold), "person": given.person[scans]})
         part["predicted"], part["observed"] = found.predicted[:, 0], observed
         part["residual"] = found.predicted[:, 0] - observed
-        part["mean_fd"] = given.mean_fd[scans]
         part["guess"] = values[train].mean() - observed
-        of_kind = scores.setdefault(held_out, {})
         if len(test) >= FEWEST_SHOWN:
-            of_kind[group] = _score(target, observed, found.predicted[:, 0])
+            scores[str(fold)] = _score(target, observed, found.predicted[:, 0])
         pair = (str(negative_class(study)), str(target.positive))
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
         parts.append(part)
-        if held_out == FOLD:
-            similarity[scans] = found.similarity
+        similarity[scans] = found.similarity
     return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
 
 
 def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
-    """Scores of one held-out group, by the names of `HeldOut`."""
+    """Scores of one fold, by the names of `HeldOut`."""
     score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
     summary = {"Scans": float(len(observed)), main_score(target): float(score)}
     if target.is_binary:
@@ -221,51 +201,6 @@ def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[
     error = predicted - observed
     spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
     return summary | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
-
-
-def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:
-    """Yield what is held out, its name, test and training people; relatives of test people do not train."""
-    families = family_numbers(study.people.families, len(study.people.names))
-    for fold, test in enumerate(study.protocol.divide(known, seed)):
-        yield FOLD, str(fold), test, np.setdiff1d(known, test)
-    sites = study.people.sites
-    if sites is None:
-        return
-    for site in sorted(set(sites[known].tolist())):
-        test = known[sites[known] == site]
-        train = known[~np.isin(families[known], families[test])]
-        if len(train) >= FEWEST_TRAINING:
-            yield SITE, site, test, train
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """The residuals that speak for a person to come: of held-out sites, else of held-out people of the same sites."""
-
-    rows: pd.DataFrame  # `RESIDUALS`
-    by_site: bool
-
-    @classmethod
-    def of(cls, residuals: pd.DataFrame) -> Evidence:
-        """Choose them."""
-        sites = residuals[residuals["held_out"] == SITE]
-        by_site = sites["group"].nunique() > 1
-        return cls(sites if by_site else residuals[residuals["held_out"] == FOLD], by_site)
-
-    @property
-    def groups(self) -> NDArray[np.generic]:
-        """Units that were held out together."""
-        return self.rows["group"].to_numpy()
-
-    @property
-    def members(self) -> NDArray[np.generic]:
-        """Population of a further member: sites, else people."""
-        return self.groups if self.by_site else self.rows["person"].to_numpy()
-
-    @property
-    def values(self) -> FloatArray:
-        """Residuals."""
-        return self.rows["residual"].to_numpy(dtype=float)
 
 
 def negative_class(study: Study) -> str | None:
@@ -277,65 +212,21 @@ def negative_class(study: Study) -> str | None:
 
 
 def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
-    """Radii of the intervals with the coverage that they claim (of further sites only where sites are known)."""
-    chosen = Evidence.of(residuals)
-    values, members = chosen.values, chosen.members
-    radius_of = site_radius if chosen.by_site else group_radius
-    predicted = chosen.rows["predicted"].to_numpy(dtype=float)
-    radius, parts = radius_of(values, members, LEVEL), radii_by_value(values, members, predicted, LEVEL, radius_of)
-    inside = held_inside(values, chosen.groups, predicted, LEVEL, members, radius_of)
-    facts: dict[str, object] = {
-        "HoldsFor": "a person of a site like these" if chosen.by_site else "a person like these, of the same site",
-        "HeldOut": SITE if chosen.by_site else FOLD,
+    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others."""
+    radius = conformal_radius(residuals["residual"], residuals["person"], LEVEL)
+    return {
+        "HoldsFor": "a person like these, of the same site",
         "NominalCoverage": radius.level,
         "Radius": radius.value,
-        "PredictedEdges": list(parts.edges),
-        "RadiusOfParts": [each.value for each in parts.each],
-        "Groups": len(np.unique(chosen.groups)),
-        "Scans": len(values),
-        **_coverage(chosen, inside, predicted),
-    }
-    if chosen.by_site:
-        cautious = cautious_radius(values, chosen.groups, LEVEL)
-        if np.isfinite(cautious.value):
-            # with few sites the ordinary interval is widened by more than the worst of them
-            facts["NewSiteRadius"] = max(cautious.value, *(each.value for each in parts.each))
-            facts["ShareOfSitesCovered"] = cautious.level
-        found = local_radii(values, chosen.groups, LOCAL, LEVEL)
-        facts["WithLocalPeople"] = [
-            {"People": k, "Radius": each.value, "NominalCoverage": each.level} for k, each in found.items()
-        ]
-    return facts
-
-
-def _coverage(chosen: Evidence, inside: FloatArray, predicted: FloatArray) -> dict[str, object]:
-    """How often intervals held, each group by those of the others: on average, and where they hold less."""
-    observed, fd = (chosen.rows[name].to_numpy(dtype=float) for name in ("observed", "mean_fd"))
-    frame = pd.DataFrame({"group": chosen.groups, "inside": inside, "person": chosen.rows["person"].to_numpy()})
-    of_group = frame.groupby("group")["inside"].mean()
-    people = frame.groupby("group")["person"].nunique()
-    large = of_group[people >= FEWEST_SHOWN]
-    still = fd <= np.nanmedian(fd) if np.isfinite(fd).any() else np.ones(len(fd), dtype=bool)
-    enough = np.isfinite(fd).sum() >= 2 * FEWEST_SHOWN and still.any() and not still.all()
-    return {
-        "MeasuredCoverage": float(np.nanmean(of_group)),
-        "LeastCoverageOfAGroup": float(large.min()) if len(large) else float(np.nanmin(of_group)),
-        "CoverageByGroup": {str(name): float(share) for name, share in large.items()},
-        "CoverageByThirdOfPrediction": by_third(inside, predicted),
-        "CoverageByThirdOfValue": by_third(inside, observed),
-        "CoverageByMotion": [float(np.nanmean(inside[still])), float(np.nanmean(inside[~still]))] if enough else [],
+        "Scans": len(residuals),
+        "MeasuredCoverage": measure_coverage(residuals["residual"], residuals["person"], residuals["fold"], LEVEL),
     }
 
 
 def class_radii(residuals: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
     """For two classes: how far from a class the score of 90 % of its members stays, and how often it did, by class."""
-    chosen = Evidence.of(residuals)
-    radius_of = site_radius if chosen.by_site else group_radius
     radii, held = {}, {}
-    for name, part in chosen.rows.groupby("observed_class"):
-        members = part["group" if chosen.by_site else "person"].to_numpy()
-        radii[str(name)] = radius_of(part["residual"].to_numpy(dtype=float), members, LEVEL).value
-        one_bin = np.zeros(len(part))
-        inside = held_inside(part["residual"], part["group"], one_bin, LEVEL, members, radius_of)
-        held[str(name)] = float(np.nanmean(inside))
+    for name, part in residuals.groupby("observed_class"):
+        radii[str(name)] = conformal_radius(part["residual"], part["person"], LEVEL).value
+        held[str(name)] = measure_coverage(part["residual"], part["person"], part["fold"], LEVEL)
     return radii, held

@@ -33,7 +33,6 @@ from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.clinic.calibration import (
     FEWEST_SHOWN,
     SEX,
-    Evidence,
     Ingredients,
     class_radii,
     held_out_residuals,
@@ -42,7 +41,6 @@ from fcpower_bids.slices.clinic.calibration import (
     negative_class,
     reference_scans,
 )
-from fcpower_bids.slices.clinic.equations import regress_on_known
 from fcpower_bids.slices.clinic.skill import UNTESTED, judge_skill
 
 ERROR = "pooled_mse"
@@ -72,6 +70,11 @@ def fit_final_model(
         allowed = " or ".join(MODEL_REPRESENTATIONS)
         raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")
     study = _study_of(cohort, settings, target, representation)
+    if study.targets[0].is_binary and study.preset.covariates:
+        raise Unfit(
+            f"A model of the two classes of '{target}' cannot be saved with covariates. Leave out --covariates, or "
+            "--save-models."
+        )
     chosen = next(study.representations())
     everyone = np.arange(len(study.people.names))
     built = join_target_builders(study.targets, study.people.covariates)
@@ -81,8 +84,8 @@ def fit_final_model(
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])
-    single, motion = _features_of_scans(study, rows, chosen), cohort.scans["mean_fd"].to_numpy(dtype=float)[rows]
-    given = Ingredients(features, single, person, motion, known, penalty, chosen.kernel, study.preset.intercept)
+    single = _features_of_scans(study, rows, chosen)
+    given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
     held_out = held_out_residuals(study, given, settings.random_seed)
     arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
@@ -98,20 +101,17 @@ def fit_final_model(
 
 
 def _facts_of_values(study: Study, residuals: pd.DataFrame, values: FloatArray) -> dict[str, Any]:
-    """The interval, the distribution of the training values (n,), and how far predictions are drawn to the mean."""
+    """The interval, the distribution of the training values (n,), and where the target ends."""
     interval = interval_facts(residuals)
     if study.targets[0].is_binary:
         interval["RadiusOfClasses"], interval["CoverageOfClasses"] = class_radii(residuals)
         return {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
-    rows = Evidence.of(residuals).rows
-    line = regress_on_known(rows["predicted"], rows["observed"])
     # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
     ends = 0.0 if values.min() >= 0 and not study.preset.covariates else None
     return {
         "Interval": interval | {"Least": ends},
         "TargetRange": list(_outwards(float(values.min()), float(values.max()))),
         "TrainingValues": _histogram(values),
-        "PredictedOnKnown": dataclasses.asdict(line) if line else None,
     }
 
 

@@ -35,7 +35,7 @@ from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tes
 from fcpower_bids.store import digest_of, replace_folder, stored_path
 from fcpower_bids.workflows.run_progress import Attempts, say
 
-FORMAT = "fcpower_bids model 4"
+FORMAT = "fcpower_bids model 5"
 CARD, WEIGHTS = "model.json", "weights.npz"
 KEY = "FCPOWER_MODEL_KEY"
 """Variable of the environment with the file of a secret key, by which models are signed."""

@@ -1,14 +1,11 @@
-"""Tables of new people: age and sex, known targets, and how well these are predicted."""
+"""Age and sex of new people."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy import stats
 
 from fcpower_bids.cohort.phenotypes import read_people_table
 from fcpower_bids.errors import DatasetError
@@ -25,27 +22,14 @@ def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str
         found["age"] |= _numbers(_find(table, ("age",)))
         found["female"] |= _numbers(is_female(_find(table, SEX)))
     if phenotypes is not None:
-        found["age"] |= read_column(phenotypes, "age")
-        found["female"] |= _numbers(is_female(_find(_read(phenotypes), SEX)))
-    return found
-
-
-def read_column(path: Path, name: str) -> dict[str, float]:
-    """Read one column of numbers by person; its case does not matter. Raises DatasetError."""
-    table = _read(path)
-    if name.lower() not in (str(column).lower() for column in table.columns):
-        raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
-    found = _numbers(_find(table, (name.lower(),)))
-    if not found:
-        raise DatasetError(f"{path} has no number in its column '{name}'. Correct it, or leave the table out.")
-    return found
-
-
-def read_known(output_dir: Path, phenotypes: Path | None, name: str) -> dict[str, float]:
-    """Values of one column by person, of the tables that have it: those of the dataset, then that of the user."""
-    found: dict[str, float] = {}
-    for path in (*people_tables(output_dir), *([phenotypes] if phenotypes else [])):
-        found |= _numbers(_find(_read(path), (name.lower(),)))
+        table = _read(phenotypes)
+        if "age" not in (str(column).lower() for column in table.columns):
+            raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(map(str, table.columns))}.")
+        ages = _numbers(_find(table, ("age",)))
+        if not ages:
+            raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
+        found["age"] |= ages
+        found["female"] |= _numbers(is_female(_find(table, SEX)))
     return found
 
 
@@ -64,32 +48,3 @@ def _numbers(values: pd.Series) -> dict[str, float]:
     """The finite numbers among the values, by person."""
     numbers = pd.to_numeric(values, errors="coerce")
     return {str(person): float(value) for person, value in numbers.items() if np.isfinite(value)}
-
-
-RARE = 0.01
-"""Probability below which so few values inside their intervals are no chance."""
-
-
-@dataclass(frozen=True)
-class KnownValues:
-    """Predictions of people whose value is known and that the model has not seen."""
-
-    # people, inside: how many, and of how many the value lies in the interval
-    people: int
-    inside: int
-    # mean_error, mean_absolute_error: predicted minus known
-    mean_error: float
-    mean_absolute_error: float
-    # whether so few inside would come of the claimed coverage in less than 1 of 100 cases, were people independent
-    fails: bool
-
-
-def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: ArrayLike, level: float) -> KnownValues | None:
-    """Compare predictions (n,) with known values (n,), within radius (n,) or one for all."""
-    error = np.asarray(predicted, dtype=float) - np.asarray(known, dtype=float)
-    held, there = np.abs(error) <= np.asarray(radius, dtype=float), np.isfinite(error)
-    if not there.any():
-        return None
-    error, inside = error[there], int(held[there].sum())
-    fails = bool(stats.binom.cdf(inside, error.size, level) < RARE)
-    return KnownValues(error.size, inside, float(error.mean()), float(np.abs(error).mean()), fails)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
@@ -24,12 +23,12 @@ from fcpower_bids.outputs.status import COMBINED, EXCLUDED, FAILED, RUNNING, Sta
 from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
+from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, apply_model
 from fcpower_bids.slices.clinic.calibration import REFERENCE, UNUSUAL
 from fcpower_bids.slices.clinic.fitting import FinalModel
 from fcpower_bids.slices.clinic.folder import load_model, say_signed, scan_digest, telling_edges
 from fcpower_bids.slices.clinic.pages.prediction import write_prediction_pages
-from fcpower_bids.slices.clinic.people import KnownValues, check_known_values, read_column, read_known, read_people
+from fcpower_bids.slices.clinic.people import read_people
 from fcpower_bids.slices.clinic.skill import refuse_without_skill, say_in_full, say_skill
 from fcpower_bids.store import known_digest
 
@@ -75,14 +74,8 @@ PREDICTED = TableSpec(
         ),
         Column.number("low", "Lower end of the interval; the sidecar says for which people it holds"),
         Column.number("high", "Upper end of the interval"),
-        Column.number("low_new_site", "Lower end of the cautious interval, for a site unlike those of the training"),
-        Column.number("high_new_site", "Upper end of the cautious interval"),
         Column.text("classes", "For two classes: those that cannot be ruled out at 90 %"),
         Column.number("similarity", "How like the training people the scan is"),
-        Column.number("known", "Known value, where a table of these people has it"),
-        Column.number("gap", "Prediction minus known value; predictions are drawn to the mean"),
-        Column.number("gap_corrected", "Prediction minus that expected of a person of this known value"),
-        Column.number("gap_error", "Standard error of gap_corrected"),
         Column.flag("inside_range", "Whether nothing is outside of what the model has seen"),
         Column.flag("in_training", "Whether the model was fitted on this very scan"),
         Column.number("minutes", "Minutes of cleaned series", digits=1),
@@ -103,7 +96,6 @@ class Request:
     participants: tuple[str, ...] = ()  # labels; all where empty
     # table with the age of the new people, and their sex; else that of the dataset is taken where it is there
     phenotypes: Path | None = None
-    local: Path | None = None  # table with the known target of some of them, to recalibrate
     accept_differences: bool = False  # whether to predict although the scans were made otherwise
     accept_no_skill: bool = False  # whether to use a model that does no better than a guess
     pages: bool = True  # whether to write a page per person
@@ -118,8 +110,6 @@ class Predictions:
     frame: pd.DataFrame  # `PREDICTED`
     path: Path  # where it was written
     facts: Mapping[str, Any]  # of the model
-    recalibration: Recalibration | None
-    known: KnownValues | None = None  # how it does with people whose value the dataset has
     broken: tuple[str, ...] = ()  # why people have no page
 
 
@@ -133,15 +123,9 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
-    people = read_people(request.output_dir, request.phenotypes) | {"known": _known_values(model.facts, request)}
-    local = _read_local(path, model.facts, request)
+    people = read_people(request.output_dir, request.phenotypes)
     scans, outside = _choose(model.facts, request)
-    rows = [_attempt(one, model, request, people, None) for one in scans]
-    moved = None
-    if local:
-        moved = _recalibrate(model, rows, local)
-        rows = [_attempt(one, model, request, people, moved, local) for one in scans]
-    known = _check_known(rows, model.facts, request, moved)
+    rows = [_attempt(one, model, request, people) for one in scans]
     compared = pd.DataFrame(
         [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
     )
@@ -155,15 +139,11 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
     about = {key: value for key, value in model.facts.items() if key not in hidden}
-    changed = {"Recalibration": _describe(moved)} if moved else {}
-    changed |= {"KnownValues": dataclasses.asdict(known)} if known else {}
-    write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
+    write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about})
     broken: list[str] = []
     if request.pages:
-        _, broken = write_prediction_pages(
-            request.output_dir, name, frame, compared, model.facts, _describe(moved), request.command
-        )
-    return Predictions(frame, target, model.facts, moved, known, tuple(broken))
+        _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
+    return Predictions(frame, target, model.facts, tuple(broken))
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
@@ -213,8 +193,6 @@ def _attempt(
     model: FinalModel,
     request: Request,
     people: Mapping[str, Mapping[str, float]],
-    moved: Recalibration | None,
-    local: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Predict one scan; what is wrong with it is its row, and no business of the others."""
     scan = one.path.stem.removesuffix("_relmat")
@@ -222,7 +200,7 @@ def _attempt(
     try:
         judged = {"sha256": known_digest(one.path)}
         judged |= _judge(one)
-        return judged | _predict(scan, one, model, request, people, moved, local)
+        return judged | _predict(scan, one, model, request, people)
     except (FcPowerError, OSError) as error:
         return judged | _refused(scan, one.participant, one.session, str(error))
     except Exception as error:
@@ -259,8 +237,6 @@ def _predict(
     model: FinalModel,
     request: Request,
     people: Mapping[str, Mapping[str, float]],
-    moved: Recalibration | None,
-    local: Iterable[str],
 ) -> dict[str, Any]:
     grave, named = differences(one, model.facts["Preprocessing"])
     if grave and not request.accept_differences:
@@ -282,14 +258,11 @@ def _predict(
         repetition_time(one),
         people["age"].get(one.participant, math.nan),
         people["female"].get(one.participant, math.nan),
-        people["known"].get(one.participant, math.nan),
         seen,
     )
-    found = apply_model(model, matrix, parcels, about, moved)
+    found = apply_model(model, matrix, parcels, about)
     warnings = [*found.warnings, *(f"it was made otherwise: {each}" for each in grave)]
     alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
-    if one.participant in local:
-        warnings.insert(0, "this person's known value helped to recalibrate the model, so the prediction tests nothing")
     return {
         "scan": scan,
         "participant_id": one.participant,
@@ -303,7 +276,6 @@ def _predict(
         "minutes": quality.seconds / 60,
         "mean_fd": quality.mean_fd,
         "differences": "; ".join([*grave, *named]),
-        "known": about.known,
         COMPARED: list(found.compared),
     }
 
@@ -317,102 +289,16 @@ def _sentence(warnings: Sequence[str]) -> str:
     return f"Treat with caution: {'; '.join(warnings)}." if warnings else ""
 
 
-def _read_local(path: Path, facts: Mapping[str, Any], request: Request) -> dict[str, float]:
-    """Known values of local people, for a model whose target these are. Raises DatasetError."""
-    if request.local and facts["Covariates"]:
-        raise DatasetError(
-            f"{path} predicts what its covariates leave of {facts['Target']}, which no table of known values holds. "
-            "Leave out --recalibrate, or make the model without --covariates."
-        )
-    return read_column(request.local, facts["Target"]) if request.local else {}
-
-
-def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Mapping[str, float]) -> Recalibration:
-    """Learn from the local people who were predicted and are new; those with several scans count once."""
-    frame = pd.DataFrame([row for row in rows if row["state"] == DONE and not row["in_training"]])
-    known = frame[frame["participant_id"].isin(local)] if len(frame) else frame
-    if not len(known):
-        raise DatasetError(
-            "None of the people of --recalibrate has a scan that the model predicts, and that it was not fitted on. "
-            "Check the ids."
-        )
-    mean = known.groupby("participant_id")["prediction"].mean()
-    return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
-
-
-def _known_values(facts: Mapping[str, Any], request: Request) -> dict[str, float]:
-    """Known values of the target by person, where the target is a column and not what covariates leave of it."""
-    if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
-        return {}
-    return read_known(request.output_dir, request.phenotypes, facts["Target"])
-
-
-def _check_known(
-    rows: Sequence[dict[str, Any]], facts: Mapping[str, Any], request: Request, moved: Recalibration | None
-) -> KnownValues | None:
-    """Compare with what the dataset knows of people that the model has not seen; warn of every scan if it fails."""
-    helped = read_column(request.local, facts["Target"]) if request.local else {}
-    done = [row for row in rows if row["state"] == DONE]
-    new = pd.DataFrame([row for row in done if not row["in_training"] and math.isfinite(row["known"])])
-    if new.empty:
-        return None
-    new["radius"] = new["high"] - new["prediction"]
-    of_person = new[~new["participant_id"].isin(helped)].groupby("participant_id")
-    people = of_person[["prediction", "known", "radius"]].mean()  # one answer for a person with several scans
-    level = moved.radius.level if moved else facts["Interval"]["NominalCoverage"]
-    found = check_known_values(people["prediction"], people["known"], people["radius"], level)
-    if found and found.fails:
-        for row in done:
-            row["warning"] = f"{say_known(found)} {row['warning']}".rstrip()
-            row["inside_range"] = False
-    return found
-
-
-def _describe(moved: Recalibration | None) -> dict[str, Any]:
-    if moved is None:
-        return {}
-    return {
-        "LocalPeople": moved.people,
-        "Offset": moved.offset,
-        "BiasOfLocalPeopleBefore": moved.bias,
-        "MeanAbsoluteErrorOfLocalPeopleBefore": moved.mean_error_before,
-        "Radius": moved.radius.value,
-        "NominalCoverage": moved.radius.level,
-    }
-
-
-def say_known(known: KnownValues) -> str:
-    """How predictions do with people whose value is known here."""
-    held = (
-        f"Of {known.people} people here whose value is known and that the model has not seen, the interval holds that "
-        f"of {known.inside}; predictions are off by {known.mean_error:+.3g} on average."
-    )
-    if not known.fails:
-        return held
-    return f"The intervals do not hold here. {held} Move the model with --recalibrate, or do not use it."
-
-
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     """Print notes for a reader, warnings before results."""
-    once = say_known(found.known) if found.known is not None else ""
-    if once:
-        say(once)
     say(f"{say_in_full(found.facts)}. {say_signed(found.facts)}")
-    noted = [(str(row.scan), note) for row in found.frame.itertuples() for note in _notes(row, once, found.facts)]
+    noted = [(str(row.scan), note) for row in found.frame.itertuples() for note in _notes(row, found.facts)]
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
     interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
-    if found.recalibration is not None:
-        moved = found.recalibration
+    if found.facts["PositiveClass"] is None:
         say(
-            f"Recalibrated by {moved.people} local people, that the model had predicted {moved.bias:+.3g} off on "
-            f"average: predictions move by {-moved.offset:+.3g}, the interval is +/-{moved.radius.value:.3g} instead "
-            f"of +/-{interval['Radius']:.3g}."
-        )
-    elif found.facts["PositiveClass"] is None:
-        least, most = (f"{end(interval['RadiusOfParts']):.3g}" for end in (min, max))
-        say(
-            f"Intervals of +/-{least}{f' to {most}' * (least != most)} hold for {interval['HoldsFor']}, in "
+            f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
             f"{_percent(interval, 'Nominal')} of 100 cases (measured on what was held out: "
             f"{_percent(interval, 'Measured')} of 100)."
         )
@@ -422,9 +308,9 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     )
 
 
-def _notes(row: Any, once: str, facts: Mapping[str, Any]) -> Iterator[str]:
+def _notes(row: Any, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is to be said of one scan; what is said once for all scans is not said again."""
-    warning = str(row.warning or "").removeprefix(once).strip().removeprefix(say_skill(facts)).strip()
+    warning = str(row.warning or "").removeprefix(say_skill(facts)).strip()
     if row.state != DONE:
         yield f"not predicted. {row.reason!s}"
     elif warning:

@@ -24,9 +24,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--phenotypes", type=Path, help="table with the age (and sex) of these people [participants.tsv of the dataset]"
     )
-    parser.add_argument(
-        "--recalibrate", type=Path, help="table with the known target of some local people, to move the model to them"
-    )
     parser.add_argument("--no-pages", action="store_true", help="only the tables, no page per person")
     parser.add_argument(
         "--accept-differences", action="store_true", help="predict scans that were cleaned otherwise than the model's"
@@ -58,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.output_dir,
         tuple(label.removeprefix("sub-") for label in options.participant_label),
         options.phenotypes,
-        options.recalibrate,
         options.accept_differences,
         options.accept_no_skill,
         not options.no_pages,
@@ -82,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _words(options: argparse.Namespace) -> list[str | Path]:
     """The command without the labels of its participants."""
     words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
-    for name in ("phenotypes", "recalibrate", "table"):
+    for name in ("phenotypes", "table"):
         value = getattr(options, name)
         words += [f"--{name}", value] if value else []
     flags = {"--no-pages": options.no_pages, "--accept-differences": options.accept_differences}

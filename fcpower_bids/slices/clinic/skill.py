@@ -14,7 +14,6 @@ from fcpower_bids.analyses.prediction.prediction import SUMMARY
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import find_table
 from fcpower_bids.outputs.tables import read_declared
-from fcpower_bids.slices.clinic.calibration import Evidence
 from fcpower_bids.slices.clinic.options import ACCEPT
 
 SIGNIFICANT = 0.05
@@ -60,22 +59,17 @@ def _beyond_known(results: Path, target: str, representation: str) -> dict[str, 
 def judge_skill(
     tested: Mapping[str, Any],
     residuals: pd.DataFrame,
-    scores: Mapping[str, Mapping[str, Mapping[str, float]]],
+    scores: Mapping[str, Mapping[str, float]],
     width: float,
     values: pd.Series,
 ) -> dict[str, Any]:
     """Facts of a model about its skill: a test that finds it, and an error below that of the guess."""
-    chosen = Evidence.of(residuals).rows
-    error, guess = (float((chosen[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
-    sites = scores.get("site", {})
-    name = "auc" if any("auc" in one for one in scores["fold"].values()) else "r"
-    within = [(one["Scans"], one[name]) for one in sites.values() if one[name] == one[name]]
+    error, guess = (float((residuals[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
     low, high = values.quantile(SPREAD[0]), values.quantile(SPREAD[1])
     return {
         **tested,
         "Found": bool(tested["P"] < SIGNIFICANT and error < guess),
-        "Score": name,
-        "OverSites": sum(n * r for n, r in within) / sum(n for n, _ in within) if within else math.nan,
+        "Score": "auc" if any("auc" in one for one in scores.values()) else "r",
         "Error": error,
         "ErrorOfGuess": guess,
         "WidthOfInterval": width,
@@ -110,10 +104,8 @@ def tested(skill: Mapping[str, Any]) -> bool:
 
 def say_evidence(skill: Mapping[str, Any]) -> str:
     """The numbers behind the sentence."""
-    sites = skill["OverSites"]
     score = "AUC" if skill["Score"] == "auc" else "r"
     said = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if tested(skill) else []
-    said += [f"{score} {sites:.2f} within held-out sites"] if sites is not None and sites == sites else []
     if "Known" in skill:
         said.append(f"{skill['Known']} alone {score} {_or_none(skill['OfKnown'])}, gain {_or_none(skill['Gain'])}")
     return "; ".join([*said, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])

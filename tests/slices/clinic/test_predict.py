@@ -120,13 +120,3 @@ def test_what_holds_of_many_scans_is_one_line(fitted, tmp_path, capsys, labels, 
     assert main(["predict", str(fitted[1]), str(out), "--no-pages", "--accept-no-skill", *chosen]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "Only 12 degrees of freedom" in line]
     assert [line.partition("_")[0] for line in lines] == starts
-
-
-def test_a_model_of_what_covariates_leave_is_not_moved_by_known_values(fitted, tmp_path, capsys):
-    """These are no residuals: predictions would move by the mean of the target."""
-    out, model = fitted
-    local = tmp_path / "local.tsv"
-    local.write_text("participant_id\tscore\nsub-01\t3\n")
-    given = ["--recalibrate", str(local), "--no-pages", "--accept-no-skill"]
-    assert main(["predict", str(model), str(out), *given]) == 3
-    assert "predicts what its covariates leave of score" in capsys.readouterr().err

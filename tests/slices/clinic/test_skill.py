@@ -47,7 +47,6 @@ def test_a_model_is_saved_where_the_test_finds_skill_and_refused_where_not(cohor
     skill = json.loads((model / "model.json").read_text())["Skill"]
     row = read_table(root / "out" / "group" / "prediction_summary.tsv").iloc[0]
     assert (skill["P"], skill["OverPeople"]) == (row["p_max_targets"], row["r_pooled_mean"])
-    assert (skill["OverSites"] is not None) == (sites > 1)
     assert skill["Found"] == (code == 0)
     assert share < 0.9 or skill["Error"] < 0.85 * skill["ErrorOfGuess"]
     ages = read_table(root / "bids" / "participants.tsv")["age"]
@@ -110,8 +109,8 @@ def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohorts, capsys)
 
 
 def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found(cohorts):
-    residuals = pd.DataFrame({"held_out": "fold", "group": "0", "residual": [3.0, -3.0], "guess": [2.0, -2.0]})
-    scores = {"fold": {"0": {"r": 0.5, "Scans": 2.0}}}
+    residuals = pd.DataFrame({"residual": [3.0, -3.0], "guess": [2.0, -2.0]})
+    scores = {"0": {"r": 0.5, "Scans": 2.0}}
     tested = {"P": 0.01, "Permutations": 200, "OverPeople": 0.5}
     found = judge_skill(tested, residuals, scores, 4.0, pd.Series([1.0, 5.0]))
     assert (found["Found"], found["Error"], found["ErrorOfGuess"]) == (False, 3.0, 2.0)

@@ -15,8 +15,7 @@ import pandas as pd
 
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.reports.kit.charts import row_sheet
-from fcpower_bids.reports.kit.figures import AFTER, BEFORE
+from fcpower_bids.reports.kit.figures import AFTER
 from fcpower_bids.reports.kit.page import render_page, show_number, write_page
 from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
 from fcpower_bids.slices.clinic.applying import ends_of, possible_classes
@@ -24,14 +23,12 @@ from fcpower_bids.slices.clinic.skill import say_added, say_evidence, say_in_ful
 
 WIDTH, HEIGHT = 4.4, 1.3
 GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
-FARTHEST = 1e6
-"""Likelihood ratio at which the axis ends; larger ones are drawn there."""
 
 
-def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str, known: float) -> str:
+def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str) -> str:
     """Draw training values between round ones as bars, and below them an interval with its best guess, as SVG text."""
     edges, people = np.asarray(values["Edges"], dtype=float), np.asarray(values["People"], dtype=float)
-    ends = [*edges[[0, -1]], low, high, *([known] if known == known else [])]
+    ends = [*edges[[0, -1]], low, high]
     sheet, scale = Drawing(WIDTH, HEIGHT), Scale(min(ends), max(ends))
     left, width, ground = 12.0, sheet.width - 24, 46.0
 
@@ -49,9 +46,7 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
     sheet.text(at(average) + (-4 if near_end else 4), 9, "average", anchor="end" if near_end else "start")
     sheet.line([at(low), at(high)], [ground + 9] * 2, BLUE, 5)
     sheet.add("circle", cx=at(guess), cy=ground + 9, r=5.5, fill="#fff", stroke=BLUE, stroke_width=2.5)
-    if known == known:
-        sheet.line([at(known)] * 2, [ground + 2, ground + 16], "#a3361b", 2.5)
-    said = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}" + (f"; known value {known:.3g}" if known == known else "")
+    said = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}"
     row = Box(left, ground + 1, width, 17)
     sheet.rectangle(row, "none", f"<title>{said}</title>", pointer_events="all")
     sheet.line([left, left + width], [ground + 20] * 2, DARK, 0.8)
@@ -62,26 +57,7 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
     return sheet.svg()
 
 
-def draw_ratios(titles: Sequence[str], ratios: np.ndarray, limit: float) -> str:
-    """Draw likelihood ratios (n,) as rows on a scale of decades, with the limits of the two verdicts, as SVG text."""
-    sheet, chart = row_sheet(titles, {}, Scale(1 / FARTHEST, FARTHEST, decades=True))
-    for value, colour in ((1 / limit, BEFORE), (limit, AFTER)):
-        chart.upright(value, colour, 1.2, "4 2")
-    chart.upright(1.0, GREY)
-    shown = np.clip(ratios, 1 / FARTHEST, FARTHEST)
-    chart.marks(shown, -np.arange(len(ratios), dtype=float), DARK, 30, "o")
-    for row, (title, ratio) in enumerate(zip(titles, ratios.tolist(), strict=True)):
-        chart.answer(-row, f"{title}: {ratio:.3g}")
-    chart.frame_below("how much likelier of one person than of two", most=7)
-    return sheet.svg()
-
-
 PREDICTED, CAUTION = "predicted", "caution"
-SITE = "site"
-FEW_SITES = 5
-"""Sites below which an interval that rests on them says so; simulated in docs/models.md."""
-EVEN = (0.85, 0.95)
-"""Shares of thirds of people between which an interval holds evenly."""
 IN_WORDS = {
     "mean_fc": "mean correlation",
     "participation_ratio": "effective number of eigenvalues",
@@ -131,7 +107,6 @@ def write_prediction_pages(
     frame: pd.DataFrame,
     compared: pd.DataFrame,
     facts: Mapping[str, Any],
-    moved: Mapping[str, Any],
     command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
@@ -139,7 +114,7 @@ def write_prediction_pages(
     pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):
         try:
-            answer = answer_person(_records(rows), compared, facts, moved)
+            answer = answer_person(_records(rows), compared, facts)
             text = render_page(
                 "prediction.html",
                 command=command(str(person)),
@@ -159,33 +134,29 @@ def write_prediction_pages(
     return pages, broken
 
 
-def answer_person(
-    rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any], moved: Mapping[str, Any]
-) -> Answer:
+def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> Answer:
     """One answer from all scans of a person: the mean of their predictions with the interval of a single scan."""
     scans = tuple(say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows)
     done = [row for row in rows if row["state"] == PREDICTED]
     if not done:
         return Answer("stop", "There is no prediction.", "", "", (), (), scans)
     guess = fmean(row["prediction"] for row in done)
-    low, high, *wide = ends_of(guess, facts, moved.get("Radius"))
-    known = done[0]["known"]
+    low, high = ends_of(guess, facts)
     # the sentence about the skill of the model heads the page
     warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
     sentences = [one for one in dict.fromkeys(warnings) if one]
     apart = _of_several(done, high - low)
-    sentences += [*apart, *_gap_sentences(done, facts)]
+    sentences += apart
     several = len(scans) > 1
     sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
-    trust = [*say_added(facts["Skill"]), *_interval_sentences(wide, high - low, facts, moved)]
+    trust = [*say_added(facts["Skill"]), *_interval_sentences(facts)]
     doubtful = (
         any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
     )
     strip = alt = ""
     if facts["PositiveClass"] is None:
-        strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]), known)
-        alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess"
-        alt += "; red: the known value." if known == known else "."
+        strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]))
+        alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess."
     level = "caution" if doubtful else "ok"
     said = say_result(guess, low, high, facts)
     return Answer(level, said, strip, alt, tuple(sentences), tuple(trust), scans)
@@ -222,8 +193,6 @@ def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) 
     if facts["PositiveClass"] is not None:
         left = " or ".join(possible_classes(guess, facts)) or "neither class"
         between = f"between {facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
-        if facts["Covariates"]:
-            between = f"higher for {facts['PositiveClass']}"
         return f"{_named(facts)}: {left} cannot be ruled out (score {show_number(guess)}, {between})."
     ends = [fitting(one, high - low) for one in (low, high, guess)]
     return f"{_named(facts)}: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
@@ -255,16 +224,12 @@ def _of_several(done: Sequence[Row], width: float) -> list[str]:
     each = ", ".join(fitting(one, width) for one in values) if width == width else ", ".join(map(show_number, values))
     said = [f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."]
     if max(values) - min(values) > width:
-        said.append(
-            "They differ by more than an interval is wide: ask 'fcpower_bids identify' whether they are of one person."
-        )
+        said.append("They differ by more than an interval is wide: make sure that they are of one person.")
     return said
 
 
-def _interval_sentences(
-    wide: Sequence[float], width: float, facts: Mapping[str, Any], moved: Mapping[str, Any]
-) -> list[str]:
-    """Sentences on where the interval holds, for which people, and on the people it would take elsewhere."""
+def _interval_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """Sentences on how often the interval holds, and for which people."""
     interval = facts["Interval"]
     if facts["PositiveClass"] is not None:
         held = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
@@ -272,72 +237,10 @@ def _interval_sentences(
             "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
             f"held out of the training so many kept their own: {held}."
         ]
-    if moved:
-        return [
-            f"The model was moved by {moved['LocalPeople']} local people: predictions by {-moved['Offset']:+.3g}, the "
-            f"interval holds in {100 * moved['NominalCoverage']:.0f} of 100 cases at sites moved in the same way."
-        ]
-    found = [
+    return [
         f"The interval is made to hold in {100 * interval['NominalCoverage']:.0f} of 100 cases for "
         f"{interval['HoldsFor']}; on what was held out of the training it held in "
-        f"{100 * interval['MeasuredCoverage']:.0f}, in the worst part in {100 * interval['LeastCoverageOfAGroup']:.0f}."
-    ]
-    if interval["HeldOut"] == SITE and interval["Groups"] < FEW_SITES:
-        found.append(f"It rests on {interval['Groups']} sites, too few to know how far apart sites are.")
-    found += _uneven(interval, facts["Target"])
-    if wide[0] == wide[0]:
-        ends = " to ".join(fitting(one, width) for one in wide)
-        found.append(f"For a site that is unlike those of the training: {ends}.")
-    return found + _local(interval, facts["Target"])
-
-
-def _uneven(interval: Mapping[str, Any], target: str) -> list[str]:
-    """Sentences on groups in which the interval holds less, or more, often than it promises."""
-    found = []
-    for key, whose in (
-        ("CoverageByThirdOfPrediction", f"predicted {target}"),
-        ("CoverageByThirdOfValue", f"known {target}"),
-    ):
-        shares = [share for share in interval[key] if share is not None]
-        if shares and not all(EVEN[0] <= share <= EVEN[1] for share in shares):
-            low, middle, high = (f"{100 * share:.0f} %" if share is not None else "n/a" for share in interval[key])
-            found.append(
-                f"By {whose} it held unevenly: in {low} of the lowest third, {middle} of the middle third, {high} "
-                f"of the highest third (about {interval['Scans'] / 3:.0f} scans each)."
-            )
-    still, moving = interval["CoverageByMotion"] or (1.0, 1.0)
-    if min(still, moving) < EVEN[0]:
-        held = f"{100 * still:.0f} % of the scans with less motion, {100 * moving:.0f} % of those with more"
-        found.append(f"It held in {held}.")
-    return found
-
-
-def _local(interval: Mapping[str, Any], target: str) -> list[str]:
-    """How many local people would make the interval hold at a site, and how wide it would be."""
-    rows = interval.get("WithLocalPeople", [])
-    if not rows:
-        return []
-    few = rows[0]
-    best = next(one for one in rows if one["Radius"] <= 1.05 * min(each["Radius"] for each in rows))
-    first, last, now = (fitting(one, 2 * one) for one in (few["Radius"], best["Radius"], interval["Radius"]))
-    found = f"At your site {few['People']} people of known {target} make the interval hold there (--recalibrate)"
-    if best["Radius"] > 0.9 * interval["Radius"]:
-        return [f"{found}; it stays about ±{now}."]
-    return [f"{found}: ±{first} instead of ±{now}" + (f"; with {best['People']}, ±{last}." if best != few else ".")]
-
-
-def _gap_sentences(done: Sequence[Row], facts: Mapping[str, Any]) -> list[str]:
-    """The prediction against the known value, raw and without what goes with that value."""
-    rows = [row for row in done if row["gap_error"] == row["gap_error"]]
-    if not rows:
-        return []
-    raw, corrected, error = (fmean(row[key] for row in rows) for key in ("gap", "gap_corrected", "gap_error"))
-    known = rows[0]["known"]
-    side = "above" if raw > 0 else "below"
-    return [
-        f"The known {facts['Target']} is {known:.4g}; the prediction is {fitting(abs(raw), error)} {side} it. "
-        "Predictions are drawn to the average: compared with other people of this value it is off by "
-        f"{fitting(corrected, error)}, standard error {fitting(error, error)}."
+        f"{100 * interval['MeasuredCoverage']:.0f}."
     ]
 
 
@@ -390,16 +293,14 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
 
 
 def say_scores(facts: Mapping[str, Any]) -> list[str]:
-    """How well held-out sites were predicted, else held-out folds; nothing where no score is defined."""
-    kinds = facts["HeldOutScores"]
-    kind = SITE if len(kinds.get(SITE, {})) > 1 else "fold"
-    groups = list(kinds.get(kind, {}).values())
+    """How well held-out folds were predicted; nothing where no score is defined."""
+    groups = list(facts["HeldOutScores"].values())
     name = "auc" if any("auc" in one for one in groups) else "r"
     known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
     if not known:
         return []
     spread = f"{min(known):.2f} to {max(known):.2f}"
-    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out {kind}s, {spread}"]
+    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out folds, {spread}"]
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
