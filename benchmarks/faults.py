@@ -1,6 +1,6 @@
-"""Kills, crowds, full disks and hostile folders, each compared byte by byte with an undisturbed run.
+"""Kills, crowds and full disks, each compared byte by byte with an undisturbed run.
 
-Usage: ``make faults``, or ``python benchmarks/faults.py [--kills 30] [--offsets 20] [--rounds 1000] [--only NAME ...]
+Usage: ``make faults``, or ``python benchmarks/faults.py [--kills 30] [--offsets 20] [--only NAME ...]
 [--jobs NAME ...]``
 
 Every trial ends with the same command run once more where it was disturbed; then all files outside ``logs`` and
@@ -25,18 +25,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ALONE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-HOSTILE = ("json", "numpy", "pandas", "grp", "csv", "string", "random")
-ROUNDS = """
-import sys
-from pathlib import Path
-from fcpower_bids import store
-folder, letter, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-for _ in range(rounds):
-    store.write_text(folder / "shared.json", letter * 5000)
-    text = (folder / "shared.json").read_text()
-    assert len(text) == 5000 and len(set(text)) == 1, len(text)
-"""
 ENDED_PLAINLY = (0, 2, 3, 4, 5)
 PATIENCE = 600
 
@@ -87,7 +75,7 @@ class Study:
 
 
 FOOT = re.compile(rb"<footer>.*?</footer>")  # of pages: it tells the command, which names the folders
-GROUP = ["--targets", "age", "--analyses", "qc_fc", "spectrum_geometry", "--min-matched", "0"]
+GROUP = ["--targets", "age", "--analyses", "qc_fc", "spectrum_geometry"]
 
 
 def contents(output: Path) -> dict[str, bytes]:
@@ -207,35 +195,14 @@ def group_job(job: Job) -> None:
     job.command = [job.study.bids, OUT, "group", *GROUP, "--nprocs", "1", "--quiet"]
 
 
-def pack_job(job: Job) -> None:
-    shutil.copytree(job.study.folder / "whole", job.base)
-    job.command = [job.study.bids, OUT, "pack", "--quiet"]
-
-
 def pretrain_job(job: Job) -> None:
-    pack_job(job)
-    job.run(job.base)
+    shutil.copytree(job.study.folder / "whole", job.base)
     job.command = [job.study.bids, OUT, "pretrain", *TRAINING, "--quiet"]
-
-
-def combine_job(job: Job) -> None:
-    """The outputs of two jobs with three people each."""
-    parts = [job.folder / "jobs" / name for name in "ab"]
-    for part, absent in zip(parts, (("04", "05", "06"), ("01", "02", "03")), strict=True):
-        shutil.copytree(job.study.folder / "whole", part, ignore=shutil.ignore_patterns(*(f"sub-{n}*" for n in absent)))
-    job.command = ["combine", OUT, *parts]
-
-
-def export_job(job: Job) -> None:
-    job.command = ["export", job.study.folder / "whole", OUT]
 
 
 JOBS: dict[str, Callable[[Job], None]] = {
     "group": group_job,
-    "combine": combine_job,
-    "pack": pack_job,
     "pretrain": pretrain_job,
-    "export": export_job,
 }
 
 
@@ -258,66 +225,20 @@ def kills_of_jobs(study: Study, given: argparse.Namespace) -> list[str]:
     return wrong
 
 
-def full_disk_of_jobs(study: Study, given: argparse.Namespace) -> list[str] | None:
-    """Give every other command a disk that fills up at one point or another, then room."""
-    wrong = []
-    for name in given.jobs:
-        job = Job(study, f"{name}-disk", name)
-        own = list(job.told)
-        for kilobytes in (4, 16, 64, 256, 640):
-            disk = job.folder / f"disk{kilobytes}"
-            disk.mkdir()
-            mount = ["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", str(disk)]
-            if subprocess.run(mount, capture_output=True, check=False).returncode:
-                return None
-            try:
-                output = job.begin(disk / "out")
-                size = shutil.disk_usage(disk).used // 1024 + kilobytes
-                subprocess.run(["mount", "-o", f"remount,size={size}k", str(disk)], check=True)
-                code, told = job.run(output)
-                own += [f"{kilobytes} kB: exit {code}: {told[-300:]}"] if code not in ENDED_PLAINLY else []
-                own += [f"{kilobytes} kB: {told[-300:]}"] if "Traceback" in told or "internal error" in told else []
-                subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
-                own += job.faults(output)
-            finally:
-                subprocess.run(["umount", str(disk)], check=False)
-        print(f"  {name}: 5 disks, {own[:5] or 'as undisturbed'}", flush=True)
-        wrong += own
-    return wrong
-
-
 def two_runs(study: Study, given: argparse.Namespace) -> list[str]:
-    """Begin a second run of the same people at every offset, each as process 1 where that is possible."""
-    wrong, before = [], ALONE if may(ALONE) else []
+    """Begin a second run of the same people at every offset."""
+    wrong = []
     for trial in range(given.offsets):
         output = study.folder / f"two{trial}"
-        first = study.start(output, before=before)
+        first = study.start(output)
         time.sleep(study.seconds * trial / given.offsets)
-        second = study.start(output, before=before)
+        second = study.start(output)
         for process in (first, second):
             told, _ = process.communicate(timeout=PATIENCE)
             wrong += [f"offset {trial}: exit {process.returncode}: {told[-200:]}"] if process.returncode else []
         wrong += study.faults(output)
         shutil.rmtree(output)
     return wrong
-
-
-def namespaces(study: Study, given: argparse.Namespace) -> list[str] | None:
-    """Write and read one file from four processes that all are number 1."""
-    if not may(ALONE):
-        return None
-    folder = study.folder / "shared"
-    folder.mkdir()
-    jobs = [
-        subprocess.Popen(
-            [*ALONE, sys.executable, "-c", ROUNDS, str(folder), letter, str(given.rounds)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for letter in "abcd"
-    ]
-    ends = [(job.communicate()[1], job.returncode) for job in jobs]
-    return [f"exit {code}: {told[-200:]}" for told, code in ends if code]
 
 
 def full_disk(study: Study, given: argparse.Namespace) -> list[str] | None:
@@ -340,65 +261,11 @@ def full_disk(study: Study, given: argparse.Namespace) -> list[str] | None:
     return wrong
 
 
-def read_only(study: Study, given: argparse.Namespace) -> list[str] | None:
-    """Refuse to work on a disk that cannot be written, in a sentence."""
-    disk = study.folder / "closed"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        return None
-    try:
-        code, told = study.run(disk / "out")
-    finally:
-        subprocess.run(["umount", str(disk)], check=False)
-    plain = code in (2, 3) and "Traceback" not in told and str(disk) in told
-    return [] if plain else [f"exit {code}: {told[-300:]}"]
-
-
-def no_home(study: Study, given: argparse.Namespace) -> list[str]:
-    """Run without a home."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
-    code, told = study.run(study.folder / "homeless", env=environment)
-    return [f"exit {code}: {told[-300:]}"] * bool(code) + study.faults(study.folder / "homeless")
-
-
-def hostile(study: Study, given: argparse.Namespace) -> list[str]:
-    """Run in a folder whose modules would be noticed if they were imported."""
-    folder = study.folder / "hostile"
-    folder.mkdir()
-    for name in HOSTILE:
-        (folder / f"{name}.py").write_text(
-            f"open({str(folder / 'EXECUTED')!r}, 'w').write({name!r})\nraise SystemExit(9)\n"
-        )
-    # Python itself puts the folder first for -m, before any line of ours; the console script and -P do not.
-    before = [sys.executable, "-P"] if sys.version_info >= (3, 11) else None
-    if before is None:
-        return []
-    table = study.atlas.with_name(study.atlas.name.replace(".nii.gz", ".tsv"))
-    output = study.folder / "safe"
-    command = [*before, "-m", "fcpower_bids", study.bids, output, "participant", "--atlas", f"{study.atlas}:{table}"]
-    done = subprocess.run([*map(str, command), "--quiet"], cwd=folder, capture_output=True, text=True, check=False)
-    wrong = [f"exit {done.returncode}: {done.stderr[-300:]}"] if done.returncode else []
-    return wrong + ["executed"] * (folder / "EXECUTED").exists() + study.faults(output)
-
-
-def may(command: list[str]) -> bool:
-    try:
-        return not subprocess.run([*command, "true"], capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        return False
-
-
 PARTS: dict[str, Callable[[Study, argparse.Namespace], list[str] | None]] = {
-    "hostile modules": hostile,
-    "no home": no_home,
-    "read-only": read_only,
     "full disk": full_disk,
-    "process 1": namespaces,
     "kills": kills,
     "kills of workers": kills_of_workers,
     "kills of other commands": kills_of_jobs,
-    "full disk of other commands": full_disk_of_jobs,
     "two runs": two_runs,
 }
 
@@ -407,13 +274,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--offsets", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), help="other commands")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
     random.seed(given.seed)
-    print(f"seed {given.seed}, {given.kills} kills, {given.offsets} offsets, 4 x {given.rounds} rounds", flush=True)
+    print(f"seed {given.seed}, {given.kills} kills, {given.offsets} offsets", flush=True)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         study = Study(Path(folder))

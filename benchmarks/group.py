@@ -1,6 +1,6 @@
 """Cost of the group level on a synthetic cohort shaped like the paper's, against other packages.
 
-    python benchmarks/group.py --section prediction kernels memory --n 955 --parcels 400
+    python benchmarks/group.py --section prediction kernels --n 955 --parcels 400
 
 Competitors are timed on a stated part of the work and extrapolated linearly; every such line says so. All times are
 CPU seconds of this process with one BLAS thread, and the rate of a plain matrix product is printed beside them.
@@ -9,14 +9,10 @@ CPU seconds of this process with one BLAS thread, and the rate of a plain matrix
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import resource
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,10 +25,7 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
-from fcpower_bids.core.regression.probe import LinearProbe
 from fcpower_bids.core.regression.ridge import factorise_kernel
-from fcpower_bids.core.regression.solvers.cpm import THRESHOLD, EdgeSums, critical_correlation
-from fcpower_bids.core.regression.targets import composite_target, permuted_rows
 
 PENALTIES = np.array(PAPER.penalties)
 N_TARGETS = 58
@@ -110,21 +103,7 @@ def prediction_section(n: int, n_parcels: int) -> None:
         share = nested_flops(n, m, len(folds) * PENALTIES.size) / rate / ours[m]
         score = result.fold_scores("pearson").mean()
         report(f"fcpower_bids, {m} target(s)", ours[m], f"{share:.0%} of the GEMM rate; mean fold r {score:.3f}")
-    _ours_only(cohort, folds)
     _competitors(cohort, folds, ours)
-
-
-def _ours_only(cohort: SimpleNamespace, folds: tuple) -> None:
-    solver = factorise_kernel(cohort.kernel, PENALTIES)
-    build = composite_target(cohort.targets)
-    report("fcpower_bids, composite of 58 in the fold", timed(lambda: nested_cv(solver, build, folds))[0])
-    report("  the same, strictly nested", timed(lambda: nested_cv(solver, build, folds, strict=True))[0])
-    permuted = cohort.targets[permuted_rows(len(cohort.targets), 1000, 0, cohort.family), 0].T
-    report("fcpower_bids, 1,000 permutations x 10 folds", timed(lambda: nested_cv(solver, permuted, folds[:10]))[0])
-    embedding = cohort.targets @ np.random.default_rng(0).standard_normal((N_TARGETS, 128))
-    embedding += np.random.default_rng(1).standard_normal(embedding.shape)
-    probe = LinearProbe(embedding, PENALTIES)
-    report("fcpower_bids, linear probe, d = 128", timed(lambda: nested_cv(probe, cohort.targets[:, :1], folds))[0])
 
 
 def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) -> None:
@@ -151,39 +130,9 @@ def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) 
     remark = f"{len(part)} of {len(folds)} folds x {scale:.0f}, no intercept"
     one = timed(lambda: scikit_learn(part))[0] * scale
     report("scikit-learn GridSearchCV(KernelRidge precomputed), 1 target", one, f"{one / ours[1]:.0f}x ours; {remark}")
-    many = one * N_TARGETS
-    remark_many = f"{many / ours[N_TARGETS]:.0f}x ours; 1 target x {N_TARGETS} (one penalty per search)"
-    report(f"scikit-learn, {N_TARGETS} targets with own penalties", many, remark_many)
     for m in (1, N_TARGETS):
         seconds = timed(lambda m=m: himalaya(part, m))[0] * scale
         report(f"himalaya KernelRidgeCV, {m} target(s)", seconds, f"{seconds / ours[m]:.0f}x ours; {remark}")
-
-
-def cpm_section(n: int, n_parcels: int) -> None:
-    """Connectome-based predictive modelling of one target, beside the protocol fold by fold."""
-    rng = np.random.default_rng(0)
-    edges, target = rng.standard_normal((n, n_parcels * (n_parcels - 1) // 2)), rng.standard_normal(n)
-    edges[:, :50] += target[:, None] / 3
-    folds = replicated_folds(n)
-
-    def in_turn() -> np.ndarray:
-        predicted = []
-        for fold in folds:
-            own, y = edges[fold.train], target[fold.train]
-            centred = own - own.mean(axis=0)
-            r = (y - y.mean()) @ centred / np.sqrt((centred**2).sum(axis=0) * ((y - y.mean()) ** 2).sum())
-            limit = critical_correlation(len(y), THRESHOLD)
-            sums = [edges[:, mask].sum(axis=1) for mask in (r > limit, r < -limit)]
-            design = np.column_stack([np.ones(n), *sums])
-            predicted.append(design[fold.test] @ np.linalg.lstsq(design[fold.train], y, rcond=None)[0])
-        return np.concatenate(predicted)
-
-    ours, result = timed(lambda: nested_cv(EdgeSums(edges), target, folds))
-    theirs, expected = timed(in_turn)
-    off = np.abs(np.concatenate(result.predicted)[:, 0] - expected).max()
-    print(f"CPM: {n} people, {edges.shape[1]:,} edges, {len(folds)} folds; predictions differ by {off:.0e}")
-    report("fcpower_bids, all folds in one product", ours, f"{theirs / ours:.0f} times as fast")
-    report("fold by fold", theirs)
 
 
 def kernels_section(n: int, n_parcels: int) -> None:
@@ -230,42 +179,9 @@ def _pyriemann(cohort: SimpleNamespace) -> tuple[float, np.ndarray]:
     return total, kernel
 
 
-def memory_section(n: int, n_parcels: int) -> None:
-    """Kernel of a large cohort whose features lie on disk, in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        seconds, peak, size, rate = pool.apply(_blocked_kernel, (n, n_parcels))
-    n_edges = n_parcels * (n_parcels - 1) // 2
-    print(f"Memory: {n} x {n_edges} features, {size:.2f} GB on disk; GEMM {rate / 1e9:.0f} GFLOP/s (fp32)")
-    share = n * n * n_edges / rate / seconds
-    report("fcpower_bids, blocked kernel, fp32", seconds, f"peak memory {peak:.2f} GB; {share:.0%} of the GEMM rate")
-
-
-def _blocked_kernel(n: int, n_parcels: int) -> tuple[float, float, float, float]:
-    import h5py
-
-    rng = np.random.default_rng(0)
-    n_edges = n_parcels * (n_parcels - 1) // 2
-    with tempfile.TemporaryDirectory() as folder, h5py.File(Path(folder) / "features.h5", "w") as file:
-        stored = file.create_dataset("features", (n, n_edges), "float32", chunks=(min(n, 256), min(n_edges, 4096)))
-        for start in range(0, n, 256):
-            stored[start : start + 256] = rng.standard_normal((min(256, n - start), n_edges), dtype=np.float32)
-        file.flush()
-        with threadpool_limits(1):
-            seconds, kernel = timed(lambda: correlation_kernel(stored, dtype=np.float32))
-            rate = gemm_rate("float32")
-        rows = np.array([0, n - 1])
-        expected = np.corrcoef(stored[rows])[0, 1]
-    if abs(kernel[0, n - 1] - expected) > 1e-6:
-        raise SystemExit("The blocked kernel is wrong.")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return seconds, peak, 4e-9 * n * n_edges, rate
-
-
 SECTIONS = {
     "prediction": prediction_section,
-    "cpm": cpm_section,
     "kernels": kernels_section,
-    "memory": memory_section,
 }
 
 

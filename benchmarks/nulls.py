@@ -3,9 +3,9 @@
     python -m benchmarks.nulls --cohorts 200 [--kinds plain families ...] [--analyses prediction ...]
 
 Sixty people, 91 edges; FC and two embeddings are noise with the same site, family and age effects. It prints the table
-of ``docs/nulls.md``: a row per column and a column per kind, with the share of cohorts with p of at most .05 (of tests
-for each edge: the share of these), with any q below .05, or whose interval leaves out the true value. Rates above the
-97.5th percentile of a true .05 are bold.
+of ``docs/measurements.md``: a row per column and a column per kind, with the share of cohorts with p of at most .05 (of
+tests for each edge: the share of these), with any q below .05, or whose interval leaves out the true value. Rates above
+the 97.5th percentile of a true .05 are bold.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
     "edges_networks": ("ci_low", "p", "p_permutation", "p_family_wise"),
     "edges_components": ("p_extent", "p_intensity"),
-    "edges_modes": ("p_permutation", "p_family_wise"),
     "edges_summary": ("p_family_wise", "p_max", "p_component", "p_component_intensity"),
 }
 """Columns whose rates are counted here; a lower limit stands for its interval."""
@@ -69,15 +68,14 @@ SAME: dict[str, str] = {
 }
 """Tables whose tests are those of another table, by the same functions."""
 ELSEWHERE: dict[tuple[str, str], str] = {
-    ("comparisons", "p_people"): "python -m benchmarks.judgement; not written below 100 people",
+    ("comparisons", "p_people"): "not written below 100 people; docs/measurements.md",
     ("comparisons", "p_offset"): "sign flips over sites, tests/core/inference/test_sign_flips.py",
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
     ("harmonisation", "ci_low"): "the interval of prediction_sites",
-    ("identification", "ci_low"): "python -m benchmarks.identification",
+    ("identification", "ci_low"): "Wilson's interval",
     ("spectrum_histogram", "low"): "edges of bins, no interval",
     ("alignment", "ahead_low"): "python -m benchmarks.pretraining",
-    ("predicted/target-TARGET-REPRESENTATION", "low"): "python -m benchmarks.coverage",
-    ("predicted/target-TARGET-REPRESENTATION", "low_new_site"): "python -m benchmarks.unseen_sites",
+    ("predicted/target-TARGET-REPRESENTATION", "low"): "tests/slices/clinic/test_conformal.py",
 }
 """Columns that are not counted here, and where they are judged."""
 

@@ -1,4 +1,4 @@
-"""Cost of every analysis of the paper on a synthetic cohort of its size: wall, CPU, peak memory, and where it goes.
+"""Cost of every analysis of the paper on a synthetic cohort of its size: wall, CPU, peak memory.
 
     python benchmarks/paper.py --n 955 --parcels 400
     python benchmarks/paper.py --n 955 --parcels 400 --together
@@ -9,7 +9,7 @@ connectome once; with one BLAS thread per process and the paper's protocol (`--p
 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the spectral controls, as
 there). A tenth of the people have a second session, but for these two, which have a cohort (and together a command) of
 their own: means over sessions have no full rank. Series lie in a file in single precision; reading them is counted,
-drawing them is not. Shares come from samples of the main thread's stack: with one process (the default) that is all.
+drawing them is not.
 
 OpenBLAS chooses its kernel by the processor, and OPENBLAS_CORETYPE overrides that; the first line says which one ran.
 """
@@ -20,9 +20,7 @@ import argparse
 import multiprocessing
 import os
 import resource
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -46,20 +44,6 @@ REPEATS = {"transform_screen": 10, "spectral_controls": 3}
 
 IN_PAPER = tuple(name for name in ANALYSES if name not in ("harmonisation", "edges"))
 """The analyses of the paper; the others are ours."""
-
-SHARES = {
-    "eigen": ("eigendecompose",),
-    "kernels": ("correlation_kernel", "power_features"),
-    "inverses": ("_penalised_inverse",),
-    "probe": ("_kernel",),
-    "folds": ("_go_through",),
-    "FC": ("pearson_connectivity",),
-    "reading": ("_read",),
-}
-"""Functions whose time is counted under one heading; one heading may contain another."""
-
-PERIOD = 0.01
-"""Seconds between two samples."""
 
 
 def spectrum(n_parcels: int) -> np.ndarray:
@@ -149,7 +133,7 @@ def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.N
         repeats=options.repeats or REPEATS.get(name, 20),
         quiet=True,
     )
-    wall, before, sampler = time.monotonic(), _cpu(), Sampler()
+    wall, before = time.monotonic(), _cpu()
     try:
         tables = ANALYSES[name](given, settings)
         remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
@@ -160,7 +144,6 @@ def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.N
         "wall": time.monotonic() - wall,
         "cpu": _cpu() - before,
         "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
-        "shares": sampler.shares(),
         "remark": remark,
     }
 
@@ -168,35 +151,6 @@ def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.N
 def _cpu() -> float:
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
-
-
-class Sampler(threading.Thread):
-    """Counts how often the thread that makes it is inside the functions of each heading."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.watched, self.ended = threading.get_ident(), threading.Event()
-        self.total, self.seen = 0, dict.fromkeys(SHARES, 0)
-        # LAPACK keeps the interpreter's lock: ask for it early, or what follows a decomposition is seen in its place.
-        sys.setswitchinterval(PERIOD / 100)
-        self.start()
-
-    def run(self) -> None:
-        """Sample until told to end."""
-        while not self.ended.wait(PERIOD):
-            frame, inside = sys._current_frames().get(self.watched), set()
-            while frame is not None:
-                inside.add(frame.f_code.co_name)
-                frame = frame.f_back
-            self.total += 1
-            for heading, functions in SHARES.items():
-                self.seen[heading] += not inside.isdisjoint(functions)
-
-    def shares(self) -> dict[str, float]:
-        """End and return the share of the samples of each heading."""
-        self.ended.set()
-        self.join()
-        return {heading: count / max(self.total, 1) for heading, count in self.seen.items()}
 
 
 def main() -> None:
@@ -213,7 +167,7 @@ def main() -> None:
     kernels = sorted({each["architecture"] for each in threadpool_info() if "architecture" in each})
     repeats = options.repeats or "as in the paper"
     print(f"n={options.n}, P={options.parcels}, T={options.timepoints}, {repeats=}, BLAS kernel {', '.join(kernels)}")
-    print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}   " + "".join(f"{each:>9}" for each in SHARES))
+    print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}")
     total = 0.0
     together = [options.analyses] if options.together else [[name] for name in options.analyses]
     for names in together:
@@ -221,8 +175,7 @@ def main() -> None:
             measured = pool.submit(run, names, options).result()
         for found in measured:
             total += found["cpu"]
-            shares = "".join(f"{share:>9.0%}" for share in found["shares"].values())
-            line = f"{found['name']:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}   {shares}"
+            line = f"{found['name']:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}"
             print(f"{line}   {found['remark']}", flush=True)
     print(f"{'all':<20}{'':>9}{total:>9.1f}   {total / 60:.1f} minutes of CPU")
 

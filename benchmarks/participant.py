@@ -40,11 +40,6 @@ blank = ("n/a",) * len(found)
 atlas = Atlas((("atlas", "Benchmark"),), labels, "n/a", found, tuple(map(str, found)), blank, blank)
 np.save(out, parcellate(bold, mask, [atlas])[0].series)
 """
-BLIND = OURS.replace(
-    "bold, mask,",
-    "from fcpower_bids.imaging.series.brain_sample import BrainSample\nBrainSample.add = lambda *_: None\nbold, mask,",
-    1,
-)
 IMPORTS = OURS.partition("bold, mask,")[0]
 ISAL = """
 import sys
@@ -54,7 +49,6 @@ with igzip.open(sys.argv[1], "rb") as stream:
     while stream.readinto(chunk):
         pass
 """
-GZIP = ISAL.replace("from isal import igzip", "import gzip as igzip")
 NILEARN = """
 import sys
 import numpy as np
@@ -87,19 +81,14 @@ class Cost(NamedTuple):
 
 def main() -> None:
     """Make the data, measure every candidate, print the table and the ratios."""
-    options = parse_options()
-    with tempfile.TemporaryDirectory() as folder:
-        run_benchmark(Path(folder), options)
-
-
-def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--atlas", type=Path, help="label image on any grid (default: 400 made regions)")
     parser.add_argument("--volumes", type=int, default=300)
     parser.add_argument("--long", type=int, default=1200, help="volumes of the run that shows constant memory")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of ours and the floor, in turns")
     parser.add_argument("--skip-nilearn", action="store_true")
-    return parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run_benchmark(Path(folder), parser.parse_args())
 
 
 def run_benchmark(folder: Path, options: argparse.Namespace) -> None:
@@ -114,18 +103,14 @@ def run_benchmark(folder: Path, options: argparse.Namespace) -> None:
     rounds = [
         (
             report("ours", OURS, *arguments, folder / "ours.npy"),
-            report("ours, not looking for damage", BLIND, *arguments, folder / "blind.npy"),
             report("inflate only (isal): the floor", ISAL, bold),
         )
         for _ in range(options.repeats)
     ]
-    ours, blind, floor = (min(costs, key=lambda cost: cost.cpu) for costs in zip(*rounds, strict=True))
+    ours, floor = (min(costs, key=lambda cost: cost.cpu) for costs in zip(*rounds, strict=True))
     imports = report("imports alone", IMPORTS)
-    report("inflate only (gzip)", GZIP, bold)
     print(f"  ours / floor, CPU, best of {options.repeats}: {ours.cpu / floor.cpu:.2f} (goal: at most 1.3)")
     print(f"  without the imports, which a run has once: {(ours.cpu - imports.cpu) / floor.cpu:.2f}")
-    print(f"  looking for damage in the stream: {100 * (ours.cpu / blind.cpu - 1):.1f} % of the CPU (goal: at most 5)")
-    judge(np.load(folder / "ours.npy"), floor)
     if not options.skip_nilearn:
         report("NiftiLabelsMasker", NILEARN, *arguments, folder / "nilearn.npy", options.volumes)
         difference = np.abs(np.load(folder / "ours.npy") - np.load(folder / "nilearn.npy")).max()
@@ -136,34 +121,13 @@ def run_benchmark(folder: Path, options: argparse.Namespace) -> None:
         print(f"  largest difference from nilearn: {difference:.1e} of about 1e3")
     bold.unlink()
     long = make_run(folder / "long.nii.gz", brain, options.long)
-    cost, least = report_both(long, options.long, mask, labels, folder / "long.npy")
-    more = options.long - options.volumes
-    slope, ground = 1e3 * (cost.cpu - ours.cpu) / more, 1e3 * (least.cpu - floor.cpu) / more
-    print(f"  each further volume: {slope:.2f} ms of CPU, {slope / ground:.2f} x inflating it (goal: at most 1.3)")
-    print(f"  peak memory: {ours.peak_mb:.0f} -> {cost.peak_mb:.0f} MB (goal: below 400, independent of length)")
-
-
-def report_both(bold: Path, volumes: int, *others: Path) -> tuple[Cost, Cost]:
-    """Measure a long series and its floor, the better of two rounds in turns."""
-    rounds = [
-        (report(f"ours, {volumes} volumes", OURS, bold, *others), report("inflate only (isal)", ISAL, bold))
-        for _ in range(2)
-    ]
-    cost, floor = (min(costs, key=lambda one: one.cpu) for costs in zip(*rounds, strict=True))
-    return cost, floor
-
-
-def judge(means: np.ndarray, floor: Cost) -> None:
-    """Print what it costs to look for damage in parcel means (T, P)."""
-    from fcpower_bids.core.signal.plausibility import find_stray, gain_step
-
-    started = time.process_time()
-    found = find_stray(means, np.ones(len(means)))
-    gain_step(means, ~found.volumes)
-    cpu = time.process_time() - started
+    cost = report(f"ours, {options.long} volumes", OURS, long, mask, labels, folder / "long.npy")
+    least = report("inflate only (isal)", ISAL, long)
+    slope, ground = ((a.cpu - b.cpu) / (options.long - options.volumes) for a, b in ((cost, ours), (least, floor)))
     print(
-        f"  looking for damage in {means.shape} parcel means: {cpu:.3f} s, {100 * cpu / floor.cpu:.1f} % of the floor"
+        f"  each further volume: {1e3 * slope:.2f} ms of CPU, {slope / ground:.2f} x inflating it (goal: at most 1.3)"
     )
+    print(f"  peak memory: {ours.peak_mb:.0f} -> {cost.peak_mb:.0f} MB (goal: below 400, independent of length)")
 
 
 def make_brain() -> np.ndarray:

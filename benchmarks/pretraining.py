@@ -20,12 +20,6 @@ import pandas as pd
 import torch
 
 from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.filters.student import (
-    connectivity_edges,
-    fit_student,
-    power_edges,
-    principal_coordinates,
-)
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
@@ -33,7 +27,6 @@ from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
-from fcpower_bids.slices.pretraining.judgement import fit_components
 from fcpower_bids.slices.pretraining.train import pretrain
 
 PARCELS, WINDOW, PARTS = 400, 80, 3
@@ -109,19 +102,11 @@ def sources(scans: Scans, people: list[str]) -> list[Any]:
     ]
 
 
-def without_training(scans: Scans, seen: list[str], unseen: list[str], config: PretrainConfig) -> list[dict[str, Any]]:
-    """FC, FC^0.35, principal components and the closed form of the others, and three random encoders."""
-    keys, starts = [key for key in scans if key[0] in seen], (*STARTS, 154)
-    windows = [scans[key][start : start + WINDOW] for key in keys for start in starts]
-    components = fit_components(connectivity_edges(np.stack(windows)), 64)
-    teacher = np.corrcoef([teacher_vector(scans[key], 0.35) for key in keys])
-    coordinates = np.repeat(principal_coordinates(teacher, 64), len(starts), axis=0)
-    mean, weights = fit_student(power_edges(np.stack(windows), 0.35), coordinates)
+def without_training(scans: Scans, unseen: list[str], config: PretrainConfig) -> list[dict[str, Any]]:
+    """FC and FC^0.35 of the window, and three random encoders."""
     maps: dict[str, Map] = {
-        "FC": connectivity_edges,
-        "FC^0.35": lambda x: power_edges(x, 0.35),
-        "PCA-64 of FC, whitened": lambda x: components(connectivity_edges(x)),
-        "closed form": lambda x: (power_edges(x, 0.35) - mean) @ weights,
+        f"FC^{alpha:g}": lambda x, alpha=alpha: np.stack([teacher_vector(window, alpha) for window in x])
+        for alpha in (1.0, 0.35)
     }
     rows = [{"map": name, **score(one, scans, unseen)} for name, one in maps.items()]
     random = [score(encode(FBert(config.model_config(PARCELS), 100 + k)), scans, unseen) for k in range(3)]
@@ -168,7 +153,7 @@ def main() -> None:
             accelerator="cpu",
             seed=part,
         )
-        rows += [{"part": part, **row} for row in without_training(scans, others, unseen, config)]
+        rows += [{"part": part, **row} for row in without_training(scans, unseen, config)]
         for n in (*SIZES, len(others)):
             rows += [{"part": part, **row} for row in trained(scans, others[:n], unseen, config)]
             table = pd.DataFrame(rows).replace({"people": len(others)}, EVERYBODY).fillna({"people": 0, "step": 0})

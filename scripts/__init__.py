@@ -1,1 +1,0 @@
-"""Programs for who changes this project: images, references, comparisons."""

@@ -25,7 +25,7 @@ def only(folder, pattern):
 
 def test_the_nodes_of_the_documentation_run_alone_in_a_workflow_of_anybody(exact_demo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in code_blocks(read(DOCS / "architecture.md"), "python") if "workflow.run()" in block]
+    (example,) = [block for block in code_blocks(read(DOCS / "python.md"), "py") if "workflow.run()" in block]
     scan = "sub-01_ses-a_task-rest_run-1"
     given = {
         "bold": str(only(exact_demo[0], f"{scan}_*_desc-preproc_bold.nii.gz")),

@@ -1,4 +1,4 @@
-"""The attacks of docs/threats.md on a model: the folder, and a sorted list of the people who took part."""
+"""The attacks of docs/outputs.md on a model: the folder, and a sorted list of the people who took part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attacks of docs/threats.md by who holds scans of people, and on what has rows by person."""
+"""The attacks of docs/outputs.md by who holds scans of people, and on what has rows by person."""
 
 from __future__ import annotations
 
