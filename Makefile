@@ -1,6 +1,6 @@
 # Two commands for a fresh machine with Python 3.10 or later:
 #   make demo   installs into .venv, runs series of real people through the app, says where the pages are
-#   make test   installs into .venv, runs the tests that are short; `make test-long` runs the others
+#   make test   installs into .venv, runs all tests
 # TORCH_INDEX_URL chooses where torch comes from. On Linux without an NVIDIA driver it is PyTorch's index of small CPU builds
 # where that answers within five seconds; else, and where it is set to nothing, what pip is configured with.
 
@@ -17,8 +17,7 @@ export OMP_NUM_THREADS = 1
 # Commands that tests start would compile the package anew each time (a second) where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-# `make docs` makes a site of docs/ in build/site.
-.PHONY: demo demo-planted test test-long faults slurm lint release-check lock docs install install-test clean
+.PHONY: demo demo-planted test faults lint release-check lock install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -68,30 +67,11 @@ demo-planted: install
 	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
-	$(PYTEST) -m "not long"
+	$(PYTEST)
 
-# Whole runs of the command line, of every level and by several processes (the list is in tests/conftest.py).
-test-long: install-test
-	$(PYTEST) -m long
-
-# What --dry-run says against what a run does, on every faulty tree and request; every way in with every way on; every line of
-# the catalogue of damage: the tests take a sample of each. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
-# need root say SKIPPED without.
+# Kills, two runs at once and full disks, each against an undisturbed run; full disks need root.
 faults: install-test
-	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors tests/test_damaged_series.py
-	$(BIN)/python -m benchmarks.damage
 	$(BIN)/python benchmarks/faults.py
-
-# What runs on clusters, on a SLURM of two nodes that is started here as root (Debian's slurm-wlm, munge, git-annex, p7zip-full;
-# pip's babs, datalad): each says SKIPPED in one line where something is missing.
-slurm: install-test
-	$(BIN)/python -m benchmarks.slurm_array
-	$(BIN)/python -m benchmarks.slurm_tasks
-	$(BIN)/python -m benchmarks.slurm_group
-	$(BIN)/python -m benchmarks.slurm
-	$(BIN)/python -m benchmarks.babs
-	$(BIN)/python -m benchmarks.babs --session
-	$(BIN)/python -m benchmarks.babs --zipped
 
 lint: install-test
 	$(BIN)/ruff check .
@@ -119,11 +99,6 @@ lock:
 	build/lock/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra encoder --extra cluster --extra matlab \
 	  -c constraints.txt setup.cfg -o requirements.lock
-
-docs: install
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --quiet
-	@echo "The first page: build/site/index.html"
 
 clean:
 	rm -rf $(DEMO) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

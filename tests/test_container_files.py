@@ -13,10 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
-
-from fcpower_bids._version import __version__
-from fcpower_bids.cli.parser import parse_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -442,16 +438,6 @@ def test_a_dataset_without_participants_is_told(cluster):
     assert done.returncode == 3
     assert "no sub-* folder" in done.stderr
     assert not (cluster / "sbatch.txt").exists()
-
-
-def test_the_example_for_babs_asks_for_options_that_there_are():
-    content = yaml.safe_load((ROOT / "docs" / "examples" / "babs.yaml").read_text(encoding="utf-8"))
-    asked = dict(content["bids_app_args"])
-    words = [asked.pop("$SUBJECT_SELECTION_FLAG"), "sub-01"]
-    words += [word for pair in asked.items() for word in pair]
-    settings = parse_settings(["inputs/data/fmriprep", "outputs", "participant", *words])
-    assert (settings.participant_label, settings.atlas) == (("01",), ("Schaefer400",))
-    assert content["zip_foldernames"] == {"fcpower": __version__.replace(".", "-")}
 
 
 def double(x):

@@ -44,7 +44,7 @@ from fcpower_bids.store import change_of
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
 DAMAGE = ("volumes", "parcels", "gain", "table", "halves", "values")
-"""Parts of a recording that can have a caution: see docs/plausibility.md."""
+"""Parts of a recording that can have a caution: see docs/check.md."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
     "kept_volumes": "NumberOfVolumesUsed",

@@ -1,6 +1,6 @@
 """Outputs of real commands as golden tables: made once, compared by column and by row names to 1e-9.
 
-    python -m tests.golden.freeze [CASE ...]    make tests/golden/CASE.zip again; the commit that does so says what changed
+    python -m tests.golden.freeze [CASE ...]    makes tests/golden/CASE.zip again; the commit says what changed
 
 Of a large table every k-th row is kept, some thousand numbers at most, and the means of all its columns.
 """
@@ -204,10 +204,8 @@ def differences(expected: dict[str, pd.DataFrame], actual: dict[str, pd.DataFram
             worse |= np.isnan(pair[0]) & (old[column].to_numpy() != new[column].to_numpy())
             if worse.any():
                 place = int(np.argmax(worse))
-                yield (
-                    f"{name}: {column} of {old.index[place]} is {new[column].iloc[place]}, not {old[column].iloc[place]}"
-                    f" ({worse.sum()} of {len(worse)})"
-                )
+                values = f"{new[column].iloc[place]}, not {old[column].iloc[place]}"
+                yield f"{name}: {column} of {old.index[place]} is {values} ({worse.sum()} of {len(worse)})"
 
 
 def _by_name(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

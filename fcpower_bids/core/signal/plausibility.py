@@ -1,4 +1,4 @@
-"""Signals that no head produces, judged from parcel means and a few figures per volume (docs/plausibility.md)."""
+"""Signals that no head produces, judged from parcel means and a few figures per volume (docs/check.md)."""
 
 from __future__ import annotations
 

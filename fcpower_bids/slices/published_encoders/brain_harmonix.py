@@ -1,4 +1,4 @@
-"""BrainHarmonix-F (Dong et al. 2025): patches of 35.28 s at any repetition time (docs/published_encoders.md)."""
+"""BrainHarmonix-F (Dong et al. 2025): patches of 35.28 s at any repetition time (docs/encoder.md)."""
 
 from __future__ import annotations
 

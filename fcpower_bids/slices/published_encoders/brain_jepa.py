@@ -1,4 +1,4 @@
-"""Brain-JEPA (Dong et al. 2024): patches of 16 volumes of one parcel, 450 x 10 tokens (docs/published_encoders.md)."""
+"""Brain-JEPA (Dong et al. 2024): patches of 16 volumes of one parcel, 450 x 10 tokens (docs/encoder.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brain-Semantoks (Gijsen, Schulz & Ritter 2025): a token per network and 20 volumes (docs/published_encoders.md)."""
+"""Brain-Semantoks (Gijsen, Schulz & Ritter 2025): a token per network and 20 volumes (docs/encoder.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrainLM (Ortega Caro et al. 2024): a masked autoencoder of 424 x 200, unmasked (docs/published_encoders.md)."""
+"""BrainLM (Ortega Caro et al. 2024): a masked autoencoder of 424 x 200, unmasked (docs/encoder.md)."""
 
 from __future__ import annotations
 

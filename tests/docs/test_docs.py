@@ -1,0 +1,133 @@
+"""The documentation holds together: links lead somewhere, commands are read, what is written is named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.cli import prefetch
+from fcpower_bids.cli.parser import parse_settings
+from fcpower_bids.demo.__main__ import build_parser as demo_parser
+from fcpower_bids.settings import LEVELS
+from fcpower_bids.slices.clinic import predict_command
+from scripts.options_table import BEGIN, END, options_table
+from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, commands, headings, links, read
+
+TARGETS = [(page, link) for page in PAGES for link in links(page) if not link.startswith(("http://", "https://"))]
+PROGRAMS = ("fcpower_bids", "GROUP", "python", "make")
+COMMANDS = sorted({each.text for page in PAGES for each in commands(page, PROGRAMS)})
+
+
+def follow(page: Path, link: str) -> tuple[Path, str]:
+    name, _, anchor = link.partition("#")
+    return (page.parent / name).resolve() if name else page, anchor
+
+
+@pytest.mark.parametrize(("page", "link"), TARGETS, ids=[f"{page.name}:{link}" for page, link in TARGETS])
+def test_links_lead_somewhere(page, link):
+    target, anchor = follow(page, link)
+    assert target.exists()
+    assert not anchor or anchor in headings(read(target))
+
+
+def test_every_page_can_be_reached_from_the_readme_and_there_are_twenty_at_most():
+    found: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        found.add(page)
+        todo += [target for target, _ in (follow(page, link) for link in links(page)) if target in PAGES]
+        todo = [each for each in todo if each not in found]
+    assert set(PAGES) <= found
+    assert len(list(DOCS.glob("*.md"))) <= 20
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_the_program_reads_a_command_of_the_documentation(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = text.replace("GROUP --", "fcpower_bids BIDS OUT group --targets age --")
+    words = shlex.split(text.replace("=MEASURE,MEASURE,...", "=a,b").replace("g=...", "g=a,b"), comments=True)
+    for word in words:
+        if re.fullmatch(r"\w[\w.-]*\.(tsv|toml|csv|tar|pth|gz)", word):
+            Path(word).touch()
+    if words[:2] == ["fcpower_bids", "prefetch"]:
+        assert prefetch.build_parser().parse_args(words[2:]).folder
+    elif words[:2] == ["fcpower_bids", "predict"]:
+        assert predict_command.build_parser().parse_args(words[2:])
+    elif words[0] == "fcpower_bids":
+        assert {"--help", "--version"} & set(words) or parse_settings(words[1:]).level in LEVELS
+    elif words[:3] == ["python", "-m", "fcpower_bids.demo"]:
+        assert demo_parser().parse_args(words[3:])
+    elif words[0] == "python" and "benchmarks" in text:
+        assert (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+    elif "make" in words:
+        done = subprocess.run(
+            ["make", "-n", *words[words.index("make") + 1 :]], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        for line in re.findall(r"bin/fcpower_bids (.+)", done.stdout.replace("\\\n", " ")):
+            assert parse_settings(shlex.split(line)).level in LEVELS
+    else:
+        assert words[0] in ("python", "pip", "export", "docker", "podman", "apptainer") or "slurm_array.sh" in text
+
+
+def test_the_table_of_options_is_that_of_the_program():
+    text = read(DOCS / "usage.md")
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip() == options_table().strip()
+
+
+def test_every_analysis_of_the_paper_is_a_command_and_its_tables_are_known():
+    text = read(DOCS / "paper.md")
+    named = set(re.findall(r"--analyses ([a-z_]+)", text)) - {"all"}
+    assert set(ANALYSES) - {"qc_fc", "harmonisation", "edges"} <= named <= set(ANALYSES)
+    source = "".join(read(path) for path in (ROOT / "fcpower_bids").rglob("*.py"))
+    rows = [line.split("|") for line in text.splitlines() if "--analyses" in line and line.count("|") == 4]
+    tables = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[3])}
+    assert len(tables) > 20
+    assert not {
+        each for each in tables if f'"{each}"' not in source and f'"{each.removesuffix("_folds")}"' not in source
+    }
+
+
+def as_expression(pattern: str) -> str:
+    """A file pattern of the documentation as a regular expression: capitals stand for what differs."""
+    if pattern.startswith("SOURCE"):
+        pattern = f"sub-LABEL/(?:ses-LABEL/)?func/{pattern}"
+    text = pattern.replace(".", r"\.")
+    text = text.replace("SOURCE", r"sub-\w+(?:_[a-z]+-\w+)+?").replace("TRANSFORM", r"stat-\w+?(?:_desc-\w+)?")
+    text = text.replace("ATLAS", r"atlas-\w+?(?:_[a-z]+-\w+)*?")
+    text = re.sub(r"(?<![A-Za-z])(LABEL|SPACE|ENCODER|NUMBER)(?![A-Za-z])", r"[A-Za-z0-9-]+?", text)
+    return text + (".*" if pattern.endswith("/") else "")
+
+
+def test_every_file_of_the_participant_level_is_documented(exact_run, troubled_run):
+    text = read(DOCS / "outputs.md")
+    patterns = re.findall(r"^#{2,4} `([^`]+)`$", text, re.M)
+    for table in re.findall(r"^\| file \| what it is \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.M):
+        patterns += [name for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    known = re.compile("|".join(f"(?:{as_expression(pattern)})" for pattern in patterns))
+    for output in (exact_run.output, troubled_run.output):
+        names = [str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()]
+        assert len(names) > 50
+        beside = {name.removesuffix(".tsv") + ".json" for name in names if name.endswith(".tsv")}
+        assert [name for name in names if name not in beside and not known.fullmatch(name)] == []
+
+
+def test_outputs_open_in_other_programs_as_the_documentation_says(exact_run, tmp_path, monkeypatch):
+    (tmp_path / "OUT").symlink_to(exact_run.output)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    section = read(DOCS / "python.md").partition("## Outputs in other programs")[2]
+    for block in code_blocks(section, "py"):
+        exec(block, names)
+    assert names["fc"].shape == (60, 60)
+    assert names["fc"].index.tolist() == names["fc"].columns.tolist() == names["parcels"]["name"].tolist()
+    assert len(names["matrices"]) > 1
+    inside = names["strength"].get_fdata()
+    assert len(set(inside[inside != 0].round(5).tolist())) == len(set(names["fc"].mean(axis=1).round(5)))
