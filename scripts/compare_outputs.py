@@ -46,7 +46,7 @@ FREE = (
         "only the command and the foot of the page differ",
     ),
 )
-IGNORED = ("work", "logs/crashes", "logs/slurm", "logs/asked")
+IGNORED = ("work", "logs/crashes", "logs/slurm")
 
 
 def files_below(root: Path) -> set[str]:

@@ -10,7 +10,7 @@
 #   ATLAS           an atlas that is in the image, tried without network
 #   SIF             a .sif made of the image, tried as well with apptainer
 #   LIMIT_MB        largest size of the image [1400]
-#   STEPS           what to check, in this order [all: start selftest ...; most need the step `host` before them]
+#   STEPS           what to check, in this order [all: start content ...; most need the step `host` before them]
 # shellcheck disable=SC2016  # what stands in single quotes is expanded in the container
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -59,16 +59,6 @@ check_start() {
   as "$UNKNOWN" -e HOME=/nonexistent "$IMAGE" --help >/dev/null
 }
 
-check_selftest() {
-  say "selftest: the image computes what it should"
-  as "$UNKNOWN" -e HOME=/nonexistent "$IMAGE" selftest | tail -3
-  result "selftest in the image" "passed"
-  if [[ -n ${SIF:-} ]]; then
-    "${bounded[@]}" apptainer --quiet run --cleanenv --containall --net --network none "$SIF" selftest | tail -1
-    result "selftest in the .sif" "passed"
-  fi
-}
-
 check_content() {
   say "what is in the image, and what is not"
   inside 'for tool in gcc cc g++ make git pip pip3 curl wget; do if command -v $tool; then echo "$tool is in the image"; exit 1; fi; done'
@@ -95,7 +85,6 @@ import importlib, pkgutil, fcpower_bids
 names = [m.name for m in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids.") if not m.name.endswith("__main__")]
 optional = {
     "fcpower_bids.slices.published_encoders.brainmarks_plugin",  # for users of another program
-    "fcpower_bids.executors.cluster",  # extra: cluster
 }
 for name in set(names) - optional:
     importlib.import_module(name)
@@ -147,7 +136,7 @@ check_atlas() { # what was handed in at build is found without network
   say "atlas $ATLAS from the image"
   local out; out=$(open_folder atlas)
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" \
-    /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
+    /data /out participant --participant-label 01 --session-label a --atlas "$ATLAS" --quiet
   ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
 
   say "prefetch: checksums are written, a whole folder is used without network, a changed file is noticed"
@@ -158,7 +147,7 @@ check_atlas() { # what was handed in at build is found without network
   as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" > /dev/null
   (cd "$folder" && awk -F'\t' 'NR > 1 {print $2 "  " $1}' checksums.tsv | sha256sum --check --strict)
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" -v "$folder:/opt/templateflow:ro" -e FCPOWER_OFFLINE=1 "$IMAGE" \
-    /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
+    /data /out participant --participant-label 01 --session-label a --atlas "$ATLAS" --quiet
   as 0 --cap-add DAC_OVERRIDE -v "$folder:/atlases" --entrypoint sh "$IMAGE" -c 'for table in /atlases/tpl-*/*.tsv; do echo >> "$table"; done'
   if as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" 2> "$SCRATCH/changed.txt"; then die "prefetch took a changed file"; fi
   grep "has changed since it was fetched" "$SCRATCH/changed.txt"
@@ -218,7 +207,7 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
 check_array() { # the example for clusters, with a queue that runs two jobs at a time, and the group once all are done
   say "docs/examples/slurm_array.sh with the .sif"
   local out start; out=$(open_folder array)
-  mkdir -p "$SCRATCH/bin" "$out/logs/slurm" "$out/logs/asked"; chmod 777 "$out/logs" "$out/logs/asked"
+  mkdir -p "$SCRATCH/bin" "$out/logs/slurm"; chmod 777 "$out/logs" "$out/logs/slurm"
   cat > "$SCRATCH/bin/sbatch" <<'S'
 #!/usr/bin/env bash
 jobs=
@@ -245,7 +234,7 @@ check_size() {
 }
 
 rm -f "$SCRATCH/results.tsv"
-for step in ${STEPS:-start selftest content imports size demo host known unknown ${ATLAS:+atlas} resume stop ${SIF:+sif array}}; do
+for step in ${STEPS:-start content imports size demo host known unknown ${ATLAS:+atlas} resume stop ${SIF:+sif array}}; do
   "check_$step"
 done
 say "results"

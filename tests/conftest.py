@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
+import shutil
 import signal
+from collections.abc import Callable
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -15,10 +19,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 os.fsync = lambda handle: None  # no power fails here; waiting for the disk was a twelfth of the time of all tests
 
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
+from tests.golden.freeze import STUDY  # noqa: E402
 from tests.running import PLAIN, run_app  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,31 +39,65 @@ def shared() -> Path:
     return REFERENCE_DATA
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
+    """A folder and what its maker returned: made once a run of the tests, whichever worker asks first."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (base / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = base / f"{name}.pickle"
+        if not found.exists():
+            (base / name).mkdir()
+            found.write_bytes(pickle.dumps(make(base / name)))
+    return base / name, pickle.loads(found.read_bytes())  # noqa: S301  (written by this very run)
+
+
 @pytest.fixture(scope="session")
 def exact_demo(tmp_path_factory):
     """Folder and truth of a tiny demo dataset whose voxels hold the clean series."""
-    folder = tmp_path_factory.mktemp("end_to_end") / "exact"
-    return folder, make_dataset(folder, DemoDesign.tiny(noise=0, nuisance=0))
+    folder, truth = once(
+        tmp_path_factory, "exact", lambda at: make_dataset(at / "in", DemoDesign.tiny(noise=0, nuisance=0))
+    )
+    return folder / "in", truth
 
 
 @pytest.fixture(scope="session")
-def exact_run(exact_demo):
+def exact_run(exact_demo, tmp_path_factory):
     """The exact demo through the application without any cleaning."""
-    folder, _ = exact_demo
-    return run_app(
-        folder, folder.parent / "exact_out", "--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z"
-    )
+    chosen = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--nprocs", "1")
+    return once(tmp_path_factory, "exact_run", lambda at: run_app(exact_demo[0], at / "out", *chosen))[1]
 
 
 @pytest.fixture(scope="session")
 def troubled_demo(tmp_path_factory):
     """Four participants: two runs, an incomplete field of view, many spikes, nearly nothing but spikes."""
-    folder = tmp_path_factory.mktemp("end_to_end") / "troubled"
-    return folder, make_dataset(folder, DemoDesign.tiny(subjects=4, troubles=True))
+    folder, truth = once(
+        tmp_path_factory, "troubled", lambda at: make_dataset(at / "in", DemoDesign.tiny(subjects=4, troubles=True))
+    )
+    return folder / "in", truth
 
 
 @pytest.fixture(scope="session")
-def troubled_run(troubled_demo):
+def troubled_run(troubled_demo, tmp_path_factory):
     """The troubled demo with default settings and ``--strict``."""
-    folder, _ = troubled_demo
-    return run_app(folder, folder.parent / "troubled_out", "--atlas", "builtin", "--strict")
+    chosen = ("--atlas", "builtin", "--strict", "--nprocs", "1")
+    return once(tmp_path_factory, "troubled_run", lambda at: run_app(troubled_demo[0], at / "out", *chosen))[1]
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory) -> Path:
+    """24 people with two sessions: ``in`` is the dataset, ``out`` what the participant level made of it."""
+
+    def make(folder: Path) -> None:
+        make_dataset(folder / "in", STUDY)
+        found = run_app(folder / "in", folder / "out", "--atlas", "builtin", "--quiet", "--nprocs", "1")
+        assert found.code == 0, found.err
+
+    return once(tmp_path_factory, "study", make)[0]
+
+
+def copy_study(study: Path, folder: Path) -> Path:
+    """Link the study to another folder: files are replaced and never changed."""
+    (folder / "in").symlink_to(study / "in")
+    shutil.copytree(study / "out", folder / "out", copy_function=os.link, ignore=shutil.ignore_patterns("work"))
+    return folder

@@ -23,8 +23,8 @@ set -euo pipefail
 if (( $# < 3 )); then sed -n '4,15s/^# \{0,1\}//p' "$0"; exit 2; fi
 bids=$(realpath "$1") out=$(realpath -m "$2") program=$(realpath -s "$3")
 arguments=("$bids" "$out" "$program" "${@:4}")
-mkdir -p "$out/logs/slurm" "$out/logs/asked"
-list=$out/logs/asked/array.txt # fcpower_bids status names those of it that no job has begun
+mkdir -p "$out/logs/slurm"
+list=$out/logs/slurm/participants.txt
 
 run() { # run LEVEL [options]: of the host an image sees but the folders named here; nothing needs the network
   if [[ -f $program && -x $program && $program != *.sif ]]; then
