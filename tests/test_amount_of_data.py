@@ -1,4 +1,4 @@
-"""As much data of everybody: --equal-minutes and --first-session through the command, against the series files."""
+"""As much data of everybody: --equal-minutes through the command, against the series files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.outputs.tables import read_matrix
 from tests.planting.planted import TR, make_cohort
 
@@ -84,17 +83,16 @@ def ridge_by_hand(kernel, target, folds, penalty):
     return pd.Series(predicted)
 
 
-@pytest.mark.parametrize("options", [("--equal-minutes",), ("--equal-minutes", "--first-session")])
-def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made, options):
-    run(made, *options, "--analyses", "prediction", "--representations", "fc", "--penalties", "0.7")
+def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made):
+    run(made, "--equal-minutes", "--analyses", "prediction", "--representations", "fc", "--penalties", "0.7")
     scans = made.table("scans")
     people = sorted(set(scans["participant_id"]))
     sessions = scans.groupby("participant_id")["session"].apply(list)
     shortest = min(len(written_series(made, one, session)) for one in people for session in sessions[one])
-    assert shortest == SHORTEST or "--first-session" in options
+    assert shortest == SHORTEST
     assert (scans["volumes"] == shortest).all()
     assert (scans["seconds"] == shortest * TR).all()
-    assert sessions.map(len).max() == 2 - ("--first-session" in options)
+    assert sessions.map(len).max() == 2
     kernel = kernel_of_first_volumes(made, people, sessions, shortest)
     kernel = pd.DataFrame(kernel, index=people, columns=people)
     target = made.phenotypes.set_index("participant_id")["score"]
@@ -103,7 +101,7 @@ def test_predictions_are_those_of_the_first_minutes_of_the_written_series(made, 
     np.testing.assert_allclose(told[people], expected[people], rtol=0, atol=1e-5)
     page = (made.out / "group.html").read_text()
     assert f"cut to {shortest * TR / 60:.2f} min" in page
-    assert ("People have 1 to 2 scans" in page) == ("--first-session" not in options)
+    assert "People have 1 to 2 scans" in page
 
 
 def test_cut_scans_are_no_finding_any_more(made):
@@ -117,7 +115,7 @@ def test_cut_scans_are_no_finding_any_more(made):
         found = made.table("check")
         assert "amount of data and target" in set(found["check"])
         assert found.loc[found["check"] == "amount of data and target", "remedy"].str.contains("--equal-minutes").all()
-        run(made, "--check", "--equal-minutes", "--first-session")
+        run(made, "--check", "--equal-minutes")
         assert "amount of data and target" not in set(made.table("check")["check"])
     finally:
         made.phenotypes = before
@@ -130,16 +128,6 @@ def test_degrees_of_freedom_shrink_with_the_scan(made):
     after = made.table("scans").set_index(["participant_id", "session"])
     expected = before["degrees_of_freedom"] * SHORTEST / before["volumes"]
     np.testing.assert_allclose(after["degrees_of_freedom"], expected)
-
-
-def test_later_sessions_are_listed_with_the_reason(made):
-    run(made, "--first-session", "--check")
-    excluded = made.table("excluded")
-    later = excluded[excluded["reason"].str.endswith("(--first-session)")]
-    assert len(later) == PEOPLE - 3
-    assert set(later["session"]) == {"ses-b"}
-    assert edge_count(60) == 1770
-    assert made.table("scans")["participant_id"].is_unique
 
 
 def test_without_series_it_is_refused(made, tmp_path, capsys):

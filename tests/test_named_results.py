@@ -102,7 +102,7 @@ def test_results_of_another_question_are_replaced_only_where_that_is_asked_for(c
 
 QUESTIONS = (
     *(["--covariates", "score"], ["--site-column", "site"], ["--family-column", "participant"], ["--preset", "paper"]),
-    *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--first-session"], ["--session-label", "a"]),
+    *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--session-label", "a"]),
 )
 
 

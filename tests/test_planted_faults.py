@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_one_scan_under_two_names_is_named_and_shares_a_fold(check, planted, nam
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "3", "--analyses", "prediction"]
 
 
-def test_a_split_of_ones_own_may_part_two_people_who_look_alike_if_it_is_said(planted, tmp_path, capsys):
+def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tmp_path, capsys):
     cohort, series = planted
     cohort.put(6, "b", smooth(series[2, "a"]))
     names = cohort.phenotypes["participant_id"]
@@ -111,25 +110,6 @@ def test_a_split_of_ones_own_may_part_two_people_who_look_alike_if_it_is_said(pl
     assert main([*map(str, command)]) == 3
     told = capsys.readouterr().err
     assert "sub-003 is tested in fold a and sub-007 trains there, though they seem to share a scan" in told
-    assert "--accept-pair sub-003 sub-007" in told
-    assert main([*map(str, command), "--accept-pair", "sub-003"]) == 2
-    assert "takes two people" in capsys.readouterr().err
-    assert main([*map(str, command), "--accept-pair", "sub-003", "nobody"]) == 3
-    assert "names sub-nobody, who has no scan here" in capsys.readouterr().err
-    pairs = ["--accept-pair", "sub-007", "sub-003", "003", "001"]
-    assert main([*map(str, [each for each in command if each != "--quiet"]), *pairs]) == 0
-    told = capsys.readouterr().err
-    assert "sub-007 and sub-003 are accepted by name" in told
-    assert "check: There is no pair sub-003 and sub-001 to accept (--accept-pair)" in told
-    folds = cohort.table("folds").set_index(["fold_label", "participant_id"])["role"]
-    assert (folds["a", "sub-003"], folds["a", "sub-007"]) == ("test", "train")
-    assert json.loads((cohort.out / "group" / "folds.json").read_text())["AcceptedPairs"] == [["sub-003", "sub-007"]]
-    found = cohort.table("check").set_index(["check", "level"])["finding"]
-    assert found["accepted pair", "alarm"].endswith("although their scans look like one.")
-    assert found["no such pair", "look"].startswith("There is no pair sub-003 and sub-001 to accept")
-    page = (cohort.out / "group.html").read_text()
-    assert "Accepted by name though they look like one scan, and not kept together by the folds: sub-003 and" in page
-    assert "read it first" in page
 
 
 def test_two_names_for_one_scan_do_not_make_noise_predictable(planted):
@@ -394,17 +374,15 @@ def test_lost_zeros_are_found_again_and_said(check, planted):
     assert notes.loc["participant_id", "n"] == PEOPLE
 
 
-def test_too_few_matches_are_refused_until_they_are_accepted(check, planted):
+def test_too_few_matches_are_refused(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes
     names = [name if row < 9 else f"X{name[4:]}" for row, name in enumerate(table["participant_id"])]
     cohort.phenotypes = table.assign(participant_id=names)
     _, told = check(code=3)
-    for word in ("24 people have scans", "24 are in the phenotype tables", "only 9", "--min-matched 0", "sub-X010"):
+    for word in ("24 people have scans", "24 are in the phenotype tables", "only 9", "sub-X010"):
         assert word in told
     assert not (cohort.out / "group").exists()
-    _, told = check("--min-matched", 0)
-    assert "9 in both" in told
 
 
 def test_a_target_that_goes_with_minutes_or_motion_is_named(check, planted):

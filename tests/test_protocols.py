@@ -232,16 +232,6 @@ def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     assert "such as sub-77" in " ".join(tree.facts("prediction")["CohortNotes"])
 
 
-def test_people_who_are_set_aside_are_tested_once_by_all_others(tree, tmp_path):
-    names = sorted(tree.series)
-    path = tmp_path / "locked.tsv"
-    path.write_text("participant_id\n" + "\n".join([names[3], names[8].removeprefix("sub-"), names[9]]) + "\n")
-    assert tree.group(*FIXED, "--test-people", path) == 0
-    tested = [names[3], names[8], names[9]]
-    assert sorted(set(tree.table("predictions")["participant_id"])) == tested
-    assert_predicted(tree, 0, tested, [name for name in names if name not in tested])
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -270,6 +260,6 @@ def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_p
 
 def test_two_ways_of_saying_who_is_tested_are_refused(tree, tmp_path, capsys):
     (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
-    both = ("--folds-file", tmp_path / "folds.tsv", "--test-people", tmp_path / "folds.tsv")
+    both = ("--folds-file", tmp_path / "folds.tsv", "--site-column", "site", "--hold-out-sites")
     assert tree.group(*FIXED, *both) == 2
     assert "both say who is tested" in capsys.readouterr().err

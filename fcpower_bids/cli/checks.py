@@ -23,7 +23,6 @@ OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
 SHARES = (
-    "min_matched",
     "min_coverage",
     "drop_parcels_missing_in",
     "drop_people_missing",
@@ -60,7 +59,6 @@ def problems_of(settings: Settings) -> list[str]:
         _exponent,
         _numbers,
         _folds,
-        _pairs,
         _penalties,
         _choices,
         _names,
@@ -150,18 +148,12 @@ def _folds(settings: Settings) -> Iterator[str]:
         name
         for name, value in (
             ("--folds-file", settings.folds_file),
-            ("--test-people", settings.test_people),
             ("--hold-out-sites", settings.hold_out_sites),
         )
         if value
     ]
     if len(given) > 1:
         yield f"{' and '.join(given)} both say who is tested. Give one of them."
-
-
-def _pairs(settings: Settings) -> Iterator[str]:
-    if len(settings.accept_pair) % 2:
-        yield f"--accept-pair takes two people, or four for two pairs; it has {len(settings.accept_pair)}."
 
 
 def _harmonisation(settings: Settings) -> Iterator[str]:
@@ -237,7 +229,7 @@ def _solver_device(settings: Settings) -> Iterator[str]:
 
 
 def _files(settings: Settings) -> Iterator[str]:
-    for name in ("bids_filter_file", "exclude_file", "folds_file", "test_people", "use_plugin", "config_file"):
+    for name in ("bids_filter_file", "exclude_file", "folds_file", "use_plugin", "config_file"):
         value = getattr(settings, name)
         if value is not None and not value.is_file():
             yield f"--{name.replace('_', '-')} {value} {_no_file(value)}"

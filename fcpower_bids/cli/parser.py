@@ -54,11 +54,6 @@ REFUSED = {
 
 
 RENAMED = {
-    "--max-parcel-missing": "--drop-parcels-missing-in",
-    "--max-missing-parcels": "--drop-people-missing",
-    "--draw": "--sampling-unit",
-    "--tasks-apart": "--separate-tasks",
-    "--evaluation": "--exclude-from-corpus",
     "--group-fit": "--fit-transforms-on",
     "--chunk": "--microbatch",
     "--floor": "--eigenvalue-floor",
@@ -179,9 +174,7 @@ def _with_companions(path: Path) -> list[Path]:
 
 
 PLACES = ("bids_dir", "output_dir", "level")
-PREFIXES = {"participant_label": "sub-", "session_label": "ses-", "accept_pair": "sub-"}
-IN_PAIRS = "accept_pair"
-"""Its values come two by two, and one person can be of several pairs."""
+PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -408,5 +401,5 @@ def _clean(name: str, value: Any) -> Any:
     if isinstance(value, list):
         prefix = PREFIXES.get(name, "")
         items = [_clean(name, item.removeprefix(prefix) if prefix else item) for item in value]
-        return tuple(items if name == IN_PAIRS else dict.fromkeys(items))
+        return tuple(dict.fromkeys(items))
     return normalize("NFC", value) if isinstance(value, str) and name not in MAY_BE_PATHS else value

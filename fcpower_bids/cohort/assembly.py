@@ -20,7 +20,6 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude_by_quality,
     exclude_by_status,
-    exclude_later_sessions,
     exclude_unreadable,
     read_quality,
     tabulate_exclusions,
@@ -188,10 +187,6 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
     keep, said = exclude_by_quality(chosen, quality, settings)
     rows += said
     chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
-    if settings.first_session:
-        keep, said = exclude_later_sessions(chosen)
-        rows += said
-        chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
     if not chosen:
         example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'" if rows else ""
         raise DatasetError(

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -283,29 +282,6 @@ def exclude_unreadable(
         if one.path in unreadable
     ]
     return [one.path not in unreadable for one in found], rows
-
-
-def exclude_later_sessions(found: Sequence[Connectome]) -> tuple[list[bool], list[Exclusion]]:
-    """Keep the first session of everybody, ``ses-2`` before ``ses-10``, among the recordings that are left."""
-    first: dict[str, str] = {}
-    for one in sorted(found, key=lambda one: _by_number(one.session)):
-        first.setdefault(one.participant, one.session)
-    keep = [one.session == first[one.participant] for one in found]
-    rows = [
-        Exclusion(
-            one.participant,
-            one.session,
-            RECORDING,
-            f"{one.recording}: not {first[one.participant]}, the first session of the person (--first-session)",
-        )
-        for one, kept in zip(found, keep, strict=True)
-        if not kept
-    ]
-    return keep, rows
-
-
-def _by_number(label: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 def choose_parcels(

@@ -14,16 +14,16 @@ import pandas as pd
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Assembly, GroupLevel
 
-LONG_NUMBER = 4
-"""Digits from which on a number alone identifies a person, as the SUB_ID of ABIDE does."""
+FEWEST_MATCHED = 0.5
+"""Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
 WITH = "with "
 """Before the name of a target: how many of the people in both have it."""
 
 
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
-    """Name people of a table as the scans do where zeros, capitals, signs or a prefix differ, if exactly one fits."""
+    """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
     names: dict[str, str] = {}
-    for key in (_without_zeros, _without_signs, _number):
+    for key in (_without_zeros, _without_signs):
         names |= _unique(there, people, names, key)
     return names
 
@@ -36,9 +36,8 @@ def _unique(
     scanned = {key(name): name for name in people if name not in here and name not in taken and key(name)}
     found = {}
     for name in (one for one in there if one not in people and one not in known and key(one) in scanned):
-        scan, is_only = scanned[key(name)], all(each[key(name)] == 1 for each in counts)
-        if is_only and (key is not _number or _bare(name).isdigit() or _bare(scan).isdigit()):
-            found[name] = scan
+        if all(each[key(name)] == 1 for each in counts):
+            found[name] = scanned[key(name)]
     return found
 
 
@@ -55,18 +54,12 @@ def _without_signs(name: str) -> str:
     return re.sub(r"[\W_]", "", _without_zeros(name))
 
 
-def _number(name: str) -> str:
-    """The number that a name ends with, if it is long; nothing matches without."""
-    found = re.search(rf"\d{{{LONG_NUMBER},}}$", _bare(name))
-    return found[0].lstrip("0") if found else ""
-
-
 def describe_matches(names: Mapping[str, str]) -> str:
     """Say which ids were taken for those of scans."""
     example = next(iter(names))
     return (
-        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros, capitals, "
-        f"underscores or what is before a number (such as {example} and {names[example]})."
+        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros, capitals or "
+        f"underscores (such as {example} and {names[example]})."
     )
 
 
@@ -75,11 +68,11 @@ def count_people(tables: Collection[str], people: Collection[str], renamed: int,
     named = {str(name) for name in tables}
     matched = len(named & set(people))
     counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
-    if named and matched < settings.min_matched * min(len(people), len(named)):
+    if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
         raise DatasetError(
             f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
             f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
-            "the participant_id, or accept it with --min-matched 0."
+            "the participant_id."
         )
     return counts
 
@@ -113,17 +106,14 @@ NOT_GIVEN = ("", "n/a")
 
 
 def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
-    """Read ``--folds-file`` or ``--test-people``. Raises DatasetError."""
-    path = settings.folds_file or settings.test_people
+    """Read ``--folds-file``. Raises DatasetError."""
+    path = settings.folds_file
     if path is None:
         return None, []
     table = _read(path)
     names = match_ids(table[PERSON].drop_duplicates().tolist(), people)
     table[PERSON] = table[PERSON].replace(names)
-    if settings.test_people:
-        frame = _set_aside(table, people)
-    else:
-        frame = _roles(table, path) if "role" in table.columns else _splits(table, path)
+    frame = _roles(table, path) if "role" in table.columns else _splits(table, path)
     _check(frame, path)
     absent = sorted(set(table[PERSON]) - set(people))
     if len(absent) == table[PERSON].nunique():
@@ -183,13 +173,6 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if not parts:
         raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
     return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)
-
-
-def _set_aside(table: pd.DataFrame, people: Collection[str]) -> pd.DataFrame:
-    tested = set(table[PERSON])
-    everyone = sorted(set(people) | tested)
-    role = ["test" if person in tested else "train" for person in everyone]
-    return pd.DataFrame({"repeat": "0", "fold": "0", PERSON: everyone, "role": role, "inner_fold": -1})
 
 
 def _check(frame: pd.DataFrame, path: Path) -> None:

@@ -74,8 +74,8 @@ ROWS = 256
 
 THROUGH_THE_COHORT = frozenset(
     {
-        *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
-        *("atlas_dir", "folds_file", "test_people", "accept_no_skill"),
+        *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "exclude_file"),
+        *("atlas_dir", "folds_file", "accept_no_skill"),
     }
 )
 """Choices that say which analyses run, or that change numbers through the cohort alone."""

@@ -20,7 +20,6 @@ class GroupLevel(Choices):
     covariates: tuple[str, ...] = asks((), "columns regressed from the targets in the fold; part of the model of edges")
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
-    min_matched: float = refines(0.5, "stop where a smaller share of the people have scans and phenotypes")
     family_column: str | None = asks(None, "column whose equal values never span a split")
     site_column: str | None = asks(None, "column of sites; with --hold-out-sites each is held out in turn")
     harmonise: str = asks(
@@ -50,16 +49,6 @@ class GroupLevel(Choices):
     folds_file: Path | None = asks(
         None, "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
     )
-    test_people: Path | None = asks(None, "table of the people who are tested once, by all others")
-    accept_pair: tuple[str, ...] = refines(
-        (), "two people who look like one scan and may be on both sides of a split all the same: A B"
-    )
-    predictions_per: str = refines(
-        "auto",
-        "rows of the table of predictions: one per person and repeat (predictions), or per person with the mean over "
-        "repeats (prediction_means); auto: per repeat up to 2,000,000 rows",
-        choices=("auto", "repeat", "person"),
-    )
     penalties: tuple[float, ...] = refines((), "ridge penalties, as they are, in the place of the preset's")
     selection: str | None = refines(
         None,
@@ -85,12 +74,6 @@ class GroupLevel(Choices):
         None, "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"
     )
     max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD in mm")
-    first_session: bool = asks(False, "of everybody the first session alone (that is left, by the order of the labels)")
-    separate_tasks: bool = refines(
-        False,
-        "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does",
-        reader="parcellation_sweep",
-    )
     equal_minutes: bool = asks(
         False, "cut every scan to the length of the shortest one, and compute FC again from the stored series"
     )

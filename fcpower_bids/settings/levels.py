@@ -79,5 +79,5 @@ def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str
 
 def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
     """Choices that are given and not used, with the file that has the folds in their place."""
-    brought = chosen.get("folds_file") or chosen.get("test_people")
+    brought = chosen.get("folds_file")
     return {name: str(brought) for name in ("folds", "repeats") if brought and chosen.get(name) is not None}

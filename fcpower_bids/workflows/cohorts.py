@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,30 +30,15 @@ from fcpower_bids.settings import Method, Settings
 
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
-    """Load the cohort of the analyses, and one per atlas (with ``--separate-tasks``: and task) for comparisons."""
+    """Load the cohort of the analyses, and one per atlas for comparisons."""
     if not OF_COHORTS & set(analyses_to_run(settings)):
         return complete_cohort(open_cohort(settings), settings), {}
     each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
     if not each:
         return open_cohort(settings), {}
     first, *_ = each
-    if settings.separate_tasks:
-        whole = open_cohort(each[first])
-        return complete_cohort(whole, each[first]), {name: open_cohort(own) for name, own in _by_task(each).items()}
     cohorts = {name: open_cohort(own) for name, own in each.items()}
     return complete_cohort(cohorts[first], each[first]), cohorts
-
-
-def _by_task(each: Mapping[str, Settings]) -> dict[str, Settings]:
-    """Settings of every atlas and task, by both names. Raises UsageError."""
-    tasks = list(dict.fromkeys(task.removeprefix("task-") for task in next(iter(each.values())).task_id))
-    if len(tasks) < 2:
-        raise UsageError("--separate-tasks compares tasks: name two or more with --task-id.")
-    return {
-        f"{atlas}, task-{task}": dataclasses.replace(own, task_id=(task,))
-        for atlas, own in each.items()
-        for task in tasks
-    }
 
 
 def open_cohort(settings: Settings) -> Cohort:

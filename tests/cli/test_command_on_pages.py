@@ -15,7 +15,7 @@ CHOSEN = {
     "targets": ("fluid IQ", "age"),
     "phenotypes": (Path("/home/me/secret/scores.tsv"),),
     "derivatives": ("xcpd=/home/me/xcp_d",),
-    "first_session": True,
+    "equal_minutes": True,
     "alpha": 0.5,
     "permutations": 0,
     "random_seed": 7,

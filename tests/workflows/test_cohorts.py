@@ -83,33 +83,6 @@ def test_the_sweep_is_written_and_an_impossible_one_is_refused(settings):
         run_group(replace(settings, analyses=("parcellation_sweep",), atlas=("Toy",)))
 
 
-def test_tasks_are_compared_as_parcellations_are(settings):
-    """One person lacks the film; scores of a task are those of the prediction from that task alone."""
-    for person in range(1, 12):
-        for session in "ab":
-            name = f"sub-{person + 1:02d}_ses-{session}_task-movie"
-            add_output(settings.output_dir, name, series_of(1000 + 100 * person + ord(session)))
-    asked = replace(settings, atlas=("Toy",), task_id=("rest", "task-movie"), analyses=("parcellation_sweep",))
-    with pytest.raises(UsageError, match="two or more with --task-id"):
-        run_group(replace(asked, separate_tasks=True, task_id=("rest",)))
-    assert run_group(replace(asked, separate_tasks=True)) == 0
-    folder = settings.output_dir / "group"
-    rows = read_table(folder / "parcellation_sweep.tsv").query("people == 'shared'")
-    rest, movie = "Toy, task-rest", "Toy, task-movie"
-    assert set(rows["atlas"]) == {rest, movie}
-    assert set(rows["n_people"]) == {11}
-    compared = read_table(folder / "parcellation_comparisons.tsv")
-    assert len({frozenset(pair) for pair in zip(compared["atlas"], compared["reference"], strict=True)}) == 1
-    alone = replace(asked, task_id=("movie",), analyses=("prediction",), name="movie")
-    assert run_group(alone) == 0
-    expected = read_table(folder / "movie" / "prediction.tsv").query("representation == 'fc'")
-    found = rows[(rows["atlas"] == movie) & (rows["representation"] == "fc")]
-    np.testing.assert_allclose(found["r"], expected["r"], atol=1e-12)
-    both = rows[(rows["atlas"] == f"{rest} & {movie}") & rows["representation"].str.startswith("fc")]
-    assert len(both) >= len(found)
-    assert not np.allclose(both["r"].to_numpy()[: len(found)], found["r"])
-
-
 def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(settings):
     chosen = parse_settings([str(settings.bids_dir), str(settings.output_dir), "group", "--analyses", ALL])
     assert chosen.analyses == (ALL,)

@@ -264,7 +264,6 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
 
 def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_named(lines, settings, capsys):
     given = {"nbs_threshold": (3.0, "edges"), "sample_sizes": ((9,), "learning_curves")}
-    given["separate_tasks"] = (True, "parcellation_sweep")
     there = {name: one for name, one in given.items() if name in Settings.__dataclass_fields__}
     chosen = lines(analyses=("qc_fc",), **{name: value for name, (value, _) in there.items()})
     assert sorted(line for line in chosen if "not asked for." in line) == [

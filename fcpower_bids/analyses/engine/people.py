@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import scans_without_features
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.inference.duplicate_scans import NEITHER
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
@@ -64,7 +63,6 @@ def choose_people(
         "PeopleWithoutCovariates": [name for name in everyone if name in table.index and name not in complete],
     }
     names = [name for name in everyone if name in scans and name in complete]
-    accepted, alike = split_pairs(cohort, settings)
     if table.empty:
         raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
     if not names:
@@ -74,28 +72,12 @@ def choose_people(
         names=tuple(names),
         scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
         phenotypes=table,
-        families=join_families(labels_of(table, settings.family_column, "family"), names, alike),
+        families=join_families(labels_of(table, settings.family_column, "family"), names, cohort.alike),
         sites=labels_of(table, settings.site_column, "site"),
         covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
         kept=kept.loc[names].to_numpy(dtype=float).reshape(len(names), -1),
-        facts={key: value for key, value in (left_out | {"AcceptedPairs": accepted}).items() if value},
+        facts={key: value for key, value in left_out.items() if value},
     )
-
-
-def split_pairs(cohort: Cohort, settings: GroupLevel) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Pairs who seem to share a scan: those that ``--accept-pair`` names, and the others. Raises Unfit."""
-    named, there = [f"sub-{label}" for label in settings.accept_pair], set(cohort.scans["participant_id"].astype(str))
-    for name in (name for name in named if name not in there):
-        reasons = cohort.excluded.loc[cohort.excluded["participant_id"] == name, "reason"].astype(str)
-        if reasons.str.contains(NEITHER, regex=False).any():
-            raise Unfit(
-                f"--accept-pair names {name}, whose scan is a copy, equal to the bit, of another person's: one of the "
-                "two names is wrong. Accept the right one, or reject the wrong one, in exclude.tsv."
-            )
-        raise Unfit(f"--accept-pair names {name}, who has no scan here. Correct the name, or leave the pair out.")
-    pairs = {frozenset(pair) for pair in zip(named[::2], named[1::2], strict=True)}
-    accepted = [pair for pair in cohort.alike if frozenset(pair) in pairs]
-    return accepted, [pair for pair in cohort.alike if pair not in accepted]
 
 
 def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from fcpower_bids.analyses.engine.people import People, column_of, join_families, split_pairs
+from fcpower_bids.analyses.engine.people import People, column_of, join_families
 from fcpower_bids.analyses.engine.targets import (
     SiteShare,
     Target,
@@ -150,7 +150,7 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis)
     if settings.family_column is not None:
         column = column_of(table, settings.family_column)
         families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
-    families = join_families(families, names, split_pairs(cohort, settings)[1])
+    families = join_families(families, names, cohort.alike)
     return ScanBlocks(
         dict(zip(names, sites, strict=True)) if sites else None,
         None if families is None else dict(zip(names, families.tolist(), strict=True)),
@@ -227,7 +227,7 @@ def plan_protocol(
             held_out = settings.site_column
         return Protocol(folds, {}, exchange, preset, held_out)
     outer = list(_take_outer(cohort.folds, people, preset))
-    _check_apart(outer, people, split_pairs(cohort, settings)[1])
+    _check_apart(outer, people, cohort.alike)
     by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
     held_out = held_out_column(cohort.folds, by_person)
     sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
@@ -343,8 +343,5 @@ def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[
         one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
         where = f"{one} is tested in fold {each.labels[1]} and {other} trains there, though they"
         if (one, other) in pairs:
-            raise Unfit(
-                f"{where} seem to share a scan. Correct the file, exclude one of them, or accept the pair by name: "
-                f"--accept-pair {one} {other}."
-            )
+            raise Unfit(f"{where} seem to share a scan. Correct the file, or exclude one of them.")
         raise Unfit(f"{where} are of one family. Correct the file, or exclude one of them.")

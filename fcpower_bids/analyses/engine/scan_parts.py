@@ -151,7 +151,7 @@ def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
     numbers = cohort.scans["participant_id"].value_counts()
     note = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
     if numbers.nunique() > 1:
-        note += f" People have {numbers.min()} to {numbers.max()} scans of it; --first-session leaves one."
+        note += f" People have {numbers.min()} to {numbers.max()} scans of it."
     if cohort.embeddings:
         note += " Embeddings, known of full scans only, were left out."
     return dataclasses.replace(

@@ -60,7 +60,7 @@ class Study:
 
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
-        brought = self.settings.folds_file or self.settings.test_people
+        brought = self.settings.folds_file
         unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.hold_out_sites or brought else ()
         unused += ("n_repeats",) if brought else ()
         how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"

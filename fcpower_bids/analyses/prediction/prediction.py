@@ -62,8 +62,7 @@ from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_c
 from fcpower_bids.settings import Analysis
 
 MOST_ROWS = 2_000_000
-"""With more rows `predictions` has its means over repeats in its place, unless it is asked for."""
-AUTO, REPEAT = "auto", "repeat"
+"""With more rows `predictions` has its means over repeats in its place."""
 
 PREDICTIONS = TableSpec(
     "predictions",
@@ -74,7 +73,7 @@ PREDICTIONS = TableSpec(
 PREDICTION_MEANS = TableSpec(
     "prediction_means",
     f"Out-of-fold prediction of every person, mean over repeats: in the place of `predictions` where that would have "
-    f"more than {MOST_ROWS:,} rows (`--predictions-per`).",
+    f"more than {MOST_ROWS:,} rows.",
     join_columns(
         PERSON,
         pick_columns(KEY_COLUMNS, ("target", "representation")),
@@ -103,10 +102,10 @@ FOLDS = TableSpec(
 
 def tabulate_people(entries: Entries, facts: Mapping[str, Any]) -> dict[str, Table]:
     """Return ``predictions``, or ``prediction_means`` where it has too many rows."""
-    study, choice = entries.study, entries.study.settings.predictions_per
+    study = entries.study
     tested = sum(fold.test.size for fold in study.folds)
     n_rows = tested * len(study.targets) * len(entries.results)
-    if choice == REPEAT or (choice == AUTO and n_rows <= MOST_ROWS):
+    if n_rows <= MOST_ROWS:
         return {PREDICTIONS.name: Table(Blocks(partial(_predictions, entries, False), n_rows), PREDICTIONS, facts)}
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
     blocks = Blocks(partial(_predictions, entries, True), people * len(study.targets) * len(entries.results))

@@ -151,7 +151,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "predictor": f"kernel ridge regression with the {chosen['kernel']} kernel between people"
         + " (linear on z-scored features for embeddings)" * (embedded and chosen["kernel"] != "linear"),
         "composites": [_composite(one) for one in chosen["composite"]],
-        "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen and "test_people" not in chosen,
+        "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
         "fitted": [raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
         "people": known_people(tables),

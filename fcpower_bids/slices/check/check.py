@@ -28,7 +28,7 @@ from fcpower_bids.slices.check.pairs import CHECK_PAIRS, build_similarity, check
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead."""
     similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity, settings.accept_pair, sites_of_people(cohort, settings))
+    pairs, findings, alike = check_pairs(cohort, similarity, sites_of_people(cohort, settings))
     combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),
@@ -79,8 +79,8 @@ def _joins(cohort: Cohort) -> list[Finding]:
                 NOTE,
                 counts["renamed"],
                 float("nan"),
-                f"{counts['renamed']} ids of the phenotype tables match scans only by their number or letters.",
-                "They were matched by their number, which is unique on both sides.",
+                f"{counts['renamed']} ids of the phenotype tables match scans only without zeros, capitals or signs.",
+                "They were matched without these, where that is unique on both sides.",
                 "Store participant_id as text.",
             )
         )

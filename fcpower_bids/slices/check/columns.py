@@ -301,8 +301,7 @@ def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Findin
         if removed
         else "Connectomes show how long and how still a person was scanned, so the model can predict the target from "
         "that alone.",
-        f"Add --covariates {name}"
-        + ("." if motion else ", or take the same of everybody: --first-session --equal-minutes."),
+        f"Add --covariates {name}" + ("." if motion else ", or take the same of everybody: --equal-minutes."),
     )
 
 

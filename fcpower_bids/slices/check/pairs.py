@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,6 @@ FACTS = {
 def check_pairs(
     cohort: Cohort,
     similarity: FeatureSource,
-    accepted: Sequence[str] = (),
     sites: Mapping[str, str] | None = None,
 ) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
@@ -106,7 +105,6 @@ def check_pairs(
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
         *_describe_same(frame[frame["verdict"] == SAME], persons),
-        *_describe_accepted(frame[frame["verdict"] == SAME], [f"sub-{label}" for label in accepted]),
         *_describe_swaps(swaps, persons, sessions),
         *_describe_misnamed(frame[frame["verdict"] == MISNAMED]),
         *_describe_artefacts(frame[frame["verdict"] == STRANGE], sites or {}),
@@ -192,32 +190,6 @@ def _describe_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Findi
         "folds with their likes here, so that prediction does not profit; every other count takes them as different.",
         "Find out which name is right, and leave the other out with --exclude-file.",
     )
-
-
-def _describe_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Finding]:
-    """Every pair that the user accepts: the alarm stays, and says what it now means; one that is not alike is none."""
-    found = {frozenset(pair) for pair in zip(frame["participant_id"], frame["other"], strict=True)}
-    for one, other in zip(named[::2], named[1::2], strict=True):
-        if frozenset((one, other)) in found:
-            yield Finding(
-                "accepted pair",
-                ALARM,
-                1,
-                float("nan"),
-                f"{one} and {other} are accepted by name (--accept-pair), although their scans look like one.",
-                "They may be on both sides of a split: a model that was trained on one of them knows the other.",
-                "Leave the option out, unless the two are known to be different people.",
-            )
-        else:
-            yield Finding(
-                "no such pair",
-                LOOK,
-                1,
-                float("nan"),
-                f"There is no pair {one} and {other} to accept (--accept-pair): their scans do not look like one.",
-                "Nothing changes.",
-                "Correct the names, or leave the pair out.",
-            )
 
 
 def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:

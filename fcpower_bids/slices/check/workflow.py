@@ -26,7 +26,6 @@ READ = (
         "representations",
         "hold_out_sites",
         "harmonise",
-        "accept_pair",
     ),
     *("quiet", "nprocs", "low_mem", "random_seed"),
 )

@@ -23,7 +23,7 @@ from fcpower_bids.settings import Analysis
 SHARED, OWN = "shared", "own"
 
 ATLAS_COLUMNS = join_columns(
-    Column.text("atlas", "Parcellation, and task with --separate-tasks", "Parcellation"),
+    Column.text("atlas", "Parcellation", "Parcellation"),
     Column.text(
         "people",
         "shared: the people that every parcellation describes; own: all people of this parcellation, as a bridge "
@@ -87,7 +87,7 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     if len(cohorts) < 2:
         raise Unfit(
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
-            "participant level with several names after --atlas (or compare tasks: --separate-tasks)."
+            "participant level with several names after --atlas."
         )
     names = tuple(name for name in settings.representations if EMBEDDING not in name)
     if not names:

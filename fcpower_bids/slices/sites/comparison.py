@@ -116,7 +116,7 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
         preset = open_study(cohort, chosen).preset
         chosen = dataclasses.replace(chosen, covariates=(*preset.covariates, site))
     if handling == HELD_OUT:
-        return dataclasses.replace(cohort, folds=None), dataclasses.replace(chosen, folds_file=None, test_people=None)
+        return dataclasses.replace(cohort, folds=None), dataclasses.replace(chosen, folds_file=None)
     return cohort, chosen
 
 

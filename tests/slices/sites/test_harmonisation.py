@@ -126,7 +126,7 @@ def compared(cohort):
     table = cohort.phenotypes
     cohort.phenotypes = table[table["site"] != "three"]
     try:
-        options = ["--permutations", "99", "--harmonise-keep", "age", "--min-matched", "0.1"]
+        options = ["--permutations", "99", "--harmonise-keep", "age"]
         return run(cohort, "compared", *options, "--analyses", "harmonisation"), cohort.phenotypes
     finally:
         cohort.phenotypes = table
@@ -161,7 +161,7 @@ def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared
     whole = cohort.phenotypes
     cohort.phenotypes = table
     try:
-        alone = run(cohort, "alone", "--permutations", "99", "--min-matched", "0.1", *options)
+        alone = run(cohort, "alone", "--permutations", "99", *options)
     finally:
         cohort.phenotypes = whole
     row = made.table("harmonisation").set_index("sites").loc[handling]
