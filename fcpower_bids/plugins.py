@@ -41,7 +41,7 @@ class Slice:
     methods: Mapping[str, str] = _hook()
     """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
     harmonisers: Mapping[str, str] = _hook()
-    """Methods of ``--harmonise``: `fcpower_bids.analyses.prediction.harmonise.Harmoniser`."""
+    """Methods of ``--sites``: `fcpower_bids.analyses.prediction.harmonise.Harmoniser`."""
     encoders: Mapping[str, str] = _hook()
     """Encoders of others, entries of `fcpower_bids.encoders.ENCODERS`: their loaders take ``published`` too."""
     sources: Mapping[str, str] = _hook()

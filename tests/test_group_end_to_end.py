@@ -595,7 +595,7 @@ def test_the_dry_run_writes_nothing(study, capsys):
         (["--targets", "missing"], ["missing"]),
         (["--targets", "words"], ["words"]),
         (["--family-column", "famly"], ["famly"]),
-        (["--site-column", "nowhere", "--hold-out-sites"], ["nowhere"]),
+        (["--site-column", "nowhere", "--sites", "hold-out"], ["nowhere"]),
         (["--covariates", "nothing"], ["nothing"]),
         (["--composite", "g=reasoning,memroy"], ["memroy"]),
         (["--targets", "planted_score", "--folds", "40"], ["40"]),

@@ -206,7 +206,7 @@ def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted, m
     told = notes.loc["site and connectome"]
     assert told["value"] > 0.8
     assert told["n"] == PEOPLE - 2
-    assert told["remedy"] == "Read the score within sites, or use --hold-out-sites."
+    assert told["remedy"] == "Read the score within sites, or use --sites hold-out."
     assert (
         f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %." in told["finding"]
     )

@@ -260,6 +260,6 @@ def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_p
 
 def test_two_ways_of_saying_who_is_tested_are_refused(tree, tmp_path, capsys):
     (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
-    both = ("--folds-file", tmp_path / "folds.tsv", "--site-column", "site", "--hold-out-sites")
+    both = ("--folds-file", tmp_path / "folds.tsv", "--site-column", "site", "--sites", "hold-out")
     assert tree.group(*FIXED, *both) == 2
     assert "both say who is tested" in capsys.readouterr().err

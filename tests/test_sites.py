@@ -60,9 +60,9 @@ def test_the_site_is_not_taken_for_a_finding(cohort):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--site-column", "site", "--hold-out-sites"), "held out in turn"),
+        (("--site-column", "site", "--sites", "hold-out"), "held out in turn"),
         (("--covariates", "site"), "among the covariates"),
-        (("--site-column", "site", "--harmonise", "combat"), "ComBat"),
+        (("--site-column", "site", "--sites", "combat"), "ComBat"),
     ],
 )
 def test_an_alarm_that_the_choices_answer_is_a_note(cohort, options, words):
@@ -165,7 +165,7 @@ def test_the_first_table_has_scores_within_and_across_sites_beside_that_of_all(c
 
 def test_held_out_sites_are_tested_for_what_is_scored(cohort):
     """Order within sites has its test, the offset of the site another; neither contradicts the other."""
-    run(cohort, "--site-column", "site", "--hold-out-sites", "--permutations", "49")
+    run(cohort, "--site-column", "site", "--sites", "hold-out", "--permutations", "49")
     table = cohort.table("prediction_sites").set_index(["representation", "over", "site"])
     assert table.loc[("fc_power", "site", "two"), "bias"] < -1 < 1 < table.loc[("fc_power", "site", "one"), "bias"]
     (row,) = cohort.table("comparisons").to_dict("records")
@@ -218,5 +218,5 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
     assert main([*map(str, command)]) == 3
     assert "--stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
-    assert main([*map(str, command), "--site-column", "site", "--hold-out-sites"]) == 3
+    assert main([*map(str, command), "--site-column", "site", "--sites", "hold-out"]) == 3
     assert "--stratify spreads people over random folds" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.select import make_dense
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 from fcpower_bids.transforms import TRANSFORMS
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
@@ -148,7 +149,7 @@ def _folds(settings: Settings) -> Iterator[str]:
         name
         for name, value in (
             ("--folds-file", settings.folds_file),
-            ("--hold-out-sites", settings.hold_out_sites),
+            ("--sites hold-out", settings.sites == HOLD_OUT),
         )
         if value
     ]
@@ -157,13 +158,10 @@ def _folds(settings: Settings) -> Iterator[str]:
 
 
 def _harmonisation(settings: Settings) -> Iterator[str]:
-    compared = "harmonisation" in settings.analyses
-    if settings.harmonise != "none" and settings.site_column is None:
-        yield "--harmonise needs the column of sites. Give --site-column."
-    if settings.harmonise != "none" and settings.alpha_selection is not None:
-        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --harmonise."
-    if settings.harmonise_keep and settings.harmonise == "none" and not compared:
-        yield "--harmonise-keep says what ComBat keeps. Give --harmonise combat."
+    if settings.sites != PERMUTE and settings.site_column is None:
+        yield f"--sites {settings.sites} needs the column of sites. Give --site-column."
+    if settings.sites not in (PERMUTE, HOLD_OUT) and settings.alpha_selection is not None:
+        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --sites."
 
 
 def _equal_minutes(settings: Settings) -> Iterator[str]:

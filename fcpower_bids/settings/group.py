@@ -8,6 +8,8 @@ from pathlib import Path
 from fcpower_bids.options import Choices, asks, refines
 from fcpower_bids.plugins import places
 
+PERMUTE, HOLD_OUT = "permute", "hold-out"
+
 
 @dataclass(frozen=True)
 class GroupLevel(Choices):
@@ -21,13 +23,14 @@ class GroupLevel(Choices):
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
     family_column: str | None = asks(None, "column whose equal values never span a split")
-    site_column: str | None = asks(None, "column of sites; with --hold-out-sites each is held out in turn")
-    harmonise: str = asks(
-        "none", "prediction: take site effects from the features, in the fold", choices=("none", *places("harmonisers"))
+    site_column: str | None = asks(None, "column of sites; see --sites")
+    sites: str = asks(
+        PERMUTE,
+        "sites of --site-column: permute targets within them, hold each out in turn, or take them from the features "
+        "by ComBat, in the fold",
+        choices=(PERMUTE, HOLD_OUT, *places("harmonisers")),
     )
-    harmonise_keep: tuple[str, ...] = asks((), "columns whose effect on the features ComBat keeps: age sex")
     stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")
-    hold_out_sites: bool = asks(False, "folds are the sites")
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
         (), "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"

@@ -35,7 +35,7 @@ LEVELS: Mapping[str, Level] = {
             *("boilerplate_only", "write_graph", "use_plugin", "stop_on_first_crash", "strict"),
         ),
         first=(
-            *("targets", "phenotypes", "covariates", "family_column", "site_column", "hold_out_sites", "check"),
+            *("targets", "phenotypes", "covariates", "family_column", "site_column", "sites", "check"),
             *("analyses", "representations", "derivatives", "participant_label", "exclude_file", "max_mean_fd"),
             *("folds", "repeats", "permutations", "preset", "save_models", "name", "nprocs"),
         ),

@@ -83,7 +83,18 @@ def group(folder: Path) -> Path:
     score = ("--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", 50)
     for words in (
         (*score, *QUICK, "--analyses", *ANALYSES, "--alpha", "grid"),
-        ("--targets", "planted_score", "sex", "--site-column", "site", "--hold-out-sites", *QUICK, "--name", "sites"),
+        (
+            "--targets",
+            "planted_score",
+            "sex",
+            "--site-column",
+            "site",
+            "--sites",
+            "hold-out",
+            *QUICK,
+            "--name",
+            "sites",
+        ),
         ("--targets", "planted_score", "--covariates", "age", "sex", "--alpha", "nested", *QUICK, "--name", "nested"),
         (*score, "--preset", "cbig", *QUICK, "--site-column", "site", "--name", "cbig"),
         ("--composite", "g=planted_score,age", *QUICK, "--kernel", "linear", "--name", "composite"),

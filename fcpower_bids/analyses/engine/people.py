@@ -35,10 +35,7 @@ class People:
     # families, sites: (n,), or None: none where no column is named
     families: NDArray[np.str_] | None
     sites: NDArray[np.str_] | None
-    # covariates, kept: (n, c): numbers, and one indicator per further class of a text column: of covariates, and of
-    # what harmonisation keeps
-    covariates: FloatArray
-    kept: FloatArray
+    covariates: FloatArray  # (n, c): numbers, and one indicator per further class of a text column
     facts: Mapping[str, Any]  # who was left out and why, for the sidecar
 
 
@@ -55,8 +52,7 @@ def choose_people(
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
-    kept = covariate_columns(table, cohort.scans, settings.harmonise_keep, ())
-    complete = set(numbers.index[numbers.notna().all(axis=1) & kept.notna().all(axis=1)])
+    complete = set(numbers.index[numbers.notna().all(axis=1)])
     left_out = {
         "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
         "PeopleWithoutEmbedding": [name for name in everyone if name not in scans],
@@ -75,7 +71,6 @@ def choose_people(
         families=join_families(labels_of(table, settings.family_column, "family"), names, cohort.alike),
         sites=labels_of(table, settings.site_column, "site"),
         covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
-        kept=kept.loc[names].to_numpy(dtype=float).reshape(len(names), -1),
         facts={key: value for key, value in left_out.items() if value},
     )
 

@@ -41,6 +41,7 @@ from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows, remo
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import HOLD_OUT
 
 PERSON, FAMILY, SITE = "person", "family", "site"
 RARE = 1e-6
@@ -223,7 +224,7 @@ def plan_protocol(
     exchange = plan_exchange(cohort, people, settings)
     if cohort.folds is None:
         folds, held_out = _draw_folds(people, settings, preset, targets), None
-        if settings.hold_out_sites:
+        if settings.sites == HOLD_OUT:
             held_out = settings.site_column
         return Protocol(folds, {}, exchange, preset, held_out)
     outer = list(_take_outer(cohort.folds, people, preset))
@@ -241,7 +242,7 @@ def _draw_folds(
     """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split."""
     n, families, seed = len(people.names), people.families, settings.random_seed
     strata = _strata(people, targets) if settings.stratify else None
-    if settings.hold_out_sites:
+    if settings.sites == HOLD_OUT:
         if people.sites is None:
             raise Unfit("Holding out sites needs their column; give --site-column.")
         by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2

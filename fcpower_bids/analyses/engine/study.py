@@ -21,6 +21,7 @@ from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import HOLD_OUT
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +62,9 @@ class Study:
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
         brought = self.settings.folds_file
-        unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.hold_out_sites or brought else ()
+        unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.sites == HOLD_OUT or brought else ()
         unused += ("n_repeats",) if brought else ()
-        how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
+        how = "each site held out in turn" if self.settings.sites == HOLD_OUT else "K-fold"
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": f"those of {brought.name}" if brought else how,
@@ -87,7 +88,7 @@ class Study:
 def open_study(cohort: Cohort, settings: Analysis) -> Study:
     """Choose people, targets and folds. Raises Unfit."""
     preset = resolve_preset(settings)
-    if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):
+    if settings.stratify and (settings.sites == HOLD_OUT or preset.splits != "random" or cohort.folds is not None):
         raise Unfit(
             "--stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
             "CBIG, or folds from a file."
@@ -107,7 +108,7 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
     preset = PRESETS[settings.preset]
     return dataclasses.replace(
         preset,
-        n_repeats=settings.repeats or (1 if settings.hold_out_sites else preset.n_repeats),
+        n_repeats=settings.repeats or (1 if settings.sites == HOLD_OUT else preset.n_repeats),
         n_folds=settings.folds or preset.n_folds,
         n_inner=settings.inner_folds or preset.n_inner,
         covariates=settings.covariates or preset.covariates,

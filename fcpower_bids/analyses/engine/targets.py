@@ -25,6 +25,7 @@ from fcpower_bids.core.regression.targets import (
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 Targets = Mapping[str, FloatArray]
 
@@ -73,7 +74,7 @@ def choose_targets(
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
     if not names and not composites:
-        spoken_for = {*covariates, *settings.harmonise_keep, settings.family_column, settings.site_column}
+        spoken_for = {*covariates, settings.family_column, settings.site_column}
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
@@ -256,11 +257,11 @@ def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -
     named = column == settings.site_column
     if column == held_out:
         return "No fold of the file splits a site, and scores and tests are of people within a site."
-    if named and settings.hold_out_sites:
+    if named and settings.sites == HOLD_OUT:
         return "The sites are held out in turn, and scores and tests are of people within a site."
     if column in settings.covariates:
         return "The site is among the covariates, so its means are taken off in every fold."
-    if named and settings.harmonise != "none":
+    if named and settings.sites != PERMUTE:
         return "ComBat takes the site from the features in every fold, and permutations stay within the sites."
     if named:
         return "Permutations stay within the sites, and the score within sites is reported."

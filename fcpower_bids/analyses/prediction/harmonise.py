@@ -13,13 +13,12 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.plugins import places
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import GroupLevel
-
-NONE = "none"
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 
 @dataclass(frozen=True)
 class Harmoniser:
-    """A method of ``--harmonise``."""
+    """A method of ``--sites``."""
 
     check: Callable[[GroupLevel], None]  # refuses choices that would give the target to the model
     # has the predictors of a representation take its features without site effects, fitted in every fold
@@ -30,11 +29,16 @@ class Harmoniser:
 HARMONISERS = Registry("harmonisation", places("harmonisers"))
 
 
+def changes_features(sites: str) -> bool:
+    """Whether this choice of ``--sites`` takes site effects from the features."""
+    return sites not in (PERMUTE, HOLD_OUT)
+
+
 def make_solvers(
-    representations: Iterable[Representation], study: Study, harmonisation: str
+    representations: Iterable[Representation], study: Study, sites: str
 ) -> Iterator[tuple[Representation, Solver]]:
     """Yield the regression on every representation, one in memory at a time."""
     for representation in representations:
-        if harmonisation != NONE:
-            HARMONISERS[harmonisation].apply(representation, study)
+        if changes_features(sites):
+            HARMONISERS[sites].apply(representation, study)
         yield representation, make_solver(representation, study.preset)

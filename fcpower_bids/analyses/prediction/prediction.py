@@ -33,7 +33,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_PARCELS,
     EdgeImportance,
 )
-from fcpower_bids.analyses.prediction.harmonise import HARMONISERS, NONE, make_solvers
+from fcpower_bids.analyses.prediction.harmonise import HARMONISERS, changes_features, make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import (
     NO_NULL,
     NULL,
@@ -60,6 +60,7 @@ from fcpower_bids.executors import processes
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import PERMUTE
 
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
@@ -254,7 +255,7 @@ SUMMARY = TableSpec(
         Column.number("n_permutations", "Permutations", "Permutations", 0),
         Column.number(
             "score_unharmonised",
-            "Score of all predictions of the first repeat from features as they are, where --harmonise changes them",
+            "Score of all predictions of the first repeat from features as they are, where --sites combat changes them",
             "Unharmonised",
             optional=True,
         ),
@@ -291,23 +292,23 @@ def memory_of_kernels(study: Study) -> float:
 
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:
-    if settings.harmonise != NONE:
-        HARMONISERS[settings.harmonise].check(settings)
+    if changes_features(settings.sites):
+        HARMONISERS[settings.sites].check(settings)
     return open_study(cohort, settings)
 
 
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = _open(cohort, settings)
-    unharmonised = _score_unharmonised(study) if settings.harmonise != NONE else {}
+    unharmonised = _score_unharmonised(study) if changes_features(settings.sites) else {}
     entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []
-    for representation, solver in make_solvers(study.representations(), study, settings.harmonise):
+    for representation, solver in make_solvers(study.representations(), study, settings.sites):
         entry = representation.name
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
         baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
-        if settings.harmonise == NONE:
+        if not changes_features(settings.sites):
             importance.add(representation, result)
     grid = None
     if settings.alpha_selection == "nested":
@@ -325,7 +326,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]:
     """Score predictions from features as they are, on the folds of the first repeat."""
     found = {}
-    for representation, solver in make_solvers(study.representations(), study, NONE):
+    for representation, solver in make_solvers(study.representations(), study, PERMUTE):
         result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
         observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
         for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
@@ -337,8 +338,8 @@ def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
-    if study.settings.harmonise != NONE:
-        facts |= HARMONISERS[study.settings.harmonise].facts(study)
+    if changes_features(study.settings.sites):
+        facts |= HARMONISERS[study.settings.sites].facts(study)
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
     classes = [target.name for target in study.targets if target.is_binary]
     unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people(), classes)

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, s
 from fcpower_bids.analyses.engine.scoring import predictions_by_repeat
 from fcpower_bids.analyses.engine.series import cut_series, has_series
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.analyses.prediction.harmonise import NONE
+from fcpower_bids.analyses.prediction.harmonise import changes_features
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,
     disattenuated_ceiling,
@@ -69,7 +69,7 @@ RELIABILITY_FACTS = {
 def tabulate_reliability(entries: Entries) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
     rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
-    if entries.study.settings.harmonise != NONE:
+    if changes_features(entries.study.settings.sites):
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(entries.study.cohort):
         try:

@@ -37,6 +37,7 @@ from fcpower_bids.core.regression.dense import Block
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import HOLD_OUT
 from fcpower_bids.slices.check.findings import ALARM, LOOK, NOTE, Finding, name_some
 
 SMALL_SITE = 10
@@ -256,7 +257,7 @@ def _site_share(found: SiteShare, handled: str) -> Finding:
         "Read the score within sites."
         if handled
         else f"Give --site-column {column}, read the score within sites, and add --covariates {column} or "
-        "--hold-out-sites.",
+        "--sites hold-out.",
     )
 
 
@@ -413,11 +414,11 @@ def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis)
 
 def _remedy(column: str, settings: Analysis) -> str:
     """Remedy, given the choices."""
-    if settings.hold_out_sites:
+    if settings.sites == HOLD_OUT:
         return "Read the score within sites; these are held out."
     if settings.site_column == column:
-        return "Read the score within sites, or use --hold-out-sites."
-    return f"Give --site-column {column} and read the score within sites, or use --hold-out-sites."
+        return "Read the score within sites, or use --sites hold-out."
+    return f"Give --site-column {column} and read the score within sites, or use --sites hold-out."
 
 
 def _draw(rows: NDArray[np.intp], seed: int) -> NDArray[np.intp]:

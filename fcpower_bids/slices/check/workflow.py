@@ -24,8 +24,7 @@ READ = (
         "preset",
         "combine_runs",
         "representations",
-        "hold_out_sites",
-        "harmonise",
+        "sites",
     ),
     *("quiet", "nprocs", "low_mem", "random_seed"),
 )

@@ -30,6 +30,7 @@ from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.slices.clinic.calibration import (
     FEWEST_SHOWN,
     SEX,
@@ -142,7 +143,7 @@ def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: s
         composite=composites,
         representations=(representation,),
         repeats=1,
-        hold_out_sites=False,
+        sites=PERMUTE,
     )
     return open_study(cohort, one)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fcpower_bids.options import Choices, refines
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 ACCEPT = "--accept-no-skill"
 
@@ -20,7 +21,7 @@ class ModelChoices(Choices):
 
 def check_models(settings: ModelChoices) -> Iterator[str]:
     """Yield a sentence where the features of the models would not be those of new people."""
-    if settings.save_models and getattr(settings, "harmonise", "none") != "none":
-        yield "--save-models writes models of features as they are. Leave out --harmonise."
+    if settings.save_models and getattr(settings, "sites", PERMUTE) not in (PERMUTE, HOLD_OUT):
+        yield "--save-models writes models of features as they are. Leave out --sites."
     if settings.accept_no_skill and not settings.save_models:
         yield f"{ACCEPT} is about the models of --save-models. Give both, or leave it out."

@@ -147,25 +147,18 @@ RULE = (
 
 
 def check_harmonisation(settings: GroupLevel) -> None:
-    """Refuse a harmonisation that would give the target to the model, or that lacks sites. Raises Unfit."""
+    """Refuse a harmonisation that lacks sites. Raises Unfit."""
     if settings.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
-    measures = [name for text in settings.composite for name in text.partition("=")[2].split(",")]
-    for name in settings.harmonise_keep:
-        if name in settings.targets or name in [each.strip() for each in measures]:
-            raise Unfit(
-                f"'{name}' is to be predicted, and kept by the harmonisation: that would write it into the features of "
-                "the people who are tested. Take it out of --harmonise-keep."
-            )
-        if name == settings.site_column:
-            raise Unfit(f"'{name}' is the column of sites, whose effects go. Take it out of --harmonise-keep.")
 
 
 def harmonise(representation: Representation, study: Study) -> Representation:
     """Give predictors features without site effects, fitted in every fold: a pass over features and a kernel each."""
-    sites, kept = study.people.sites, study.people.kept
+    sites = study.people.sites
     if sites is None:
         raise ValueError("Harmonisation was asked for without sites.")
+
+    kept = np.empty((len(sites), 0))  # the effect of no column on the features is kept
 
     def fitted(train: Rows) -> FeatureSource:
         features = representation.features()
@@ -181,7 +174,6 @@ def harmonisation_facts(study: Study) -> dict[str, Any]:
     return {
         "Harmonisation": {
             "Method": RULE,
-            "Keeps": list(study.settings.harmonise_keep),
             "PeopleTestedUnadjusted": unadjusted,
         }
     }

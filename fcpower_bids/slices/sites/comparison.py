@@ -13,16 +13,17 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.study import Study, open_study
-from fcpower_bids.analyses.prediction.harmonise import NONE, make_solvers
+from fcpower_bids.analyses.prediction.harmonise import make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 from fcpower_bids.slices.sites.combat import RULE, check_harmonisation, people_unadjusted
 
-COMBAT, COVARIATE, BOTH, HELD_OUT = "combat", "covariate", "both", "held out"
+NONE, COMBAT, COVARIATE, BOTH, HELD_OUT = "none", "combat", "covariate", "both", "held out"
 HANDLINGS = {
     NONE: "as they are",
     COVARIATE: "regressed from the target",
@@ -96,7 +97,7 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
     frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
     order = {name: place for place, name in enumerate(dict.fromkeys(frame["target"]))}
     frame = frame.sort_values("target", key=lambda column: column.map(order), kind="stable", ignore_index=True)
-    facts = {"Rule": RULE, "Keeps": list(settings.harmonise_keep), "Null": NULL_FACTS["Rule"]}
+    facts = {"Rule": RULE, "Null": NULL_FACTS["Rule"]}
     return {HARMONISATION.name: Table(frame, HARMONISATION, facts)}
 
 
@@ -110,7 +111,7 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
     """The cohort and the choices of one handling."""
     site = str(settings.site_column)
     others = tuple(name for name in settings.covariates if name != site)
-    chosen = dataclasses.replace(settings, covariates=others, hold_out_sites=handling == HELD_OUT)
+    chosen = dataclasses.replace(settings, covariates=others, sites=HOLD_OUT if handling == HELD_OUT else PERMUTE)
     if handling in (COVARIATE, BOTH):
         # The covariates of a preset stand in only where none are named.
         preset = open_study(cohort, chosen).preset
@@ -123,7 +124,7 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
 def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
     entries, null = Entries(study), []
     adjusted = handling in (COMBAT, BOTH)
-    for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else NONE):
+    for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else PERMUTE):
         entry = representation.name
         entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
         null += null_rows(solver, study, entry)

@@ -12,7 +12,7 @@ from tests.analyses.cohorts import choose, single_session
 def test_repeats_of_held_out_sites_stay_in_the_order_of_the_study():
     rng = np.random.default_rng(2)
     cohort = single_session(rng, 24, y=rng.standard_normal(24), site=np.repeat(["a", "b", "c"], 8))
-    held_out = {"hold_out_sites": True, "site_column": "site", "repeats": 2, "inner_folds": 2}
+    held_out = {"sites": "hold-out", "site_column": "site", "repeats": 2, "inner_folds": 2}
     study = open_study(cohort, choose(targets=("y",), representations=("fc",), **held_out))
     solver = make_solver(next(study.representations()), study.preset)
     fitted = []

@@ -67,7 +67,7 @@ def test_folds_of_a_file_that_hold_out_sites_have_inner_folds_by_site(cohort, tm
     splits = pd.DataFrame({"participant_id": sites.index, "split": sites.to_numpy()})
     study = open_with(cohort, splits, tmp_path, preset="recommended", **named)
     drawn = open_study(
-        cohort, choose(preset="recommended", targets=("score",), hold_out_sites=True, site_column="site", repeats=1)
+        cohort, choose(preset="recommended", targets=("score",), sites="hold-out", site_column="site", repeats=1)
     )
     assert study.protocol.held_out == drawn.protocol.held_out == "site"
     assert study.protocol.unit == "site"

@@ -214,7 +214,7 @@ def test_missing_targets_train_nothing(cohort):
 def test_sites_held_out_in_turn_count_once_however_often_they_are_repeated(cohort):
     table = cohort.phenotypes.assign(where=np.repeat(["north", "east", "south"], 20))
     other = dataclasses.replace(cohort, phenotypes=table, series=())
-    tables = predict(other, targets=("planted_score",), site_column="where", hold_out_sites=True, repeats=4)
+    tables = predict(other, targets=("planted_score",), site_column="where", sites="hold-out", repeats=4)
     assert len(tables["prediction"].frame) == 2 * 4 * 3
     row = tables["comparisons"].frame.iloc[0]
     assert (row["n_folds"], row["n_distinct"], row["df"]) == (12, 3, 2)
@@ -372,8 +372,8 @@ def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
         ({"folds": 4, "family_column": "family", "preset": "cbig", "covariates": ("age",)}, "A family of 4 is larger"),
         ({"targets": ("age",), "preset": "cbig", "covariates": ("age",)}, "'age' is a covariate of --preset cbig"),
         ({"family_column": "gaps"}, "sub-000 has no family"),
-        ({"hold_out_sites": True}, "give --site-column"),
-        ({"hold_out_sites": True, "site_column": "constant"}, "1 site"),
+        ({"sites": "hold-out"}, "give --site-column"),
+        ({"sites": "hold-out", "site_column": "constant"}, "1 site"),
         ({"covariates": ("nothing",)}, "There is no column 'nothing'"),
         ({"covariates": ("empty",)}, "No person has scans, phenotypes and covariates"),
         ({"covariates": ("age", "y_twice")}, "explain the target 'y' completely, at least in the 8 people"),

@@ -123,7 +123,7 @@ def test_everyone_is_embedded_once_for_every_distinct_training_set(relative):
     sites = cohort.phenotypes.assign(
         site=np.where(np.arange(N) % 3 == 0, "x", np.where(np.arange(N) % 3 == 1, "y", "z"))
     )
-    chosen = choose(**CHOSEN, representations=(f"embedding:{LABEL}",), hold_out_sites=True, site_column="site")
+    chosen = choose(**CHOSEN, representations=(f"embedding:{LABEL}",), sites="hold-out", site_column="site")
     study = open_study(embed_where_missing(dataclasses.replace(cohort, phenotypes=sites), choose()), chosen)
     encoder.fitted.clear()
     result = cross_validate_refitted(LABEL, study)

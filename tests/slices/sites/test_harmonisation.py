@@ -44,18 +44,18 @@ def run(cohort, name, *options, code=0):
 def harmonised(cohort):
     options = ["--penalties", *PENALTIES, "--permutations", "99"]
     run(cohort, "none", *options)
-    return run(cohort, "combat", *options, "--harmonise", "combat", "--harmonise-keep", "age")
+    return run(cohort, "combat", *options, "--sites", "combat")
 
 
-def combat(edges, sites, age, train):
+def combat(edges, sites, train):
     """Fortin et al. 2018 as published: estimated on some, applied to everyone of the sites that these have."""
     train = train[np.isin(sites[train], [s for s in set(sites) if (sites[train] == s).sum() >= 3])]
     names = sorted(set(sites[train]))
     batch = np.column_stack([sites[train] == name for name in names]).astype(float)
-    weights = np.linalg.lstsq(np.column_stack([batch, age[train]]), edges[train], rcond=None)[0]
-    fitted = np.column_stack([batch, age[train]]) @ weights
+    weights = np.linalg.lstsq(batch, edges[train], rcond=None)[0]
+    fitted = batch @ weights
     deviation = np.sqrt(((edges[train] - fitted) ** 2).mean(axis=0))
-    level = batch.mean(axis=0) @ weights[:-1] + age[:, None] * weights[-1]
+    level = batch.mean(axis=0) @ weights
     standard, out = (edges - level) / deviation, edges.copy()
     for name in names:
         own = standard[train[sites[train] == name]]
@@ -67,7 +67,7 @@ def combat(edges, sites, age, train):
             gamma = (n * raw.var(ddof=1) * raw + delta * raw.mean()) / (n * raw.var(ddof=1) + delta)
             delta = (b + ((own - gamma) ** 2).sum(axis=0) / 2) / (a + n / 2 - 1)
         rows = sites == name
-        out[rows] = (standard[rows] - gamma) / np.sqrt(delta) * deviation + level[rows]
+        out[rows] = (standard[rows] - gamma) / np.sqrt(delta) * deviation + level
     return out
 
 
@@ -84,7 +84,7 @@ def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised
     for number, part in folds.groupby("fold"):
         training = part[part["role"] == "train"]
         train, test = training["row"].to_numpy(), part.loc[part["role"] == "test", "row"].to_numpy()
-        kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), table["age"].to_numpy(), train))
+        kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), train))
 
         scores = []
         for penalty in PENALTIES:
@@ -107,11 +107,10 @@ def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmoni
 
 def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
     facts = read_json(harmonised.out / "group/combat/prediction.json")["Harmonisation"]
-    assert facts["Keeps"] == ["age"]
     sites = cohort.phenotypes.set_index("participant_id")["site"]
     assert facts["PeopleTestedUnadjusted"] == sorted(sites.index[sites == "three"])
     page = re.sub(r"\s+", " ", (harmonised.out / "group_combat.html").read_text())
-    assert "by ComBat, fitted to the training people of every fold; the effects of age on the features are kept" in page
+    assert "by ComBat, fitted to the training people of every fold." in page
     assert "unseen in training: 2 people" in page
     people = cohort.phenotypes
     between = people.groupby("site")["score"].transform("mean").var(ddof=0) / people["score"].var(ddof=0)
@@ -126,7 +125,7 @@ def compared(cohort):
     table = cohort.phenotypes
     cohort.phenotypes = table[table["site"] != "three"]
     try:
-        options = ["--permutations", "99", "--harmonise-keep", "age"]
+        options = ["--permutations", "99"]
         return run(cohort, "compared", *options, "--analyses", "harmonisation"), cohort.phenotypes
     finally:
         cohort.phenotypes = table
@@ -151,9 +150,9 @@ def test_a_target_made_of_sites_misleads_one_way_only(compared):
     [
         ("none", []),
         ("covariate", ["--covariates", "site"]),
-        ("combat", ["--harmonise", "combat", "--harmonise-keep", "age"]),
-        ("both", ["--covariates", "site", "--harmonise", "combat", "--harmonise-keep", "age"]),
-        ("held out", ["--hold-out-sites"]),
+        ("combat", ["--sites", "combat"]),
+        ("both", ["--covariates", "site", "--sites", "combat"]),
+        ("held out", ["--sites", "hold-out"]),
     ],
 )
 def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared, handling, options):
@@ -175,11 +174,6 @@ def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared
     assert row["pooled"] == pytest.approx(np.corrcoef(people["observed"], people["predicted"])[0, 1])
 
 
-def test_what_would_leak_or_cannot_be_is_refused(cohort, capsys):
-    combat = ["--harmonise", "combat"]
-    run(cohort, "leak", *combat, "--harmonise-keep", "score", code=3)
-    assert "'score' is to be predicted, and kept by the harmonisation" in capsys.readouterr().err
-    run(cohort, "models", *combat, "--save-models", code=2)
+def test_models_of_harmonised_features_are_refused(cohort, capsys):
+    run(cohort, "models", "--sites", "combat", "--save-models", code=2)
     assert "--save-models writes models of features as they are" in capsys.readouterr().err
-    run(cohort, "keep", "--harmonise-keep", "age", code=2)
-    assert "Give --harmonise combat" in capsys.readouterr().err

@@ -85,10 +85,9 @@ def _protocol(facts: dict[str, Any]) -> list[str]:
 def _harmonised(facts: dict[str, Any]) -> list[str]:
     if "Harmonisation" not in facts:
         return []
-    kept, left = (facts["Harmonisation"][key] for key in ("Keeps", "PeopleTestedUnadjusted"))
+    left = facts["Harmonisation"]["PeopleTestedUnadjusted"]
     shared = facts.get("TargetsThatGoWithSites", {}).items()
-    keeps = f"; the effects of {', '.join(kept)} on the features are kept" if kept else ""
-    said = f"Site effects were taken from the features by ComBat, fitted to the training people of every fold{keeps}."
+    said = "Site effects were taken from the features by ComBat, fitted to the training people of every fold."
     if left:
         said += (
             f" Tested unadjusted, from sites too small or unseen in training: {count(len(left), 'person', 'people')}."
