@@ -597,7 +597,7 @@ def test_the_dry_run_writes_nothing(study, capsys):
         (["--family-column", "famly"], ["famly"]),
         (["--site-column", "nowhere", "--sites", "hold-out"], ["nowhere"]),
         (["--covariates", "nothing"], ["nothing"]),
-        (["--composite", "g=reasoning,memroy"], ["memroy"]),
+        (["--targets", "g=reasoning,memroy"], ["memroy"]),
         (["--targets", "planted_score", "--folds", "40"], ["40"]),
         (["--targets", "planted_score", "--family-column", "everybody"], ["family"]),
         (["--session-label", "a", "--analyses", "fingerprinting"], ["session"]),

@@ -16,7 +16,7 @@ from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.select import make_dense
 from fcpower_bids.settings import Settings
-from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE, is_composite
 from fcpower_bids.transforms import TRANSFORMS
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
@@ -194,18 +194,15 @@ def _names(settings: Settings) -> Iterator[str]:
         for name in names:
             if name not in registry:
                 yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
-    yield from _composites(settings.composite)
+    yield from _composites([item for item in settings.targets if is_composite(item)])
 
 
 def _composites(items: Sequence[str]) -> Iterator[str]:
     for item in (each for each in items if not all(part.strip() for part in each.partition("="))):
-        from fcpower_bids.cohort.phenotype_columns import measure_sets  # most command lines have none
-
-        if item not in measure_sets():
-            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..., or one of: {', '.join(measure_sets())}"
+        yield f"--targets {item} must be NAME=COLUMN,COLUMN,..."
     names = Counter(item.partition("=")[0].strip() for item in items)
     for name in (name for name, times in names.items() if times > 1):
-        yield f"--composite {name}=... is given twice. Give each a name of its own."
+        yield f"--targets {name}=... is given twice. Give each a name of its own."
 
 
 def _results_name(settings: Settings) -> Iterator[str]:

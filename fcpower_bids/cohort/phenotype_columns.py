@@ -34,20 +34,14 @@ class Columns:
     notes: tuple[str, ...]  # how text was coded, what was left out
 
 
-def parse_composites(settings: GroupLevel) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each composite: ``NAME=COLUMN,COLUMN,...``."""
-    pairs = (item.partition("=") for item in settings.composite)
-    return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
-
-
 def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: GroupLevel) -> Columns:
     """Check the columns that the settings name, turn them into numbers, and settle the targets. Raises DatasetError."""
-    composites = parse_composites(settings)
+    composites = settings.composites
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
     groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
     # Motion and amount of the scans are covariates without being in any table.
     covariates = tuple(name for name in settings.covariates if name not in FROM_SCANS or name in frame.columns)
-    predicted = tuple(dict.fromkeys((*settings.targets, *parts)))
+    predicted = tuple(dict.fromkeys((*settings.target_columns, *parts)))
     problems = [
         *_unknown(phenotypes, frame, (*predicted, *covariates, *groups)),
         *_faulty_composites(composites, frame),
@@ -63,7 +57,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
             notes += _coding(frame[name])
     if problems:
         raise DatasetError("\n".join(problems))
-    targets = settings.targets
+    targets = settings.target_columns
     if not predicted:
         targets, said = _default_targets(phenotypes, frame, (*covariates, *groups))
         notes += said
@@ -235,17 +229,20 @@ def measure_sets() -> dict[str, tuple[str, tuple[str, ...]]]:
     return {name: (str(each["about"]), tuple(each["columns"])) for name, each in read_json(path).items()}
 
 
-def name_columns(settings: Assembly) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the columns of shipped sets that the tables have, in targets and in composites. Raises DatasetError."""
+def name_columns(settings: Assembly) -> tuple[str, ...]:
+    """Targets with the columns of shipped sets that the tables have in the place of the sets. Raises DatasetError."""
     sets = measure_sets()
-    if not set(sets) & {*settings.targets, *settings.composite}:
-        return settings.targets, settings.composite
+    if not set(sets) & {part.strip() for item in settings.targets for part in (item, item.partition("=")[2])}:
+        return settings.targets
     known = [str(name) for name in load_phenotypes(settings, ()).frame.columns]
     targets: list[str] = []
     for name in settings.targets:
-        targets += _there(name, known, 1) if name in sets and name not in known else [name]
-    composites = [f"{name}={','.join(_there(name, known, 2))}" if name in sets else name for name in settings.composite]
-    return tuple(dict.fromkeys(targets)), tuple(composites)
+        composite, _, part = name.partition("=")
+        if part.strip() in sets:
+            targets.append(f"{composite}={','.join(_there(part.strip(), known, 2))}")
+        else:
+            targets += _there(name, known, 1) if name in sets and name not in known else [name]
+    return tuple(dict.fromkeys(targets))
 
 
 def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
@@ -262,9 +259,11 @@ def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
 
 def describe_sets(settings: GroupLevel) -> Iterator[str]:
     """Say how many columns of a shipped set are there, and which are not."""
-    composites = parse_composites(settings)
     for name, (about, columns) in measure_sets().items():
-        for used, what in ((composites.get(name, ()), "a composite"), (settings.targets, "targets")):
+        for used, what in (
+            *((parts, "a composite") for parts in settings.composites.values()),
+            (settings.target_columns, "targets"),
+        ):
             there = [column for column in columns if column in used]
             if len(there) < 2:
                 continue

@@ -16,9 +16,10 @@ class GroupLevel(Choices):
     """Phenotypes, folds, analyses, and who takes part."""
 
     targets: tuple[str, ...] = asks(
-        (), "phenotypes to predict, hcp58: those of Ooi et al. 2022 [all numeric columns of --phenotypes]"
+        (),
+        "phenotypes to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component, fitted in "
+        "the fold [all numeric columns of --phenotypes]",
     )
-    composite: tuple[str, ...] = asks((), "NAME=COLUMN,COLUMN,..., hcp58 or ist: first component, fitted in the fold")
     covariates: tuple[str, ...] = asks((), "columns regressed from the targets in the fold; part of the model of edges")
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
@@ -82,3 +83,19 @@ class GroupLevel(Choices):
     )
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks")
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels")
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        """Targets that are columns."""
+        return tuple(item for item in self.targets if not is_composite(item))
+
+    @property
+    def composites(self) -> dict[str, tuple[str, ...]]:
+        """Columns of each composite by its name: targets of the form ``NAME=COLUMN,COLUMN,...``."""
+        pairs = (item.partition("=") for item in self.targets if is_composite(item))
+        return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
+
+
+def is_composite(target: str) -> bool:
+    """Whether a target is of the form ``NAME=COLUMN,COLUMN,...``; a column may have one of the signs in its name."""
+    return "," in target.partition("=")[2]

@@ -92,8 +92,7 @@ def run_group(settings: Settings) -> int:
 
 def _name_sets(settings: Settings) -> Settings:
     """Name the columns of shipped sets of measures, and say how many there are."""
-    targets, composite = name_columns(settings)
-    settings = dataclasses.replace(settings, targets=targets, composite=composite)
+    settings = dataclasses.replace(settings, targets=name_columns(settings))
     for line in describe_sets(settings):
         say(line, settings)
     return settings

@@ -37,7 +37,7 @@ def test_the_sets_are_those_of_the_papers(shared):
 
 
 def test_a_set_is_its_columns_that_are_there(cohort):
-    by_set = run(cohort, "set", "--targets", "hcp58", "--composite", "ist")
+    by_set = run(cohort, "set", "--targets", "hcp58", "ist=ist")
     named = run(
         cohort,
         "named",
@@ -45,7 +45,6 @@ def test_a_set_is_its_columns_that_are_there(cohort):
         "PMAT24_A_CR",
         "Flanker_Unadj",
         "Odor_Unadj",
-        "--composite",
         "ist=IST_fluid,IST_memory",
     )
     tables = [each.table("prediction_summary").set_index("target").sort_index() for each in (by_set, named)]
@@ -62,7 +61,7 @@ def test_a_set_is_its_columns_that_are_there(cohort):
 
 
 def test_how_many_there_are_is_said_on_the_page(cohort):
-    made = run(cohort, "said", "--targets", "hcp58", "--composite", "ist")
+    made = run(cohort, "said", "--targets", "hcp58", "ist=ist")
     page = re.sub(r"\s+", " ", (made.out / "group_said.html").read_text())
     assert "hcp58, targets: 3 of 58 columns are there; missing: PicSeq_Unadj, CardSort_Unadj, ReadEng_Unadj," in page
     assert "ist, a composite: 2 of 4 columns are there; missing: IST_crystallised, IST_intelligence_total (" in page
@@ -72,10 +71,8 @@ def test_a_set_without_columns_is_refused(cohort, capsys):
     table = cohort.phenotypes
     cohort.phenotypes = table.drop(columns=["IST_memory"])
     try:
-        run(cohort, "refused", "--composite", "ist", code=3)
+        run(cohort, "refused", "--targets", "ist=ist", code=3)
     finally:
         cohort.phenotypes = table
     said = "Of the 4 columns of 'ist' (IST_fluid, IST_memory, IST_crystallised, ...) the phenotype tables have 1, and 2"
     assert said in capsys.readouterr().err
-    run(cohort, "refused", "--composite", "hcp85", code=2)
-    assert "--composite hcp85 must be NAME=COLUMN,COLUMN,..., or one of: hcp58, ist" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cohort.phenotype_columns import parse_composites, resolve_columns
+from fcpower_bids.cohort.phenotype_columns import resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
@@ -48,8 +48,8 @@ def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role
 
 def test_named_targets_keep_their_order_and_composites_alone_need_none():
     assert resolve(targets=("score", "age", "score")).targets == ("score", "age")
-    assert resolve(composite=("g=age,score",)).targets == ()
-    assert parse_composites(Settings(Path(), Path(), "group", composite=("g=age, score",))) == {"g": ("age", "score")}
+    assert resolve(targets=("g=age,score",)).targets == ()
+    assert Settings(Path(), Path(), "group", targets=("g=age, score",)).composites == {"g": ("age", "score")}
 
 
 def test_two_levels_are_coded_alphabetically_and_it_is_said():
@@ -80,10 +80,10 @@ def test_numbers_in_an_identifier_column_can_be_predicted():
         ({"covariates": ("zzz",)}, r"column 'zzz'. There are: age, score"),
         ({"family_column": "family"}, r"column 'family'. Did you mean 'family_id'"),
         ({"site_column": "Site"}, r"column 'Site'. Did you mean 'site'"),
-        ({"composite": ("g=age,scor",)}, r"column 'scor'. Did you mean 'score'"),
-        ({"composite": ("g=age",)}, r"composite 'g' needs two"),
-        ({"composite": ("age=score,family_id",)}, r"composite 'age' has the name of a column"),
-        ({"composite": ("g=age,sex",)}, r"target 'sex' is not numeric: sub-1 has 'M'. Only numbers can"),
+        ({"targets": ("g=age,scor",)}, r"column 'scor'. Did you mean 'score'"),
+        ({"targets": ("g=age,age",)}, r"composite 'g' needs two"),
+        ({"targets": ("age=score,family_id",)}, r"composite 'age' has the name of a column"),
+        ({"targets": ("g=age,sex",)}, r"target 'sex' is not numeric: sub-1 has 'M'. Only numbers can"),
         ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
         ({"targets": ("empty",)}, r"column 'empty' is missing for all 4 people"),
         ({"covariates": ("empty",)}, r"column 'empty' is missing for all 4 people"),
@@ -92,11 +92,11 @@ def test_numbers_in_an_identifier_column_can_be_predicted():
         ({"targets": ("age",), "covariates": ("years",)}, r"'years' has words .*sub-3 has '\?'.* 'years=\?' if that"),
         ({"targets": ("huge",)}, r"'huge' has 1e\+160 for sub-3, .* --missing-values huge=1e\+160"),
         ({"targets": ("age",), "covariates": ("huge",)}, r"'huge' has 1e\+160 for sub-3"),
-        ({"composite": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
+        ({"targets": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
         ({"targets": ("rounded",)}, r"'rounded' varies by 2.38419e-07 around 1e\+09"),
         ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
-        ({"composite": ("g=age,score",), "site_column": "age"}, r"'age' is both target and site or family"),
+        ({"targets": ("g=age,score",), "site_column": "age"}, r"'age' is both target and site or family"),
         ({"targets": ("family_id",), "family_column": "family_id"}, r"'family_id' is both target and site or family"),
     ],
 )

@@ -70,7 +70,7 @@ def parts(monkeypatch):
         (),
         ("--covariates", "age"),
         ("--targets", "patient", "--covariates", "age"),
-        ("--composite", "both=score,other"),
+        ("--targets", "both=score,other"),
     ],
 )
 def test_an_ended_run_goes_on_with_the_same_bits(people, tmp_path, parts, monkeypatch, choices):

@@ -97,7 +97,7 @@ def group(folder: Path) -> Path:
         ),
         ("--targets", "planted_score", "--covariates", "age", "sex", "--alpha", "nested", *QUICK, "--name", "nested"),
         (*score, "--preset", "cbig", *QUICK, "--site-column", "site", "--name", "cbig"),
-        ("--composite", "g=planted_score,age", *QUICK, "--kernel", "linear", "--name", "composite"),
+        ("--targets", "g=planted_score,age", *QUICK, "--kernel", "linear", "--name", "composite"),
     ):
         code = run_group(folder / "in", folder / "out", *words)
         assert code == 0, words

@@ -71,8 +71,8 @@ def choose_targets(
     table: pd.DataFrame, settings: GroupLevel, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
 ) -> list[Target]:
     """Read the targets asked for, else all numeric columns that vary, and composites. Raises NotInCohort, Unfit."""
-    composites = [_read_composite(table, text) for text in settings.composite]
-    names = list(settings.targets)
+    composites = [_read_composite(table, name, columns) for name, columns in settings.composites.items()]
+    names = list(settings.target_columns)
     if not names and not composites:
         spoken_for = {*covariates, settings.family_column, settings.site_column}
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
@@ -147,18 +147,16 @@ def _read_target(table: pd.DataFrame, name: str) -> Target:
     return Target(name, _finite(column, name)[:, None])
 
 
-def _read_composite(table: pd.DataFrame, text: str) -> Target:
-    name, _, listed = text.partition("=")
-    columns = [column.strip() for column in listed.split(",") if column.strip()]
-    if len(columns) < 2:
-        raise Unfit(f"The composite '{text}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
+def _read_composite(table: pd.DataFrame, name: str, columns: Sequence[str]) -> Target:
+    if len(columns) < 2 or not all(columns):
+        raise Unfit(f"The composite '{name}={','.join(columns)}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
     measures = []
     for column in columns:
         values = column_of(table, column)
         if not pd.api.types.is_numeric_dtype(values) or values.nunique() < 2:
             raise Unfit(f"The column '{column}' of the composite '{name}' is not numeric, or does not vary.")
         measures.append(_finite(values, column))
-    return Target(name.strip(), np.column_stack(measures))
+    return Target(name, np.column_stack(measures))
 
 
 def _finite(column: pd.Series, name: str) -> FloatArray:
@@ -236,19 +234,13 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> d
     except Unfit:  # the analysis that needs them says it
         return {}
     whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
-    parts = sorted({name for names in parts_of_composites(settings).values() for name in names})
+    parts = sorted({name for names in settings.composites.values() for name in names})
     return whole | {name: _numbers(table[name]) for name in parts if name in table}
-
-
-def parts_of_composites(settings: GroupLevel) -> dict[str, list[str]]:
-    """Columns of every composite by its name."""
-    pairs = [text.partition("=") for text in settings.composite]
-    return {name.strip(): [part.strip() for part in listed.split(",")] for name, _, listed in pairs}
 
 
 def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) -> list[SiteShare]:
     """Those of a target, or of the parts of a composite, the largest first."""
-    names = {target, *parts_of_composites(settings).get(target, ())}
+    names = {target, *settings.composites.get(target, ())}
     return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
 
 

@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import FOLDER, fill, fill_part
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.settings.group import HOLD_OUT
+from fcpower_bids.settings.group import HOLD_OUT, is_composite
 from fcpower_bids.transforms import TRANSFORMS
 
 SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions", "run_id": "the runs"}
@@ -151,7 +151,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "powered": "fc_power" in names,
         "predictor": f"kernel ridge regression with the {chosen['kernel']} kernel between people"
         + " (linear on z-scored features for embeddings)" * (embedded and chosen["kernel"] != "linear"),
-        "composites": [_composite(one) for one in chosen["composite"]],
+        "composites": [_composite(one) for one in chosen["targets"] if is_composite(one)],
         "by_site": chosen["sites"] == HOLD_OUT and "folds_file" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
         "fitted": [raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],

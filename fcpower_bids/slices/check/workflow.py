@@ -17,7 +17,6 @@ from fcpower_bids.workflows.run_progress import CHECK, say
 READ = (
     *(
         "targets",
-        "composite",
         "covariates",
         "site_column",
         "family_column",

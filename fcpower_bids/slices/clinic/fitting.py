@@ -136,11 +136,10 @@ def _histogram(values: FloatArray) -> dict[str, Any]:
 
 def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
     """Open a study of one target and one representation; the folds only serve to select the penalty."""
-    composites = tuple(text for text in settings.composite if text.partition("=")[0].strip() == target)
+    columns = settings.composites.get(target)
     one = dataclasses.replace(
         settings,
-        targets=() if composites else (target,),
-        composite=composites,
+        targets=(f"{target}={','.join(columns)}" if columns else target,),
         representations=(representation,),
         repeats=1,
         sites=PERMUTE,
@@ -188,12 +187,11 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
     scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
     times = [cohort_times[row] for row in rows] if cohort_times else []
     ages, people = _of_people(study.cohort).get("age"), [study.people.names[row] for row in known]
-    composite = [text.partition("=")[2].split(",") for text in study.settings.composite]
     return {
         "Target": target.name,
         "PositiveClass": target.positive,
         "NegativeClass": negative_class(study),
-        "CompositeOf": [name.strip() for name in composite[0]] if composite else [],
+        "CompositeOf": list(study.settings.composites.get(target.name, ())),
         "Covariates": list(study.preset.covariates),
         "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
         "Representation": representation,

@@ -177,8 +177,7 @@ def save_models(cohort: Cohort, attempts: Attempts) -> None:
     settings = attempts.settings
     if not cast(ModelChoices, settings).save_models:
         return
-    composites = [item.partition("=")[0].strip() for item in settings.composite]
-    for target in (*cohort.targets, *composites):
+    for target in (*cohort.targets, *settings.composites):
         for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
             name = f"model of {target} from {representation}"
             there = "prediction" in attempts.done  # tables of this cohort, and not of an earlier one

@@ -77,7 +77,7 @@ PRETRAIN = Level(
     sections=("pretrain",),
     also=(
         *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
-        *("dry_run", "dataset_name", "site_column", "targets", "composite", "phenotypes"),
+        *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
     ),
     without=("public_corpus",),
     first=(

@@ -251,8 +251,7 @@ def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
     cohort = load_cohort(out, bids, per="scan", **choices)
     names = sorted(set(cohort.names))
     table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    asked = settings.targets or settings.composite
-    targets = tuple(choose_targets(table, settings)) if asked else ()
+    targets = tuple(choose_targets(table, settings)) if settings.targets else ()
     try:
         series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
     except IndexError:

@@ -71,7 +71,9 @@ def test_nested_predictions_do_not_depend_on_the_people_of_the_test_fold(cohort)
 
 
 def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
-    tables = select(cohort, alpha_selection="align", composite=("g=memory,speed",), covariates=("age",))
+    tables = select(
+        cohort, targets=(*TARGETS["targets"], "g=memory,speed"), alpha_selection="align", covariates=("age",)
+    )
     optimum = tables["alpha_optimum"].frame
     assert len(optimum) == 3 * 2 * 5
     planted = optimum[optimum["target"] == "planted_score"]

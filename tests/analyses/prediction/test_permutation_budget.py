@@ -33,10 +33,10 @@ def test_the_budget_is_shared_by_the_targets(n_targets, number):
     assert number == 0 or f"the smallest p is {1 / (number + 1):.2g}" in found.reason
 
 
-@pytest.mark.parametrize("choices", [{"covariates": ("age",)}, {"targets": (), "composite": ("g=t000,t001",)}])
+@pytest.mark.parametrize("choices", [{"covariates": ("age",)}, {"targets": ("g=t000,t001",)}])
 def test_targets_that_are_fitted_again_have_a_smaller_budget(choices):
     found = number_of(2, **choices)
-    n_targets = 1 if "composite" in choices else 2
+    n_targets = 1 if "targets" in choices else 2
     assert found.number == (500 if n_targets == 1 else 200)
     assert found.number * n_targets <= BUDGET_REBUILT
     assert "fitted again" in found.reason

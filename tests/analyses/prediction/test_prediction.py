@@ -137,7 +137,7 @@ def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predic
     changed.loc[tested, "planted_score"] = -1000.0
     changed.loc[tested, "age"] += 500
     other = dataclasses.replace(cohort, phenotypes=changed, series=())
-    choices = {**TARGETS, "covariates": ("age",), "composite": ("g=memory,speed,planted_score",)}
+    choices = {"targets": (*TARGETS["targets"], "g=memory,speed,planted_score"), "covariates": ("age",)}
     where = "repeat == 0 and fold == 2"
     before, after = (
         predict(each, **choices)["predictions"].frame.query(where)["predicted"].to_numpy()
@@ -378,8 +378,8 @@ def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
         ({"covariates": ("empty",)}, "No person has scans, phenotypes and covariates"),
         ({"covariates": ("age", "y_twice")}, "explain the target 'y' completely, at least in the 8 people"),
         ({"covariates": ("letters",)}, "explain the target 'y' completely"),
-        ({"composite": ("g=y",)}, "needs two columns"),
-        ({"composite": ("g=y,constant",)}, "does not vary"),
+        ({"targets": ("g=y,",)}, "needs two columns"),
+        ({"targets": ("g=y,constant",)}, "does not vary"),
         ({"representations": ("embedding",)}, "There are no embeddings"),
         ({"representations": ("fc", "embedding:brainlm")}, "encoders of the cohort: none"),
     ],

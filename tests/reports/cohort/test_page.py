@@ -550,7 +550,7 @@ def test_malicious_text_is_shown_as_text(browser, tmp_path):
         embeddings={EVIL[2]: cohort.embeddings["toy"]},
         notes=EVIL,
     )
-    choices = {"targets": (EVIL[0], EVIL[1]), "composite": (f"{EVIL[6]}={EVIL[0]},{EVIL[1]}",), "permutations": 9}
+    choices = {"targets": (EVIL[0], EVIL[1], f"{EVIL[6]}={EVIL[0]},{EVIL[1]}"), "permutations": 9}
     settings = replace(write_choices(tmp_path, **choices))
     write_group(settings, cohort, ("prediction", "fingerprinting"))
     write_quality(settings, cohort)

@@ -17,8 +17,7 @@ from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {
     "family_column": "family_id",
-    "composite": ("g=reasoning,memory,speed",),
-    "targets": ("planted_score",),
+    "targets": ("planted_score", "g=reasoning,memory,speed"),
     "folds": 5,
 }
 

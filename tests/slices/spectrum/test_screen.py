@@ -76,7 +76,7 @@ def test_two_classes_composites_and_covariates(cohort, monkeypatch):
     table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["weak"] > 0, "b", "a"))
     table["copy"] = table["weak"] + 0.1 * table["noise"]
     table.iloc[3, 0] = np.nan
-    choices = {"targets": ("group",), "composite": ("both=weak,copy",), "covariates": ("mean_fd",), "folds": 3}
+    choices = {"targets": ("group", "both=weak,copy"), "covariates": ("mean_fd",), "folds": 3}
     classed = dataclasses.replace(cohort, phenotypes=table)
     for fit in ("cohort", "fold"):
         settings = choose(**choices, repeats=1, fit_transforms_on=fit)
