@@ -147,11 +147,9 @@ def test_predictions_are_marked_and_scored_again_without_them(scored):
     predictions = table(study, "predictions")
     marked = predictions[predictions["seen_in_pretraining"] == "trained"]
     assert set(marked["participant_id"]) == {"sub-01", "sub-02"}
-    assert set(marked["representation"]) == {EMBEDDING, f"{EMBEDDING}:ridge"}
+    assert set(marked["representation"]) == {EMBEDDING}
     assert table(study, "prediction_summary").set_index("representation").loc[EMBEDDING, "n_trained"] == 2
     unseen = table(study, "prediction_unseen").set_index("representation")
-    ridge = table(study, "prediction_summary").set_index("representation").loc[f"{EMBEDDING}:ridge"]
-    assert ridge["n_trained"] == 2
     for name, part in predictions.groupby("representation"):
         for column, rest in (("everyone", part), ("unseen", part[~part["participant_id"].isin(["sub-01", "sub-02"])])):
             r = np.mean([one["observed"].corr(one["predicted"]) for _, one in rest.groupby("repeat")])

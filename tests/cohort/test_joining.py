@@ -154,7 +154,7 @@ def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
     assert main([str(listed / "bids"), str(listed / "out"), *asked]) == 0
     record = listed / "out" / "logs" / "settings_group.toml"
     before = record.read_bytes()
-    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--sites", "hold-out", "--replace"]) == 3
+    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--folds", "50", "--replace"]) == 3
     assert record.read_bytes() == before
 
 

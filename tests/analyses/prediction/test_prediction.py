@@ -137,7 +137,7 @@ def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predic
     changed.loc[tested, "planted_score"] = -1000.0
     changed.loc[tested, "age"] += 500
     other = dataclasses.replace(cohort, phenotypes=changed, series=())
-    choices = {"targets": (*TARGETS["targets"], "g=memory,speed,planted_score"), "covariates": ("age",)}
+    choices = TARGETS | {"targets": (*TARGETS["targets"], "g=memory,speed,planted_score"), "covariates": ("age",)}
     where = "repeat == 0 and fold == 2"
     before, after = (
         predict(each, **choices)["predictions"].frame.query(where)["predicted"].to_numpy()
