@@ -14,7 +14,7 @@ from importlib import import_module
 import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.workflows import combine_runs, participant
+from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.execution import batches
 from tests.planting.faults import FAULTS, Tree
 from tests.running import Finished
@@ -35,8 +35,7 @@ def here(function, calls, *_how):
 def without_workers(monkeypatch):
     """No processes and no pages: what is compared does not depend on them."""
     monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
-    for module in (batches, combine_runs):
-        monkeypatch.setattr(module, "run_calls", here)
+    monkeypatch.setattr(batches, "run_calls", here)
 
 
 def start(tree, *options) -> Finished:

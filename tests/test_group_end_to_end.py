@@ -691,11 +691,11 @@ def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
     assert not list((study / "w" / "shared").glob("*")), "what was shared is removed"
 
 
-@pytest.mark.parametrize(("how", "words"), [("concat", "put end to end"), ("average", "mean of their Fisher z")])
+@pytest.mark.parametrize(("how", "words"), [("recommended", "put end to end"), ("paper", "mean of their Fisher z")])
 def test_the_methods_text_says_how_recordings_became_a_scan(tmp_path, how, words):
     settings = make_outputs(tmp_path, people=4, sessions="")
     for number, (person, session, run) in enumerate(product(range(1, 5), "ab", "12")):
         add_output(settings.output_dir, f"sub-{person:02d}_ses-{session}_run-{run}", series_of(number))
     where = (str(settings.bids_dir), str(settings.output_dir), "group", "--analyses", "fingerprinting", "--quiet")
-    assert main([*where, "--min-time", "60", "--combine-runs", how]) == 0
+    assert main([*where, "--min-time", "60", "--preset", how]) == 0
     assert words in (settings.output_dir / "group" / "CITATION.md").read_text(encoding="utf-8")

@@ -33,24 +33,6 @@ SERIES = "stat-mean_timeseries.tsv"
 FC = "stat-pearsoncorrelation_relmat.tsv"
 SPACE = "MNI152NLin2009cAsym"
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
-RUNS = ("sub-01_ses-a_task-rest_run-1", "sub-01_ses-a_task-rest_run-2")
-WHOLE = "sub-01_ses-a_task-rest_space"
-
-
-@pytest.fixture(scope="module")
-def combined(tmp_path_factory):
-    """Two runs of one session, the second with a tenth of the variance, and their combinations."""
-    root = tmp_path_factory.mktemp("runs")
-    make_dataset(root / "in", DemoDesign.tiny(subjects=1, sessions=1, runs=2, noise=0, nuisance=0))
-    (bold,) = (root / "in").rglob(f"{RUNS[1]}_*_bold.nii.gz")
-    image = nibabel.load(bold)
-    data = image.get_fdata(dtype=np.float32)
-    mean = data.mean(axis=3, keepdims=True)
-    nibabel.save(nibabel.Nifti1Image(mean + 0.1 * (data - mean), image.affine, image.header), bold)
-    return {
-        how: run_app(root / "in", root / how, *ATLAS, *PLAIN, "--min-time", "0", "--combine-runs", how)
-        for how in ("concat", "average")
-    }
 
 
 def test_pain_01_a_missing_parcel_is_na_never_zero_nor_dropped(troubled_run):
@@ -97,50 +79,6 @@ def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
     # Unfiltered, the confound is nearly all noise to the first parcel, whose signal would stay.
     left = np.nan_to_num(series[:, 0]) @ z_score(filtered[:, 0]) / (len(series) - 1)
     assert abs(left) < 0.1
-
-
-def test_pain_04_concatenated_runs_have_equal_variance(combined):
-    found = combined["concat"]
-    assert found.code == 0, found.err
-    runs = [read_matrix(found.file(run, SERIES))[0] for run in RUNS]
-    joined, _ = read_matrix(whole_file(found, SERIES))
-    np.testing.assert_allclose(joined, np.concatenate(runs), atol=1e-9)
-    for half in np.split(joined, 2):
-        np.testing.assert_allclose(half.std(axis=0, ddof=1), 1, atol=1e-9)
-    fc, _ = read_matrix(whole_file(found, FC))
-    np.testing.assert_allclose(fc, np.corrcoef(np.concatenate(runs).T), atol=1e-10)
-
-
-def whole_file(found, ending):
-    (path,) = (path for path in found.files(f"{WHOLE}*{ending}"))
-    return path
-
-
-def test_averaged_runs_are_the_weighted_mean_of_fisher_z(combined):
-    found = combined["average"]
-    assert found.code == 0, found.err
-    runs = [read_matrix(found.file(run, FC))[0] for run in RUNS]
-    upper = np.triu_indices(60, 1)
-    average = read_matrix(whole_file(found, FC))[0]
-    # Both runs have the same length and no confounds: the weights are equal.
-    expected = np.tanh(np.mean([np.arctanh(run[upper]) for run in runs], axis=0))
-    np.testing.assert_allclose(average[upper], expected, atol=1e-10)
-    assert not found.files(f"{WHOLE}*{SERIES}")
-    sidecar = json.loads(whole_file(found, FC.replace("tsv", "json")).read_text())
-    assert sidecar["NumberOfRuns"] == 2
-    assert sidecar["Combination"] == "average"
-
-
-def test_a_combination_is_done_once_and_has_a_status(combined):
-    found = combined["concat"]
-    path = whole_file(found, FC)
-    before = path.stat().st_mtime_ns
-    names = [name for name in found.states() if "run-" not in name]
-    assert len(names) == 1
-    options = (*ATLAS, *PLAIN, "--min-time", "0", "--combine-runs", "concat")
-    again = run_app(found.output.parent / "in", found.output, *options)
-    assert again.code == 0
-    assert path.stat().st_mtime_ns == before
 
 
 def test_pain_05_what_is_called_pearson_is_pearson(exact_run, exact_demo):
@@ -306,8 +244,8 @@ def test_pain_20_an_atlas_is_any_image_and_a_table(exact_demo, exact_run, tmp_pa
     np.testing.assert_array_equal(both, alone)
 
 
-def test_names_are_in_the_order_of_the_specification(exact_run, troubled_run, combined):
-    for run in (exact_run, troubled_run, *combined.values()):
+def test_names_are_in_the_order_of_the_specification(exact_run, troubled_run):
+    for run in (exact_run, troubled_run):
         paths = [path for path in run.files("sub-*/**/func/*") if path.is_file()]
         assert paths
         for path in paths:
@@ -321,8 +259,8 @@ def test_names_are_in_the_order_of_the_specification(exact_run, troubled_run, co
             assert path.with_suffix(".json").is_file(), path.name
 
 
-def test_every_uri_resolves(exact_run, troubled_run, combined):
-    for run in (exact_run, troubled_run, *combined.values()):
+def test_every_uri_resolves(exact_run, troubled_run):
+    for run in (exact_run, troubled_run):
         links = json.loads((run.output / "dataset_description.json").read_text())["DatasetLinks"]
         count = 0
         for path in run.files("sub-*/**/*.json"):
@@ -336,8 +274,8 @@ def test_every_uri_resolves(exact_run, troubled_run, combined):
 
 
 @pytest.mark.skipif(not VALIDATOR.exists(), reason="bids-validator-deno is not installed")
-def test_the_bids_validator_finds_no_error(exact_run, troubled_run, combined):
-    for run in (exact_run, troubled_run, combined["concat"]):
+def test_the_bids_validator_finds_no_error(exact_run, troubled_run):
+    for run in (exact_run, troubled_run):
         done = subprocess.run(
             [VALIDATOR, "--format", "json", run.output], capture_output=True, text=True, timeout=PATIENCE, check=False
         )

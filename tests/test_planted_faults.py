@@ -413,7 +413,7 @@ def test_a_site_with_one_class_is_named(check, planted):
 def test_averages_that_are_no_connectomes_are_counted(check, planted):
     """Two sessions averaged over their Fisher z, as the prediction does where it is asked to."""
     cohort, series = planted
-    check("--combine-runs", "average")
+    check("--preset", "paper")
     told = cohort.table("check").set_index("check").loc["negative eigenvalues"]
     lowest, negative = [], []
     for person in range(PEOPLE):

@@ -264,4 +264,4 @@ def _combination_note(scans: Sequence[Scan], settings: Assembly) -> list[str]:
         return []
     how = combination_of(settings)
     scans_have = "scan has" if several == 1 else "scans have"
-    return [f"{several} {scans_have} several runs, combined by '{how}' (--combine-runs)."]
+    return [f"{several} {scans_have} several runs, combined by '{how}' (--preset)."]

@@ -14,7 +14,7 @@ from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities, is_in_space
+from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Assembly, Inputs, Method
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
@@ -25,7 +25,7 @@ def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
     kept, notes = _filter(found, settings)
     steps: tuple[Callable[[list[Connectome], Assembly], tuple[list[Connectome], list[str]]], ...]
-    steps = (_choose_atlas, _choose_space, _check_tasks, _drop_combinations, _check_versions)
+    steps = (_choose_atlas, _choose_space, _check_tasks, _check_versions)
     for step in steps:
         kept, said = step(kept, settings)
         notes += said
@@ -108,19 +108,6 @@ def _check_tasks(found: list[Connectome], settings: Inputs) -> tuple[list[Connec
             "combined like runs."
         )
     return found, [f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."]
-
-
-def _drop_combinations(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
-    """Leave out what the participant level combined from runs that are there themselves."""
-
-    def without_run(one: Connectome) -> Entities:
-        return tuple(pair for pair in one.entities if pair[0] != "run")
-
-    with_runs = {without_run(one) for one in found if one.entity("run")}
-    kept = [one for one in found if one.entity("run") or one.entities not in with_runs or not one.is_combination]
-    n_dropped = len(found) - len(kept)
-    note = f"{n_dropped} combinations of runs are not read: the runs themselves are there."
-    return kept, [note] if n_dropped else []
 
 
 def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:

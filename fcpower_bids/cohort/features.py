@@ -71,11 +71,6 @@ class Connectome:
         return space_of(dict(self.entities)) or "unknown"
 
     @property
-    def is_combination(self) -> bool:
-        """Whether it was put together from runs. A recording may lack the run in its name, next to one that has it."""
-        return "NumberOfRuns" in self.facts
-
-    @property
     def encoders(self) -> tuple[str, ...]:
         """``desc`` labels of the embeddings."""
         return tuple(label for label, _ in self.embeddings)

@@ -18,21 +18,17 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.core.signal.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.status import (
-    COMBINED,
-    DONE,
     EMBEDDING,
     EXCLUDED,
     FAILED,
     RUNNING,
     Status,
     current_status,
-    read_status,
     recorded,
 )
 from fcpower_bids.outputs.tables import is_cut_short, series_file
@@ -159,35 +155,14 @@ def _number(text: Any) -> float:
 def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
     """Leave out recordings that were excluded or not finished, or whose FC file, if it is asked for, is not whole."""
     folders = known_folders(settings.output_dir)
-    statuses = list(read_statuses(settings.output_dir, found[0]))
     bad = {
         status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
-        for status in [*statuses, *_left_without_runs(settings.output_dir, statuses)]
+        for status in read_statuses(settings.output_dir, found[0])
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
-    present = {one.recording for one in found}
     places = {(one.entity("task"), one.entity("space")) for one in found}
-    rows = [
-        row
-        for name, status in sorted(bad.items())
-        if name in present or status.stage != COMBINED
-        for row in _status_row(status, places, settings)
-    ]
+    rows = [row for _, status in sorted(bad.items()) for row in _status_row(status, places, settings)]
     return [one for one in found if one.recording not in bad], rows
-
-
-def _left_without_runs(output_dir: Path, statuses: Sequence[Status]) -> Iterator[Status]:
-    """Yield combinations of runs none of which was done in the end, as excluded: they are of other choices."""
-    runs: dict[str, list[str]] = {}
-    for status in statuses:
-        entities = parse_name(f"{status.recording}_bold.tsv")[0]
-        if "run" in dict(entities):
-            whole = join(tuple(pair for pair in entities if pair[0] != "run"))
-            runs.setdefault(whole, []).append(status.recording)
-    for status in statuses:
-        known = [read_status(output_dir, name) for name in runs.get(status.recording, ())]
-        if known and not any(one is not None and one.state == DONE for one in known):
-            yield dataclasses.replace(status, state=EXCLUDED, stage=COMBINED, reason="none of its runs passed")
 
 
 def read_statuses(output_dir: Path, like: Connectome | None = None) -> Iterator[Status]:

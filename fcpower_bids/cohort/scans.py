@@ -26,7 +26,6 @@ from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
-from fcpower_bids.settings.run import CONCAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +55,8 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     for (participant, session), members in groups.items():
         times = sorted({run.repetition_time for run in members if math.isfinite(run.repetition_time)})
         if len(times) > 1:
-            reason = (
-                f"its runs have the repetition times {', '.join(f'{one:g} s' for one in times)}; choose with --run-id"
-            )
+            each = ", ".join(f"{one:g} s" for one in times)
+            reason = f"its runs have the repetition times {each}; choose with --bids-filter-file"
             rows.append(Exclusion(participant, session, RECORDING, reason))
         else:
             scans.append(tuple(members))
@@ -66,8 +64,8 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
 
 
 def combination_of(settings: Assembly) -> str:
-    """How the runs of a scan become one connectome; ``none``, about files of the participant level, leaves it open."""
-    return PRESETS[settings.preset].combination if settings.combine_runs == "none" else settings.combine_runs
+    """How the runs of a scan become one connectome."""
+    return PRESETS[settings.preset].combination
 
 
 SCANS = TableSpec(
@@ -172,7 +170,7 @@ def weights_of(scan: Scan, settings: Assembly) -> list[float]:
     """
     each = [run.quality for run in scan]
     known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
-    known = known[combination_of(settings) == CONCAT :]
+    known = known[combination_of(settings) == "concat" :]
     return next((weights for weights in known if not np.isnan(weights).any()), known[-1])
 
 
@@ -186,9 +184,9 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     if not (weights > 0).all():
         raise DatasetError(
             f"{names} have no known length. Run the participant level again, state minutes in the list of "
-            "another program's files, or choose with --run-id."
+            "another program's files, or choose with --bids-filter-file."
         )
-    if combination_of(settings) == CONCAT:
+    if combination_of(settings) == "concat":
         return weights @ rows / weights.sum()
     diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
     try:
@@ -196,6 +194,6 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     except ParcelError as error:
         parcels = ", ".join(edges.parcels[parcel] for parcel in error.parcels[:5])
         raise DatasetError(
-            f"{names} cannot be averaged: {error.reason} ({parcels}). Use --combine-runs concat."
+            f"{names} cannot be averaged: {error.reason} ({parcels}). Use --preset recommended."
         ) from error
     return vectorise_edges(average, weighted=False)

@@ -195,22 +195,16 @@ def _choose(
 
 
 def _without_clashes(chosen: Collection[Source], settings: Inputs) -> tuple[list[Source], list[Problem]]:
-    """Leave out inputs that would be written to one output, or to a combination's. Raises DatasetError."""
+    """Leave out inputs that would be written to one output. Raises DatasetError."""
     by_name: dict[Entities, list[Source]] = defaultdict(list)
     for source in chosen:
         by_name[source.entities].append(source)
     clashes: dict[Entities, str] = {}
     for entities, (source, *others) in by_name.items():
-        whole = by_name.get(drop(entities, ("run",))) if settings.combine_runs != "none" else None
         if others:
             clashes[entities] = (
                 f"{source.path} and {others[0].path} have the same entities, so their outputs would have the same "
                 "names. Remove one of them, or choose with --derivatives or --bids-filter-file."
-            )
-        elif whole is not None and "run" in source.labels:
-            clashes[entities] = (
-                f"{source.path} has a run- and {whole[0].path} has none: the combination of runs would overwrite the "
-                "outputs of the latter. Rename one of them, or choose with --run-id or --bids-filter-file."
             )
     if len(clashes) == len(by_name) and clashes:
         raise DatasetError(next(iter(clashes.values())))

@@ -105,8 +105,6 @@ class Results:
     embeddings: Bundle
     tables: Mapping[str, Measured] = field(default_factory=dict)
     """Results of measures, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
-    sources: tuple[tuple[Path, ...], ...] = ()
-    """Its sources under each atlas, where these are not the recording's own files."""
 
 
 def finish_recording(
@@ -147,11 +145,6 @@ def conclude_recording(
         else:
             status_path(output_dir, name).unlink(missing_ok=True)
     return status
-
-
-def write_combination(output_dir: Path, results: Results) -> list[Path]:
-    """Write the files of combined runs: those of the parcellation, without new measures of the volumes."""
-    return list(_atlas_files(output_dir, results))
 
 
 def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
@@ -371,9 +364,7 @@ def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterato
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
     """Return what every sidecar of a recording says: sources, software, configuration, resolution, atlas."""
     recording = results.recording
-    made = zip(results.atlases, results.sources, strict=False)
-    combined = [path for one, paths in made if atlas in (None, one) for path in paths]
-    sources = combined or (recording.bold, recording.mask, recording.confounds)
+    sources = (recording.bold, recording.mask, recording.confounds)
     metadata: dict[str, Any] = {
         "Sources": [bids_uri(path, results.datasets) for path in sources if path is not None],
         "Software": "fcpower_bids",

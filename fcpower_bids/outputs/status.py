@@ -30,8 +30,6 @@ STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
 ASKED, REQUESTED = "logs/asked", re.compile(r"sub-[A-Za-z0-9_+-]+")
 """Folder with a file per request, and its lines: recordings, or people in a list that came before the jobs."""
 NOT_BEGUN = "It was asked for, and no job has begun it or it was lost: run the participant level on it again."
-COMBINED = "combine"
-"""Stage of the statuses of combinations of runs."""
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8
@@ -261,7 +259,7 @@ def forget_found(output_dir: Path, names: Collection[str], refused: Collection[s
     above = {name[: sign.start()] for name in names for sign in re.finditer("_", name)}.difference(names, refused)
     for name in above.intersection(recorded(output_dir)):
         status = read_status(output_dir, name)
-        if "_space-" not in name and status and status.state in (FAILED, SKIPPED) and status.stage != COMBINED:
+        if "_space-" not in name and status and status.state in (FAILED, SKIPPED):
             status_path(output_dir, name).unlink(missing_ok=True)
 
 

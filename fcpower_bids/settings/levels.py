@@ -21,7 +21,7 @@ LEVELS: Mapping[str, Level] = {
         without=("executor", "solver_device"),
         first=(
             *("dry_run", "participant_label", "session_label", "task_id", "space", "derivatives", "atlas", "atlas_dir"),
-            *("strategy", "fd_thresh", "high_pass", "low_pass", "min_time", "combine_runs", "alpha", "encoder"),
+            *("strategy", "fd_thresh", "high_pass", "low_pass", "min_time", "alpha", "encoder"),
             *("encoder_weights", "nprocs", "work_dir", "config_file"),
         ),
     ),
@@ -29,7 +29,7 @@ LEVELS: Mapping[str, Level] = {
         "prediction, identification and the other analyses of a cohort, one page",
         "fcpower_bids.workflows.group:run_group",
         sections=("selection", "encoder", "group", "resources", "other"),
-        also=("atlas", "alpha", "combine_runs", "min_time", "eigenvalue_floor", "shrink_to_identity"),
+        also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
         without=(
             *("input_type", "bids_database_dir", "skip_bids_validation", "clean_workdir", "remove_parcel_means"),
             *("boilerplate_only", "write_graph", "use_plugin", "stop_on_first_crash", "strict"),

@@ -8,9 +8,6 @@ from pathlib import Path
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.options import Choices, option
 
-CONCAT, AVERAGE = "concat", "average"
-"""How the runs of a session become one: series one after the other, or connectomes averaged."""
-
 
 @dataclass(frozen=True)
 class Resources(Choices):
@@ -229,9 +226,6 @@ class Method(Choices):
     motion_filter_order: int = option(4, "method", "its order, over all passes")
     min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
-    combine_runs: str = option(
-        "none", "method", "runs of one session and task: also their combination", choices=("none", CONCAT, AVERAGE)
-    )
     alpha: float = option(
         ALPHA_STAR,
         "method",

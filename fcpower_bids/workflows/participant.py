@@ -39,11 +39,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.combine_runs import (
-    remove_outdated_combinations,
-    run_combinations,
-    skip_combinations,
-)
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.locking import run_in_turn
@@ -99,8 +94,7 @@ def _run_participants(settings: Settings) -> int:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
         run_in_turn(jobs, settings, datasets, work, progress)
-    combined = _combine(plan, settings, progress)
-    names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
+    names = [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
     return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
 
 
@@ -171,14 +165,6 @@ def _write_methods(atlases: set[Any], settings: Settings) -> Iterable[Path]:
     from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
 
     return write_methods(settings, atlases)
-
-
-def _combine(plan: Plan, settings: Settings, progress: Progress) -> list[str]:
-    without = skip_combinations(plan.jobs, plan.refused, settings)
-    if settings.combine_runs == "none":
-        remove_outdated_combinations(plan.jobs, settings, progress)
-        return without
-    return without + run_combinations(plan.jobs, settings, progress)
 
 
 def _prepare_work(settings: Settings) -> Path:

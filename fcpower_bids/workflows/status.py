@@ -12,6 +12,6 @@ SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
 def exit_code(states: Sequence[str], strict: bool) -> int:
     """Return the documented exit code for the states of all recordings."""
     failed = sum(state in (FAILED, RUNNING) for state in states)
-    if failed:  # what was skipped, as the combination of runs that all failed, has no result either
+    if failed:  # what was skipped has no result either
         return ALL_FAILED if failed + list(states).count(SKIPPED) == len(states) else SOME_FAILED
     return QUALITY_EXCLUDED if strict and EXCLUDED in states else 0

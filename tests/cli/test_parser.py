@@ -115,7 +115,6 @@ def test_all_mistakes_are_told_at_once():
         (["--atlas-dir", "nowhere"], "not a folder"),
         (["--strategy", "nowhere.yml"], "not there"),
         (["--nprocs", "many"], "invalid int"),
-        (["--combine-runs", "sum"], "invalid choice"),
     ],
 )
 def test_each_mistake_has_its_sentence(arguments, message):

@@ -90,14 +90,6 @@ def test_several_tasks_need_a_choice(tmp_path):
     assert "combined like runs" in notes[0]
 
 
-def test_combined_runs_are_not_counted_beside_their_runs(tmp_path):
-    add(tmp_path, "sub-01_run-1", "sub-01_run-2", "sub-02")
-    add(tmp_path, "sub-01", NumberOfRuns=2)
-    chosen, notes = choose(tmp_path)
-    assert chosen == ["sub-01_task-rest_run-1", "sub-01_task-rest_run-2", "sub-02_task-rest"]
-    assert "1 combinations of runs" in notes[0]
-
-
 def test_a_recording_without_a_run_in_its_name_is_one_of_them(tmp_path):
     add(tmp_path, "sub-01", "sub-01_run-2")
     chosen, notes = choose(tmp_path)

@@ -56,17 +56,6 @@ def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
     assert not exclude_by_status(found, replace(choices, participant_label=("03",)))[1]
 
 
-def test_a_combination_of_runs_that_are_all_excluded_now_is_not_used(tmp_path):
-    """The participant level was run again without --combine-runs: its status is still that it was done."""
-    found, choices = tree(tmp_path, "sub-01", "sub-02")
-    for person, states in (("sub-01", (EXCLUDED, FAILED)), ("sub-02", (EXCLUDED, DONE))):
-        for run, state in enumerate(states, 1):
-            write_status(tmp_path, Status(recording(f"{person}_run-{run}").name, state, "clean", "Too short."))
-    kept, rows = exclude_by_status(found, choices)
-    assert [one.participant for one in kept] == ["sub-02"]
-    assert any(row.participant_id == "sub-01" and "none of its runs passed" in row.reason for row in rows)
-
-
 def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
     found, choices = tree(tmp_path, "sub-01", "sub-02", "sub-03")
     for one in found:

@@ -41,7 +41,7 @@ def three_runs(out):
     return series
 
 
-@pytest.mark.parametrize("choices", [{"preset": "recommended"}, {"preset": "paper", "combine_runs": "concat"}])
+@pytest.mark.parametrize("choices", [{"preset": "recommended"}])
 def test_concat_equals_the_correlation_of_the_joined_series(tmp_path, choices):
     series = three_runs(tmp_path)
     scans, _, edges, settings = load(tmp_path, **choices)
@@ -49,7 +49,7 @@ def test_concat_equals_the_correlation_of_the_joined_series(tmp_path, choices):
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("choices", [{"combine_runs": "average"}, {"preset": "paper"}, {"preset": "cbig"}])
+@pytest.mark.parametrize("choices", [{"preset": "paper"}, {"preset": "cbig"}])
 def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, choices):
     series = three_runs(tmp_path)
     scans, _, edges, settings = load(tmp_path, **choices)
@@ -61,7 +61,7 @@ def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, choices):
 def test_runs_of_a_program_that_states_no_degrees_of_freedom_weigh_their_volumes(tmp_path):
     series = three_runs(tmp_path)
     add_output(tmp_path, "sub-01_run-2", series[1], degrees_of_freedom=np.nan)
-    scans, _, edges, settings = load(tmp_path, combine_runs="average")
+    scans, _, edges, settings = load(tmp_path, preset="paper")
     weights, z = np.array(LENGTHS) - 1, np.arctanh([edges_of(one) for one in series])
     expected = np.tanh(weights @ z / weights.sum())
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
@@ -70,7 +70,7 @@ def test_runs_of_a_program_that_states_no_degrees_of_freedom_weigh_their_volumes
 def test_the_table_adds_up_the_runs(tmp_path):
     three_runs(tmp_path)
     add_output(tmp_path, "sub-02", series_of(9))
-    scans, _, _, settings = load(tmp_path, combine_runs="concat")
+    scans, _, _, settings = load(tmp_path, preset="recommended")
     table = tabulate_scans(scans, settings)
     assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 80.0]
     assert table["n_runs"].tolist() == [3, 1]
@@ -81,8 +81,8 @@ def test_the_table_adds_up_the_runs(tmp_path):
 def test_a_parcel_that_one_run_lacks_is_missing_in_the_scan(tmp_path):
     add_output(tmp_path, "sub-01_run-1", series_of(0, missing=(2,)))
     add_output(tmp_path, "sub-01_run-2", series_of(1))
-    for how in ("concat", "average"):
-        scans, _, edges, settings = load(tmp_path, combine_runs=how)
+    for how in ("recommended", "paper"):
+        scans, _, edges, settings = load(tmp_path, preset=how)
         lost = np.isnan(combine_edges(scans[0], edges, settings))
         assert lost.sum() == P - 1
 
@@ -102,14 +102,14 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
 def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
     add_output(tmp_path, "sub-01_run-1", series_of(0), degrees_of_freedom=-1.0)
     add_output(tmp_path, "sub-01_run-2", series_of(1))
-    scans, _, edges, settings = load(tmp_path, combine_runs="average")
+    scans, _, edges, settings = load(tmp_path, preset="paper")
     with pytest.raises(DatasetError, match="no known length"):
         combine_edges(scans[0], edges, settings)
     twice = series_of(0)
     twice[:, 1] = twice[:, 0]
     add_output(tmp_path, "sub-01_run-1", twice)
-    scans, _, edges, settings = load(tmp_path, combine_runs="average")
-    with pytest.raises(DatasetError, match=r"cannot be averaged: .*LH_a, LH_b.*concat"):
+    scans, _, edges, settings = load(tmp_path, preset="paper")
+    with pytest.raises(DatasetError, match=r"cannot be averaged: .*LH_a, LH_b.*recommended"):
         combine_edges(scans[0], edges, settings)
 
 
@@ -133,16 +133,16 @@ def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
     three_runs(tmp_path)
     kept = np.ones(P, dtype=bool)
     found = {}
-    for how in ("concat", "average", "concat"):
-        scans, _, edges, settings = load(tmp_path, combine_runs=how)
+    for how in ("recommended", "paper", "recommended"):
+        scans, _, edges, settings = load(tmp_path, preset=how)
         found[how] = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
         assert len(GrowingRows(tmp_path / "cache").rows) == 4, "three recordings and the scan, of this rule alone"
-    assert np.abs(found["concat"] - found["average"]).max() > 1e-3
+    assert np.abs(found["recommended"] - found["paper"]).max() > 1e-3
     add_output(tmp_path, "sub-01_run-1", series_of(77, LENGTHS[0]))
-    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
+    scans, _, edges, settings = load(tmp_path, preset="recommended")
     changed = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
-    assert np.abs(changed - found["concat"]).max() > 1e-3
+    assert np.abs(changed - found["recommended"]).max() > 1e-3
     for chunk in (tmp_path / "cache").glob("*.npy"):
         chunk.write_bytes(b"damaged")
-    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
+    scans, _, edges, settings = load(tmp_path, preset="recommended")
     np.testing.assert_array_equal(assemble_edges(scans, edges, kept, tmp_path / "cache", settings), changed)

@@ -236,16 +236,6 @@ def test_one_recording_in_two_derivatives_is_neither_of_them(root, tmp_path):
     assert len(names(root, **both, participant_label=("01",))) == 2
 
 
-def test_a_combination_with_the_name_of_an_input_costs_its_run_only(root):
-    add_run(root, "sub-01_ses-a_task-rest")
-    assert len(names(root)) == 4
-    found = find_recordings(settings(root, combine_runs="concat"))
-    assert len(found.recordings) == 3
-    (problem,) = found.problems
-    assert "has a run-" in problem.sentence
-    assert "--run-id" in problem.sentence
-
-
 def test_different_recordings_of_two_derivatives_are_joined(root, tmp_path):
     other = describe(tmp_path / "other")
     add_run(other, "sub-04_task-rest")

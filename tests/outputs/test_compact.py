@@ -142,7 +142,7 @@ def test_runs_are_averaged_as_from_tables(troubled_demo, whole, compact, tmp_pat
     edges = []
     for run, options in ((whole, ()), (compact, ("--compact",))):
         copy = shutil.copytree(run.output, tmp_path / run.output.name)
-        words = ("--atlas", "builtin", "--combine-runs", "average", "--participant-label", "01")
+        words = ("--atlas", "builtin", "--participant-label", "01")
         again = run_rounded(troubled_demo[0], copy, *words, *options)
         assert again.code == 0, again.err
         paths = [path for path in again.files("sub-01_ses-a*_relmat.npy") if "run-" not in path.name]

@@ -431,13 +431,13 @@ def metadata_of_components_broken(tree):
     tree.options += ["--strategy", "acompcor"]
 
 
-# ---- runs and their combination
+# ---- runs
 
 
 def _runs(tree: Tree, *options: str) -> None:
     for number in (1, 2):
         tree.add(f"sub-03_task-rest_run-{number}")
-    tree.options += ["--combine-runs", "concat", *options]
+    tree.options += options
 
 
 @fault
@@ -461,12 +461,6 @@ def all_runs_excluded(tree):
 def one_run_of_two_damaged(tree):
     _runs(tree)
     next(tree.root.glob("sub-03/func/*run-2*_mask.nii.gz")).unlink()
-
-
-@fault
-def a_run_and_a_whole(tree):
-    _runs(tree)
-    tree.add("sub-03_task-rest")
 
 
 # ---- requests

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, namedtuple
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,6 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.core.signal import timeseries
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
-from fcpower_bids.records import Recording
-from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.preflight import plan
 from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
 from tests.planting.faults import Tree
@@ -188,16 +185,3 @@ def test_what_another_run_is_at_work_on_is_said(tree):
         _, text = plan_of(tree)
     assert f"Note: {name}: another run is at work on it (" in text
     assert "it is waited for" in text
-
-
-@pytest.mark.parametrize(("second", "state"), [(2.0, "done"), (2.5, "failed")])
-def test_runs_with_different_repetition_times_are_known_before(second, state):
-    entities = (("sub", "01"), ("task", "rest"))
-    runs = [Recording(Path("x"), (*entities, ("run", run)), time) for run, time in (("1", 2.0), ("2", second))]
-    settings = Settings(Path("in"), Path("out"), "participant", combine_runs="concat")
-    ready = [plan.Ready((run, ()), 100) for run in runs]
-    (status,) = plan._combinations(ready, settings)
-    assert (status.recording, status.state) == ("sub-01_task-rest", state)
-    alone = plan.Ready((Recording(Path("x"), entities, 2.0), ()), 100)
-    with pytest.raises(UsageError, match="a recording of its own, and would be the combination of"):
-        list(plan._combinations([*ready, alone], settings))

@@ -132,7 +132,6 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
     "--encoder-read": ("--encoder-read", "windows"),
     "--dataset-name": ("--dataset-name", "another"),
     "--random-seed": ("--random-seed", "1"),
-    "--combine-runs": ("--combine-runs", "concat"),
     "--strategy": ("--strategy", "simple"),
     "--high-pass": ("--high-pass", "0.02"),
     "--low-pass": ("--low-pass", "0.09"),

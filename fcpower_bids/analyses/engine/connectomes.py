@@ -173,7 +173,7 @@ def scan_weights(cohort: Cohort) -> FloatArray:
 
 def concatenates(settings: Analysis) -> bool:
     """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
-    return PRESETS[settings.preset].combination == "concat" and settings.combine_runs != "average"
+    return PRESETS[settings.preset].combination == "concat"
 
 
 def describe_combination(settings: Analysis) -> str:

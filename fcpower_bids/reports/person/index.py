@@ -20,7 +20,7 @@ from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, account_of
-from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
+from fcpower_bids.reports.person.verdict import WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 
 INDEX = "index.html"
@@ -61,7 +61,7 @@ def try_index(output_dir: Path) -> list[str]:
 
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
-    statuses = [one for one in read_statuses(output_dir) if one.stage != COMBINED]
+    statuses = list(read_statuses(output_dir))
     pictures = len(statuses) <= MOST_PICTURES
     rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]
     if not rows:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import without_folders
-from fcpower_bids.outputs.status import DONE, TABLE, Status, explain
+from fcpower_bids.outputs.status import TABLE, Status, explain
 from fcpower_bids.outputs.tables import made_by, plain
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
@@ -22,7 +22,7 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, read_accounts
-from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
+from fcpower_bids.reports.person.verdict import WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.settings.command import command_of
 
@@ -152,12 +152,10 @@ def _anchor(account: Account, number: int) -> str:
 
 def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one with the status of the recording."""
-    combined = account.status.stage == COMBINED
-    state = "combined" if combined and account.status.state == DONE else WORDS[account.status.state]
     base: dict[str, Any] = {
         "anchor": _anchor(account, 0),
         "name": account.without("sub", *dull),
-        "state": state,
+        "state": WORDS[account.status.state],
         "atlas": "",
     }
     rows = []
@@ -168,7 +166,7 @@ def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
             {
                 **base,
                 **row,
-                "state": state,
+                "state": WORDS[account.status.state],
                 "anchor": _anchor(account, number),
                 "minutes": kept,
                 "of_minutes": whole,

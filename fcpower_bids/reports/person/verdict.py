@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fcpower_bids.outputs.status import COMBINED, DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.person.recording_facts import Account, name_parcels
 
@@ -21,7 +21,6 @@ STAGES = {
     "connectomes": "gathering the connectomes",
     "measure": "computing the quality tables",
     "embed": "embedding",
-    COMBINED: "combining the runs",
     "sink": "writing the results",
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
@@ -56,9 +55,8 @@ class Verdict:
 
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
     """Sum up the status of the recordings of a participant; ``configuration`` is the hash of the present choices."""
-    runs = [account for account in accounts if account.status.stage != COMBINED]
-    used = [account for account in runs if account.status.state == DONE]
-    wanted = [account for account in runs if account.status.state != SKIPPED]
+    used = [account for account in accounts if account.status.state == DONE]
+    wanted = [account for account in accounts if account.status.state != SKIPPED]
     problems = [problem for account in accounts for problem in _problems(account)]
     problems += [
         Problem(account.name, "caution", "made with other choices", OTHER_CHOICES)
@@ -69,7 +67,7 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
     level = "stop" if not used else "caution" if problems else "ok"
     names = {account.name for account in used}
     doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)
-    return Verdict(level, _headline(len(used), len(wanted), doubted), tuple(_facts(runs, used)), tuple(problems))
+    return Verdict(level, _headline(len(used), len(wanted), doubted), tuple(_facts(accounts, used)), tuple(problems))
 
 
 def _headline(used: int, wanted: int, doubted: bool) -> str:

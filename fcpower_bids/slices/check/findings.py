@@ -121,7 +121,7 @@ def describe_negative(combined: pd.DataFrame) -> Iterator[Finding]:
         f"The connectomes of {len(found)} people are averages with negative eigenvalues (lowest {lowest:.2f}; "
         f"{name_some(found['participant_id'].tolist())}).",
         "No series has such a connectome; FC^alpha leaves these directions out.",
-        "Put the scans one after the other instead: --combine-runs concat.",
+        "Put the scans one after the other instead: --preset recommended.",
     )
 
 

@@ -21,7 +21,6 @@ READ = (
         "site_column",
         "family_column",
         "preset",
-        "combine_runs",
         "representations",
         "sites",
     ),

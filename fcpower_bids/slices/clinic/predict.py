@@ -19,7 +19,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY, parse_name
-from fcpower_bids.outputs.status import COMBINED, EXCLUDED, FAILED, RUNNING, Status, explain, group_alike
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, explain, group_alike
 from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -160,7 +160,7 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
     bad = {
         one.recording: one
         for one in read_statuses(request.output_dir, next(iter(fitting), None))
-        if one.state in (EXCLUDED, FAILED, RUNNING) and one.stage != COMBINED
+        if one.state in (EXCLUDED, FAILED, RUNNING)
     }
     rows = [_refused(*_place(one), _reason(one)) | {"quality": UNUSABLE} for one in bad.values()]
     rows = [row for row in rows if not wanted or row["participant_id"] in wanted]

@@ -21,11 +21,9 @@ from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
-from fcpower_bids.outputs.combine_runs import group_runs, refuse_times, whole_of
 from fcpower_bids.outputs.dataset import check_dataset
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (
-    COMBINED,
     DONE,
     EXCLUDED,
     FAILED,
@@ -41,7 +39,6 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
-from fcpower_bids.workflows.combine_runs import nothing_to_combine
 from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.execution.batches import Job, is_done
 from fcpower_bids.workflows.status import exit_code
@@ -141,7 +138,7 @@ class Plan:
     discovery: Discovery  # found recordings
     ready: tuple[Ready, ...]  # recordings that are processed
     refused: tuple[Status, ...]  # recordings that are not processed, as the run records them
-    # combinations of runs, and embeddings that there will not be, as the run will record them
+    # embeddings that there will not be, as the run will record them
     others: tuple[Status, ...] = ()
     notes: tuple[str, ...] = ()  # notes that need no action
 
@@ -182,8 +179,9 @@ def plan_run(settings: Settings, atlases: Path) -> Plan:
     todo = [(one.job, one.volumes) for one in ready if not one.finished]
     check_room(todo, settings)
     notes = others_at_work((job for job, _ in todo), settings)
-    others = [*_combinations(ready, settings), *_embeddings(ready, settings)]
-    return Plan(discovery, tuple(ready), tuple(refused), tuple(others), (*discovery.notes, *notes))
+    return Plan(
+        discovery, tuple(ready), tuple(refused), tuple(_embeddings(ready, settings)), (*discovery.notes, *notes)
+    )
 
 
 def _refused(problems: Iterable[Problem]) -> Iterator[Status]:
@@ -289,25 +287,6 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
     return clean_recording(recording, ("any atlas",), parcels, settings, clean=foresee_series)[0]
 
 
-def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
-    if settings.combine_runs == "none":
-        return
-    passed = {one.recording for one in ready if not one.excluded}
-    names = {one.recording.name for one in ready}
-    for runs in group_runs(one.recording for one in ready):
-        whole, used = whole_of(runs).name, [run for run in runs if run in passed]
-        if whole in names:
-            raise UsageError(
-                f"{whole} is a recording of its own, and would be the combination of {runs[0].name}: give it a run in "
-                "its name, or leave out --combine-runs."
-            )
-        if used:
-            reason = refuse_times(used)
-            yield Status(whole, FAILED if reason else DONE, COMBINED, reason)
-        else:
-            yield Status(whole, SKIPPED, COMBINED, nothing_to_combine(len(runs)))
-
-
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
     """Embeddings that there will not be, because the encoder is not for the atlas. Raises UsageError."""
     if settings.encoder is None:
@@ -342,7 +321,7 @@ OUTCOMES = {
 def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
     shown = plan.ready if settings.verbose else plan.ready[:MOST_ROWS]
-    rows = [_ready_row(one, settings) for one in shown] + _refused_rows(plan, settings) + _combined_rows(plan, settings)
+    rows = [_ready_row(one, settings) for one in shown] + _refused_rows(plan, settings)
     lines = [_align(HEADER, *rows)]
     if len(shown) < len(plan.ready):
         lines.append(f"... and {len(plan.ready) - len(shown)} more that can be processed (--verbose lists them).")
@@ -390,13 +369,6 @@ def _refused_row(status: Status, problem: Problem | None) -> tuple[str, ...]:
     found = ("bold", "mask", "confounds", "TR") if problem is None else problem.found
     marks = ("-" if found is None else "yes" if part in found else "NO" for part in ("bold", "mask", "confounds", "TR"))
     return (status.recording, *marks, "-", "-", "-", "-", f"none ({status.state})")
-
-
-def _combined_rows(plan: Plan, settings: Settings) -> list[tuple[str, ...]]:
-    """The combinations of runs that there will be."""
-    names = [status.recording for status in plan.others if status.state == DONE]
-    shown = names if settings.verbose else names[:MOST_ROWS]
-    return [(name, *["-"] * (len(HEADER) - 2), "combination of its runs") for name in shown]
 
 
 def _align(*rows: tuple[str, ...]) -> str:

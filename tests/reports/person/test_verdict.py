@@ -50,10 +50,6 @@ def test_a_failed_embedding_is_a_caution_and_the_recording_is_used():
     assert verdict.problems[0].state == "embedding failed"
 
 
-def test_a_combination_is_no_recording():
-    assert judge([account(DONE), account(DONE, "combine")], [], "").headline == "The recording can be used."
-
-
 def test_the_facts_are_those_of_the_tables(written):
     settings, _ = written
     accounts, embeddings = read_accounts(settings.output_dir, "01")

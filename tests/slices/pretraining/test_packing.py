@@ -23,7 +23,7 @@ from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.slices.pretraining.corpus import packing
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
-from fcpower_bids.slices.pretraining.corpus.derived_series import _without_combinations, find_series
+from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
@@ -245,13 +245,13 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
 
 @pytest.fixture
 def of_two_runs(tmp_path):
-    """Outputs of people with two runs under two atlases, their combinations among them; one is excluded now."""
+    """Outputs of people with two runs under two atlases, one is excluded now."""
     out = tmp_path / "out"
-    for number, (person, run) in enumerate(product(("01", "02", "03"), ("_run-1", "_run-2", ""))):
+    for number, (person, run) in enumerate(product(("01", "02", "03"), ("_run-1", "_run-2"))):
         for atlas in (ATLAS, other_atlas()):
             add_output(out, f"sub-{person}{run}", series_of(number), atlas)
     for series in out.rglob("*_timeseries.tsv"):
-        made_of = "bids:fmriprep:sub-01/x.nii.gz" if "_run-" in series.name else "bids::sub-01/x_timeseries.tsv"
+        made_of = "bids:fmriprep:sub-01/x.nii.gz"
         facts = {"RepetitionTime": 2.0, "NuisanceStrategy": "24P", "Sources": [made_of]}
         series.with_suffix(".json").write_text(json.dumps(facts))
     name = recording("sub-03_run-2").name
@@ -269,7 +269,7 @@ def test_runs_are_packed_once_and_as_their_status_says(of_two_runs):
     assert pack_outputs(out, "--atlas", "Toy") == 0
     (table,) = out.rglob("recordings.tsv")
     packed = pd.read_csv(table, sep="\t")["id"].tolist()
-    assert len(packed) == 5, "without combinations, and without what is excluded"
+    assert len(packed) == 5, "without what is excluded"
     assert all("run-" in name for name in packed)
     left_out = pd.read_csv(table.with_name("excluded.tsv"), sep="\t")
     assert excluded.removesuffix("_space-MNI152NLin2009cAsym") in left_out["id"][0]
@@ -295,13 +295,3 @@ def test_the_atlas_that_is_named_is_packed_and_no_other(of_two_runs, capsys):
         path.unlink()
     assert pack_outputs(out, "--atlas", "Glasser") == 2
     assert "Another atlas was written: atlas-Toy_scale-6" in capsys.readouterr().err
-
-
-def test_only_what_was_made_of_other_series_is_a_combination(tmp_path):
-    """A recording may lack the run in its name, next to one that has it."""
-    paths = [tmp_path / f"sub-01_{run}stat-mean_timeseries.tsv" for run in ("", "run-2_")]
-    sidecar = paths[0].with_suffix(".json")
-    sidecar.write_text('{"Sources": ["bids:fmriprep:sub-01/x.nii.gz"]}')
-    assert _without_combinations(paths) == paths
-    sidecar.write_text('{"Sources": ["bids::sub-01/sub-01_run-2_stat-mean_timeseries.tsv"]}')
-    assert _without_combinations(paths) == paths[1:]

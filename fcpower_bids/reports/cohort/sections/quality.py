@@ -261,7 +261,7 @@ def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
     path = tables.root / "logs" / "status.tsv"
     if path.is_file():
         status = read_declared(path, STATUS_TABLE)
-        status = status[(status["stage"] != "combine") & ~status["recording"].str.endswith("_embedding")]
+        status = status[~status["recording"].str.endswith("_embedding")]
         done = status[status["state"] == "done"]
         for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
             yield name, len(part), part["recording"].str.split("_").str[0].nunique()

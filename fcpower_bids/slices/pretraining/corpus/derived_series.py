@@ -6,8 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def find_series(
     families, sites = families or {}, sites or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     found = (path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}") if contains in path.name)
-    for path in _without_combinations(sorted(found)):
+    for path in sorted(found):
         reason = judge(path)
         time, volumes, made = _sidecar(path.with_suffix(".json"))
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
@@ -91,19 +90,6 @@ def find_series(
             },
             partial(_refuse, reason) if reason else partial(read_series, path, volumes),
         )
-
-
-def _without_combinations(paths: Sequence[Path]) -> list[Path]:
-    """Leave out what was combined from runs that are there themselves."""
-    runs = {re.sub(r"_run-[^_]+", "", path.name) for path in paths if "_run-" in path.name}
-    return [path for path in paths if path.name not in runs or not _is_combination(path.with_suffix(".json"))]
-
-
-def _is_combination(sidecar: Path) -> bool:
-    """Whether a series was made of other series of its dataset."""
-    with suppress(OSError, ValueError, AttributeError, LookupError):
-        return str(json.loads(sidecar.read_text(encoding="utf-8"))["Sources"][0]).startswith("bids::")
-    return False
 
 
 def _refuse(reason: str) -> np.ndarray:
