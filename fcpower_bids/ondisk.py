@@ -193,7 +193,7 @@ class GrowingRows:
     """Named rows of numbers in a folder, in chunks that are never changed: more rows are more chunks.
 
     The index is replaced after each chunk, so whoever is killed leaves what was there before it. One process at a time
-    may add (`fcpower_bids.claims.turn`). The rows of a chunk that is less than half full, or half in use, go into the
+    may add (`fcpower_bids.locks.lock`). The rows of a chunk that is less than half full, or half in use, go into the
     next. `about`: facts that all rows share. `rows`: by name: what is known of each row, with ``chunk`` and ``place``.
     """
 

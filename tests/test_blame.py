@@ -68,25 +68,19 @@ def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("option", "content", "sentence"),
     [
-        ("--executor", "cluster: LocalCluster\noptions: {nonsense: 1}\n", "LocalCluster cannot be started as"),
-        ("--executor", "cluster: LocalCluster\njobs: many\n", "must be YAML with 'cluster: NAME'"),
         ("--use-plugin", "plugin: Nonsense\n", "names the plugin Nonsense, which nipype does not have"),
         ("--use-plugin", "plugin: MultiProc\nplugin_args: {n_procs: many}\n", "cannot be made with the plugin_args"),
         ("--use-plugin", "plugin: MultiProc\nplugin_args: 4\n", "must be YAML with 'plugin: NAME'"),
     ],
 )
 def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(
-    exact_demo, cohort, tmp_path, capsys, option, content, sentence
+    exact_demo, tmp_path, option, content, sentence
 ):
     file = tmp_path / "how.yml"
     file.write_text(content)
-    if option == "--executor":
-        assert group(cohort, option, file) == 2
-        told = capsys.readouterr().err
-    else:
-        found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", *PLAIN, option, file)
-        told = found.err
-        assert found.code == 2
+    found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", *PLAIN, option, file)
+    told = found.err
+    assert found.code == 2
     assert sentence in told
     assert str(file) in told
     assert "Traceback" not in told
@@ -98,7 +92,7 @@ def test_kept_files_that_were_cut_are_made_anew(exact_demo, exact_run, tmp_path)
         kept.write_bytes(kept.read_bytes()[:-100])
     before = {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")}
     words = ["--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--min-time", "11"]
-    found = run_app(exact_demo[0], output, *words, "--remove-parcel-means")
+    found = run_app(exact_demo[0], output, *words)
     assert found.code == 0, found.err
     assert {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")} == before
 

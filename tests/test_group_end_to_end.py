@@ -671,17 +671,17 @@ def test_little_memory_changes_the_seventh_digit_and_says_so(study):
     assert 0 < np.abs(one - other).max() < 1e-4 * one.std()
 
 
-def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
+def test_no_table_depends_on_who_does_the_work(study, monkeypatch):
     """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
-    pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
     monkeypatch.setattr("fcpower_bids.executors.select.WORTH", 0.0)
-    file = tmp_path / "local.yml"
-    file.write_text("cluster: LocalCluster\noptions: {n_workers: 2, threads_per_worker: 1, dashboard_address: null}\n")
     asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
     asked += ("--repeats", "1", "--inner-folds", "2")
-    kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", str(file))}
-    for name, options in kinds.items():
-        assert group(study, *asked, "--name", name, *options) == 0
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", address)}
+        for name, options in kinds.items():
+            assert group(study, *asked, "--name", name, *options) == 0
     tables = {name: sorted((study / "out" / "group" / name).glob("*.tsv")) for name in kinds}
     assert len(tables["alone"]) > 8
     for name in ("processes", "dask"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.claims import Claims
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import INDEX, GrowingRows
@@ -129,17 +127,6 @@ def test_results_models_and_caches_name_only_their_own(tmp_path, name):
     assert diary.read_text() == WORD
 
 
-def test_a_claim_names_runs_alone(tmp_path):
-    (tmp_path / "claims").mkdir()
-    claim = tmp_path / "claims" / "x.claim"
-    claim.write_text("../../diary")
-    os.utime(claim, (0, 0))
-    claims = Claims(tmp_path / "claims")
-    assert claims.acquire(["x"]) == {"x"}
-    claims.close()
-    assert not list(tmp_path.rglob("*after*"))
-
-
 def test_the_annex_of_a_dataset_is_no_place_outside(tmp_path):
     kept = tmp_path / ".git" / "annex" / "objects" / "x"
     kept.parent.mkdir(parents=True)
@@ -165,13 +152,7 @@ READERS = {
 }
 KNOWN = {
     # names of recordings and of runs, which are words
-    "claims.py": (
-        "self.folder / f'{name}.claim'",
-        "self.folder / f'{self.run}.run'",
-        "self.folder / f'{name}.after-{dead}'",
-        "self.folder / f'{run}.run'",
-        "folder / name",
-    ),
+    "locks.py": ("folder / name",),
     "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
     "outputs/status.py": (
         "output_dir / name",

@@ -13,8 +13,6 @@ from pathlib import Path
 from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
-from fcpower_bids.errors import UsageError
-from fcpower_bids.executors.select import make_dense
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE, is_composite
 from fcpower_bids.transforms import TRANSFORMS
@@ -65,7 +63,6 @@ def problems_of(settings: Settings) -> list[str]:
         _names,
         _files,
         _executor,
-        _solver_device,
         _encoder,
         _torch,
         _results_name,
@@ -211,16 +208,8 @@ def _results_name(settings: Settings) -> Iterator[str]:
 
 
 def _executor(settings: Settings) -> Iterator[str]:
-    if settings.executor and "://" not in settings.executor and not Path(settings.executor).is_file():
-        yield f"--executor {settings.executor} is not there; it is a file, or an address such as tcp://node:8786."
-
-
-def _solver_device(settings: Settings) -> Iterator[str]:
-    if settings.level == "group" and settings.solver_device:
-        try:
-            make_dense(settings.solver_device)
-        except UsageError as error:
-            yield str(error)
+    if settings.executor and "://" not in settings.executor:
+        yield f"--executor {settings.executor} is no address of a Dask scheduler, such as tcp://node:8786."
 
 
 def _files(settings: Settings) -> Iterator[str]:

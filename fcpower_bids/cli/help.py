@@ -29,8 +29,8 @@ examples:
   fcpower_bids FMRIPREP OUT participant --dry-run        what was found and what is missing
   fcpower_bids BIDS OUT group --targets age              prediction, fingerprinting and motion"""
 EPILOG = """\
-exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,
-  6 recordings excluded under --strict, 7 pretrained encoder not proven better than random weights.
+exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,,
+  7 pretrained encoder not proven better than random weights.
 Documentation: docs/ of the source, README.md first.
 Research software: not a medical device."""
 

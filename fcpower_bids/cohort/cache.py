@@ -12,10 +12,10 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.claims import turn
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
+from fcpower_bids.locks import lock
 from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
@@ -26,9 +26,8 @@ WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
 ROUNDING = 1e-8
 """Largest asymmetry of a matrix of another program, or excess over 1."""
-CLAIMS, ADDING = "claims", "adding"
-PATIENCE = 3600.0
-"""Seconds to wait for another run that reads connectomes into the same folder."""
+ADDING = "adding"
+"""Lock of the run that reads connectomes into the folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,7 @@ def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges
     stored = GrowingRows(folder)
     unreadable: dict[str, str] = {}
     if _unknown(stored, states):
-        with turn(folder / CLAIMS, ADDING, PATIENCE):
+        with lock(folder / ADDING):
             stored = GrowingRows(folder)  # another run may have added them meanwhile
             unreadable = _add(stored, settings, states)
         states = {name: state for name, state in states.items() if name not in unreadable}
@@ -134,7 +133,7 @@ def _is_gone(name: str, settings: Assembly) -> bool:
 def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row | str]:
     """Read tables in their order, in several processes where there are many, with a bar where it takes long."""
     tables = sum(not edges_beside(path).is_file() for path in paths)
-    processes = 1 if settings.low_mem or tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
+    processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
     yield from track(read, "connectomes", settings, len(paths))
 

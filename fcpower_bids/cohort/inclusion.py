@@ -185,7 +185,6 @@ def _status_row(status: Status, places: set[tuple[str | None, str | None]], sett
     wanted = (
         ("sub", settings.participant_label),
         ("ses", settings.session_label),
-        ("run", settings.run_id),
     )
     for key, asked in wanted:
         if asked and bare(labels.get(key, ""), key) not in {bare(label, key) for label in asked}:

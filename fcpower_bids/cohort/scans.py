@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.claims import turn
-from fcpower_bids.cohort.cache import ADDING, CLAIMS, PATIENCE, Edges
+from fcpower_bids.cohort.cache import ADDING, Edges
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.locks import lock
 from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -133,7 +133,7 @@ def assemble_edges(
     combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
     stored = GrowingRows(folder)
     if not combined.keys() <= stored.rows.keys():
-        with turn(folder / CLAIMS, ADDING, PATIENCE):
+        with lock(folder / ADDING):
             stored = GrowingRows(folder)
             stored.discard([name for name in stored.rows if name.startswith(COMBINED) and name not in combined])
             lacking = {name: scan for name, scan in combined.items() if name not in stored.rows}

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -31,11 +31,11 @@ JOB = "SLURM_MEM_PER_NODE"
 
 
 class WorkerDied(BrokenProcessPool):
-    """A worker ended without a word. `cause`: the cause, as the beginning of a sentence: "The process was ..."."""
+    """A worker ended without a word. `cause`: the beginning of a sentence ("The process was ..."); `processes`: who."""
 
-    def __init__(self, cause: str) -> None:
+    def __init__(self, cause: str, processes: Collection[int]) -> None:
         super().__init__(cause)
-        self.cause = cause
+        self.cause, self.processes = cause, processes
 
 
 def memory_kills() -> int:
@@ -48,11 +48,15 @@ def memory_kills() -> int:
     return 0
 
 
-def cause_of_death(workers: Iterable[BaseProcess], kills_before: int) -> str:
-    """Say how the first of some workers ended; those that a broken pool ends itself got SIGTERM after it."""
+def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
+    """Signal that ended the first of some workers, and whom; those that a broken pool ends itself got SIGTERM after."""
     codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
-    ordered = sorted(codes, key=lambda code: -code == signal.SIGTERM)
-    number = -ordered[0] if ordered else 0
+    code = min(codes, key=lambda code: -code == signal.SIGTERM, default=0)
+    return -code, [worker.pid for worker in workers if worker.pid and worker.exitcode == code < 0]
+
+
+def cause_of_death(number: int, kills_before: int) -> str:
+    """Say what a signal that ends a worker means."""
     if number == signal.SIGKILL and memory_kills() > kills_before:
         return "The process was killed by the kernel because memory ran out"
     if number in (signal.SIGKILL, 0):
@@ -115,7 +119,8 @@ def run_calls(
                 running |= {_submit(pool, function, arguments) for arguments in islice(waiting, 1)}
     except BrokenProcessPool:
         pool.shutdown(wait=True, cancel_futures=True)
-        raise WorkerDied(cause_of_death(workers, kills)) from None
+        number, dead = first_to_die(workers)
+        raise WorkerDied(cause_of_death(number, kills), dead) from None
     except BaseException:
         for worker in set(active_children()) - before:
             worker.terminate()

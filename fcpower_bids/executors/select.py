@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result, Serial, WorkersLost, call_alone
 from fcpower_bids.resources import cores, memory_limit
 from fcpower_bids.settings import Resources
-
-if TYPE_CHECKING:
-    from fcpower_bids.core.regression.dense import Dense
 
 _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
@@ -30,12 +29,10 @@ def map_tasks(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
 @contextmanager
 def executing(settings: Resources, folder: Path | None = None) -> Iterator[Executor]:
     """Let the executor of the settings do the work, in the memory that they give. Raises UsageError."""
-    from fcpower_bids.core.regression.dense import solving_with  # loads scipy, which a recording has no need of
-
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        with memory_limit(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)), _ending_workers():
+        with memory_limit(settings.mem_mb, folder), _ending_workers():
             yield executor
     finally:
         _CHOSEN.reset(token)
@@ -55,40 +52,24 @@ def _ending_workers() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def make_dense(device: str) -> Dense:
-    """Return who does dense operations on a device; numpy and scipy where none is named. Raises UsageError."""
-    if not device:
-        from fcpower_bids.core.regression.dense import HOST  # loads scipy
-
-        return HOST
-    try:
-        # an extra, and takes seconds
-        from fcpower_bids.executors.torch_dense import TorchDense
-    except ImportError as error:
-        raise UsageError(f"--solver-device needs torch ({error}): pip install 'fcpower_bids[encoder]'.") from error
-    return TorchDense(device)
-
-
 def processes(settings: Resources) -> int:
     """Return how many processes of this machine share the work."""
-    return 1 if settings.low_mem else settings.nprocs or cores()
+    return settings.nprocs or cores()
 
 
 def make_executor(settings: Resources, folder: Path | None) -> Executor:
     """Return the executor of the settings; its libraries are imported only now."""
     if settings.executor:
-        try:
-            # Dask is an extra, and takes a second
-            from fcpower_bids.executors.cluster import Cluster
-        except ImportError as error:
-            raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
-        return Cluster(settings.executor, folder or Path.cwd())
+        return Dask(settings.executor)
     number = processes(settings)
     return Serial() if number == 1 else Processes(number, folder)
 
 
 WORTH = 5.0
 """Seconds of work that is left from which on others are asked to help; starting one takes a second or two."""
+
+ANSWER = 30.0
+"""Seconds in which a scheduler that is running answers."""
 
 ATTEMPTS = 3
 """How often workers may be lost without one more task being done."""
@@ -133,3 +114,58 @@ class Processes:
 
     def close(self) -> None:
         """Nothing to end: joblib lets idle processes go."""
+
+
+class Dask:
+    """Workers of a Dask scheduler, which get what is bound to a function once.
+
+    Not by joblib: where one worker is left, that computes in this process.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:  # an extra, and takes a second
+            from distributed import Client
+        except ImportError as error:
+            raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
+        try:
+            self.client = Client(address, timeout=ANSWER)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"No Dask scheduler answers at {address} ({error}). Correct --executor.") from error
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """Yield what the function returns of every item, in the order of the items."""
+        from distributed import CancelledError, KilledWorker
+        from distributed.comm import CommClosedError
+
+        plain, bound = (function.func, function.args) if type(function) is partial else (function, ())
+        more = function.keywords if type(function) is partial else {}
+        futures: deque[Any] = deque()
+        try:
+            arrays = [*bound, *more.values()]
+            shared = self.client.scatter(arrays, hash=False) if arrays else []
+            named = dict(zip(more, shared[len(bound) :], strict=True))
+            for item in items:
+                call = self.client.submit(_call_alone, plain, item, *shared[: len(bound)], **named, pure=False)
+                futures.append(call)
+            while futures:
+                yield futures.popleft().result()
+        except KilledWorker as error:
+            raise WorkersLost(
+                "Workers of the Dask scheduler were lost again and again at the same task; as a rule memory ran out. "
+                "Give each of them more."
+            ) from error
+        except (CancelledError, CommClosedError) as error:
+            raise WorkersLost(
+                f"The Dask scheduler ended during the run ({error}). The tables of finished analyses are kept; the "
+                "same command goes on from there."
+            ) from error
+        finally:
+            self.client.cancel(list(futures))
+
+    def close(self) -> None:
+        """Leave the scheduler, which goes on."""
+        self.client.close()
+
+
+def _call_alone(function: Callable[..., Result], item: Any, *bound: Any, **more: Any) -> Result:
+    return call_alone(partial(function, *bound, **more), item)

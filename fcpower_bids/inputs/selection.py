@@ -53,7 +53,6 @@ def read_filters(settings: Selection) -> tuple[Filter, ...]:
         ("--participant-label", "sub", settings.participant_label),
         ("--session-label", "ses", settings.session_label),
         ("--task-id", "task", settings.task_id),
-        ("--run-id", "run", settings.run_id),
     )
     stated = [
         Filter(flag, key, tuple(_normal(key, label) for label in labels)) for flag, key, labels in options if labels

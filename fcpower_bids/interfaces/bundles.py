@@ -8,7 +8,7 @@ import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, get_args, get_type_hints
 
@@ -108,13 +108,6 @@ def remove_outdated(path: Path, bold: Path, atlas: Atlas) -> None:
     for other in path.parent.glob(f"{glob.escape(_stem(bold, atlas))}_{'?' * 16}.npz"):
         if other != path and _source(other) == str(bold):
             other.unlink(missing_ok=True)
-
-
-def remove_means(folder: Path, series: Container[str]) -> None:
-    """Remove what is kept of these series, whatever atlas or version it was made with."""
-    for path in folder.glob("*.npz"):
-        if _source(path) in series:
-            path.unlink(missing_ok=True)
 
 
 def _source(path: Path) -> str | None:

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote, urlparse
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.locks import LOCKS, lock, write_shared
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS, TIMESERIES, output_path
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas, Recording
@@ -82,7 +82,7 @@ def _describe_inputs(output: Path, inputs: Mapping[str, Path]) -> dict[str, Path
     """Add inputs to the description, one job after the other where there is something to add; return their names."""
     path, named = output / DESCRIPTION, name_inputs(inputs, output)
     if not path.is_file() or path.read_text(encoding="utf-8") != json_text(describe_dataset(named, output)):
-        with turn(output / CLAIMS, path.name):
+        with lock(output / LOCKS / path.name):
             named = name_inputs(inputs, output)
             write_text(path, json_text(describe_dataset(named, output)))
     return named
@@ -119,7 +119,7 @@ def _merge_labels(settings: ParticipantOutputs) -> None:
     """Add the labels of this run to those of others; one job after the other, where there is something to add."""
     path = settings.output_dir / "descriptions.tsv"
     if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
-        with turn(settings.output_dir / CLAIMS, path.name):
+        with lock(settings.output_dir / LOCKS / path.name):
             write_text(path, table_text(describe_labels(settings)))
 
 
@@ -218,7 +218,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     folder = parcels_path(output_dir, atlas).parent
     target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
     if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
-        with turn(output_dir / CLAIMS, target.name), atomic(target) as temporary:
+        with lock(output_dir / LOCKS / target.name), atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))

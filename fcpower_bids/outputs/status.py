@@ -16,9 +16,9 @@ from typing import TypeVar
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import CLAIMS, turn, write_shared
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.locks import LOCKS, lock, write_shared
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -74,6 +74,7 @@ class Status:
     outputs: tuple[str, ...] = ()  # files written, relative to the output folder
     # bytes of series and connectomes when they were written: one that is cut at the end of a line shows by these
     sizes: Mapping[str, int] = field(default_factory=dict)
+    process: int = 0  # number of the process that is at work on it
 
 
 def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
@@ -202,13 +203,16 @@ def _fault_of(path: Path, size: int | None) -> str:
     return "" if there == size else "is cut short" if there < size else "was changed"
 
 
-def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
-    """Whether a recording was finished with this fingerprint, and all its files are still there and whole."""
+def is_finished(output_dir: Path, recording: str, mark: str, embeddings: Iterable[str] = ()) -> bool:
+    """Whether a recording was finished with this fingerprint, its files are whole, and no embedding failed."""
     noted = read_status(output_dir, recording)
     if noted is None or noted.fingerprint != mark:
         return False
     status = current_status(output_dir, recording)
-    return status is not None and status.state in (DONE, EXCLUDED)
+    if status is None or status.state not in (DONE, EXCLUDED):
+        return False
+    embedded = (read_status(output_dir, name) for name in embeddings)
+    return not any(one is not None and one.state == FAILED for one in embedded)
 
 
 def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:
@@ -225,12 +229,6 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
     now = read_status(output_dir, earlier.recording)
     if now is not None and now.state == EXCLUDED:
         _remove(output_dir, set(earlier.outputs).difference(now.outputs))
-
-
-def remove_outputs(output_dir: Path, recording: str) -> None:
-    """Remove what was written of a recording, as its status has it."""
-    if (status := read_status(output_dir, recording)) is not None:
-        _remove(output_dir, status.outputs)
 
 
 def _remove(output_dir: Path, names: Iterable[str]) -> None:
@@ -284,7 +282,7 @@ def write_status_table(output_dir: Path) -> pd.DataFrame:
     if not may_write(path.parent):
         return status_rows(output_dir, names := recorded(output_dir), not_begun(output_dir, names))
     # One after the other: the last to write has seen what all others wrote.
-    with turn(output_dir / CLAIMS, path.name):
+    with lock(output_dir / LOCKS / path.name):
         names = recorded(output_dir)
         table = status_rows(output_dir, names, not_begun(output_dir, names))
         write_declared(path, table, STATUS_TABLE)
@@ -306,7 +304,7 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
     if isinstance(error, FcPowerError):
         return str(error)
     if isinstance(error, MemoryError):
-        return "There was not enough memory. Give more, or --low-mem."
+        return "There was not enough memory. Give more, or --nprocs 1."
     if (full := explain_no_room(error)) is not None:
         return full
     if isinstance(error, IsADirectoryError) and (taken := error.filename2 or error.filename):

@@ -18,7 +18,7 @@ LEVELS: Mapping[str, Level] = {
         "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
         "fcpower_bids.workflows.participant:run_participants",
         sections=("selection", "method", "encoder", "resources", "other"),
-        without=("executor", "solver_device"),
+        without=("executor",),
         first=(
             *("dry_run", "participant_label", "session_label", "task_id", "space", "derivatives", "atlas", "atlas_dir"),
             *("strategy", "fd_thresh", "high_pass", "low_pass", "min_time", "alpha", "encoder"),
@@ -30,10 +30,7 @@ LEVELS: Mapping[str, Level] = {
         "fcpower_bids.workflows.group:run_group",
         sections=("selection", "encoder", "group", "resources", "other"),
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
-        without=(
-            *("input_type", "bids_database_dir", "skip_bids_validation", "clean_workdir", "remove_parcel_means"),
-            *("boilerplate_only", "write_graph", "use_plugin", "stop_on_first_crash", "strict"),
-        ),
+        without=(*("input_type", "bids_database_dir", "skip_bids_validation", "use_plugin"),),
         first=(
             *("targets", "phenotypes", "covariates", "family_column", "site_column", "sites", "check"),
             *("analyses", "representations", "derivatives", "participant_label", "exclude_file", "max_mean_fd"),
@@ -46,7 +43,7 @@ LEVELS: Mapping[str, Level] = {
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
 
 TOLERATED = (
-    *("nprocs", "omp_nthreads", "mem_mb", "low_mem", "resource_monitor", "random_seed", "quiet", "strict"),
+    *("nprocs", "omp_nthreads", "mem_mb", "random_seed", "quiet"),
     *("skip_bids_validation", "notrack", "fs_license_file"),
 )
 """Options that a script gives to every level alike: where one is not read, nothing that is written hangs on it."""

@@ -16,24 +16,8 @@ class Resources(Choices):
     nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus", "--nthreads")
     omp_nthreads: int = option(1, "resources", "threads per process")
     mem_mb: int = option(0, "resources", "memory for all processes in MB; 0: large arrays take up to 2 GB")
-    executor: str = option(
-        "",
-        "resources",
-        "group level: address of a Dask scheduler, or YAML of a cluster [processes here]",
-    )
-    solver_device: str = option(
-        "",
-        "resources",
-        "group level: device of PyTorch for the matrices of kernel ridge, cuda or cpu [numpy and scipy]",
-    )
-    low_mem: bool = option(False, "resources", "one process at a time")
+    executor: str = option("", "resources", "group level: address of a Dask scheduler [processes here]")
     use_plugin: Path | None = option(None, "resources", "nipype plugin as YAML, for clusters")
-    clean_workdir: bool = option(False, "resources", "empty the work folder first")
-    remove_parcel_means: bool = option(
-        False, "resources", "keep no parcel means of finished recordings; another alpha or band then reads voxels again"
-    )
-    stop_on_first_crash: bool = option(False, "resources", "stop at the first failed recording")
-    resource_monitor: bool = option(False, "resources", "record time and memory of each step")
 
 
 @dataclass(frozen=True)
@@ -44,9 +28,7 @@ class Run(Choices):
         None, "other", "TOML file with any of these options, or 'nilearn' or 'xcp_d'; the command line wins", "-c"
     )
     dry_run: bool = option(False, "other", "print what was found and what would be written, then stop")
-    boilerplate_only: bool = option(False, "other", "write the methods text, then stop")
     reports_only: bool = option(False, "other", "make the reports again from what was written")
-    write_graph: bool = option(False, "other", "draw the workflow into logs/")
 
 
 @dataclass(frozen=True)
@@ -60,7 +42,6 @@ class Seed(Choices):
 class Messages(Choices):
     """Messages on the terminal, and the end of the command."""
 
-    strict: bool = option(False, "other", "exit with 6 when quality control excluded recordings")
     debug: bool = option(False, "other", "tracebacks, and keep the work folder")
     verbose: bool = option(False, "other", "say more", "-v")
     quiet: bool = option(False, "other", "say only errors", "-q")
@@ -94,7 +75,6 @@ class Selection(Choices):
         (), "selection", "sessions, with or without 'ses-' [all]", "--session-id", question=True
     )
     task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label", question=True)
-    run_id: tuple[str, ...] = option((), "selection", "runs [all]", question=True)
     space: tuple[str, ...] = option(
         (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
     )

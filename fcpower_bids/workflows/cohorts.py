@@ -133,7 +133,7 @@ def untouched(settings: Settings) -> Iterator[Settings]:
     with TemporaryDirectory(prefix="fcpower_bids-") as folder:
         copy = Path(folder, "out")
         if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
-            without = shutil.ignore_patterns("work", "group", "claims")
+            without = shutil.ignore_patterns("work", "group", "locks")
             shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
         try:
             yield replace(settings, output_dir=copy, work_dir=Path(folder, "work"))

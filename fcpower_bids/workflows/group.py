@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
-from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.cohort.decisions import describe_left_out
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
@@ -27,6 +27,7 @@ from fcpower_bids.executors.kept import forget_kept, keeping
 from fcpower_bids.executors.pool import describe_memory
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
@@ -42,7 +43,6 @@ from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.forecast import forecast_group
-from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
@@ -77,7 +77,11 @@ def run_group(settings: Settings) -> int:
             cohort, by_atlas = open_cohorts(settings)
         _describe_decisions(cohort, settings)
         _describe_absent(settings)
-        with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
+        with ExitStack() as held, executing(settings, settings.work / "shared"):
+            path = settings.output_dir / LOCKS / f"group_{settings.name}"
+            if not held.enter_context(lock(path, wait=False)):
+                say("Another run is at work on the same tables; it is waited for.", settings)
+                held.enter_context(lock(path))
             _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
     from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import sweep_shared, write_shared
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
-from fcpower_bids.interfaces.bundles import remove_means
+from fcpower_bids.locks import sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import (
     copy_atlas,
     dataset_of,
@@ -25,8 +23,6 @@ from fcpower_bids.outputs.dataset import (
     prepare_dataset,
 )
 from fcpower_bids.outputs.status import (
-    DONE,
-    EXCLUDED,
     embedding_names,
     forget_embeddings,
     forget_found,
@@ -40,8 +36,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import make_folder
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
-from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.locking import run_in_turn
+from fcpower_bids.workflows.execution.batches import Job, run_jobs
 from fcpower_bids.workflows.preflight.plan import Plan, describe_plan, plan_run
 from fcpower_bids.workflows.run_progress import Progress, say
 from fcpower_bids.workflows.status import ALL_FAILED, SOME_FAILED, exit_code
@@ -85,17 +80,11 @@ def _run_participants(settings: Settings) -> int:
     work = _prepare_work(settings)
     jobs = plan.jobs
     _note(plan, settings)
-    if settings.boilerplate_only:
-        for path in _write_methods({atlas for _, atlases in jobs for atlas in atlases}, settings):
-            say(str(path), settings)
-        return 0
     progress = Progress(len(jobs), settings)
-    if settings.write_graph and jobs:
-        progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
-        run_in_turn(jobs, settings, datasets, work, progress)
+        run_jobs(jobs, settings, datasets, work, progress)
     names = [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
-    return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
+    return _finish([*names, *_embeddings(jobs, settings)], work, progress)
 
 
 def _warn_of_replaced(jobs: Sequence[Job], datasets: Mapping[str, Path], settings: Settings) -> None:
@@ -125,12 +114,12 @@ def _dry_run(settings: Settings) -> int:
         plan = plan_run(settings, Path(folder))
         print(describe_plan(plan, settings))  # noqa: T201
     _warn_of_replaced(plan.jobs, name_inputs(derivative_roots(settings), settings.output_dir), settings)
-    return plan.exit_code(settings.strict)
+    return plan.exit_code()
 
 
 def _note(plan: Plan, settings: Settings) -> None:
     """Write what was asked for, the status of what is not processed, and the atlases of what is."""
-    if not (settings.reports_only or settings.boilerplate_only):
+    if not settings.reports_only:
         labels = [label.removeprefix("sub-") for label in settings.participant_label]
         names = [recording.name for recording, _ in plan.jobs]
         note_request(settings.output_dir, labels, names)
@@ -142,19 +131,16 @@ def _note(plan: Plan, settings: Settings) -> None:
         copy_atlas(settings.output_dir, atlas)
 
 
-def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -> int:
+def _finish(names: list[str], work: Path, progress: Progress) -> int:
     """Write the table of statuses and the pages, and remove what is no longer needed."""
     settings = progress.settings
     table = status_rows(settings.output_dir, names)
-    if settings.remove_parcel_means:
-        finished = set(table["recording"][table["state"].isin((DONE, EXCLUDED))])
-        remove_means(settings.work / PARCELS, {str(one.bold) for one, _ in jobs if one.name in finished})
     whole = write_status_table(settings.output_dir)
     progress.summarise(table, settings.output_dir)
     incomplete = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
     with suppress(OSError):
         work.rmdir()  # only when empty: each recording removes its own when it is done
-    code = exit_code(table["state"].tolist(), settings.strict)
+    code = exit_code(table["state"].tolist())
     if incomplete is not None:
         incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
         raise incomplete
@@ -171,9 +157,6 @@ def _prepare_work(settings: Settings) -> Path:
     """Return the folder of the nodes of this version and output folder: nipype knows nothing of changes of the code."""
     mark = hashlib.sha256(str(settings.output_dir.absolute()).encode()).hexdigest()[:8]
     work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}"
-    if settings.clean_workdir:
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(settings.work / PARCELS, ignore_errors=True)
     make_folder(work)
     return work
 

@@ -6,32 +6,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 from tqdm import tqdm
 
 from fcpower_bids import plugins
-from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import FAILED, Status, describe_reasons, explain
-from fcpower_bids.outputs.tables import write_declared
-from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
 
 FINISHED = "finished"
-RESOURCES = TableSpec(
-    "logs/resources",
-    "With `--resource-monitor`: one row per step of the last run.",
-    join_columns(
-        Column.text("recording", "Recording that it worked on"),
-        Column.text("step", "Its node: parcellate, bandpass, connectivity, power, embed, measure, sink, ..."),
-        Column.number("seconds", "How long it took", unit="s"),
-        Column.number("peak_mb", "Largest memory of its process so far", unit="MB"),
-        Column.text("started", "When it began"),
-    ),
-)
 """Done or excluded: the summary distinguishes them."""
+ELSEWHERE = "elsewhere"
+"""In the place of a node: another run is at work on the recording."""
 
 
 def say(text: str, settings: Settings) -> None:
@@ -44,9 +32,7 @@ class Outcome(NamedTuple):
     """How a recording ended."""
 
     recording: str  # its name
-    failed_at: str  # the node that failed; empty when none did
-    # name, seconds, peak memory in MB and start of each node that has run, or was kept from before
-    nodes: list[dict[str, Any]]
+    failed_at: str = ""  # the node that failed; empty when none did
 
 
 class Progress:
@@ -58,7 +44,6 @@ class Progress:
         self.started = time.monotonic()
         self._bar: tqdm | None = None
         self._count = 0
-        self._nodes: list[dict[str, Any]] = []
 
     def say(self, text: str) -> None:
         """Write one line."""
@@ -75,8 +60,6 @@ class Progress:
 
     def finished(self, outcome: Outcome) -> None:
         """Count a recording that has ended."""
-        if self.settings.resource_monitor:
-            self._nodes += [{"recording": outcome.recording, **row} for row in outcome.nodes]
         self._step(outcome.recording, f"failed at {outcome.failed_at}" if outcome.failed_at else FINISHED)
 
     def failed(self, recording: str) -> None:
@@ -93,13 +76,9 @@ class Progress:
         self.say(f"[{self._count}/{self.total}] {recording}: {what} ({elapsed:.0f} s)")
 
     def end(self) -> None:
-        """Stop the live line, and write what each node took with ``--resource-monitor``."""
+        """Stop the live line."""
         if self._bar is not None:
             self._bar.close()
-        if self._nodes:
-            path = self.settings.output_dir / f"{RESOURCES.name}.tsv"
-            with turn(path.parent / CLAIMS, path.name):
-                write_declared(path, pd.DataFrame(self._nodes), RESOURCES)
 
     def summarise(self, table: pd.DataFrame, output_dir: Path) -> None:
         """Print the status of the recordings, with the reason of each that is not done."""

@@ -76,8 +76,10 @@ def test_accents_are_written_in_one_way_but_in_paths():
 
 
 def test_what_is_given_twice_is_given_once():
-    chosen = parse_settings([*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--run-id", "1", "1"])
-    assert (chosen.transforms, chosen.run_id) == (("power", "fisher_z"), ("1",))
+    chosen = parse_settings(
+        [*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--session-id", "1", "1"]
+    )
+    assert (chosen.transforms, chosen.task_id) == (("power", "fisher_z"), ("1",))
 
 
 def test_all_mistakes_are_told_at_once():

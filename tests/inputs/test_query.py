@@ -49,7 +49,6 @@ def test_a_kept_index_gives_the_same(root, tmp_path):
 def test_selection_reaches_the_query(root, tmp_path):
     assert names(root, participant_label=("sub-02",)) == [f"sub-02_task-nback_{MNI}"]
     assert names(root, session_label=("b",)) == [f"sub-01_ses-b_task-rest_run-2_{MNI}"]
-    assert names(root, run_id=("01",)) == [f"sub-01_ses-a_task-rest_run-1_{MNI}"]
     path = put(tmp_path / "filter.json", {"bold": {"session": None}})
     assert names(root, bids_filter_file=path) == [f"sub-02_task-nback_{MNI}"]
 

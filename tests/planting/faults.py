@@ -409,7 +409,7 @@ FAULTS |= {
     "all but two volumes censored": _column(FD, QUIET[:2] + LOUD[2:]),
     "too short after censoring": _column(FD, QUIET[:25] + LOUD[25:]),
     "long enough after censoring": _column(FD, QUIET[:60] + LOUD[60:]),
-    "spikes, strict": _column(FD, LOUD, "--strict"),
+    "spikes, strict": _column(FD, LOUD),
     "spikes, no limit": _column(FD, QUIET[:9] + LOUD[9:], "--min-time", "0"),
     "no degrees of freedom": _column(FD, QUIET[:35] + LOUD[35:], "--strategy", "36P", "--low-pass", "0.08"),
     "a constant confound": _column("trans_x", ["1.0"] * T),
@@ -489,7 +489,6 @@ asked("--dummy-scans", "1000")
 asked("--dummy-scans", "some")
 asked("--dummy-scans", "3")
 asked("--min-time", "1e6")
-asked("--min-time", "1e6", "--strict")
 asked("--fd-thresh", "nan")
 asked("--min-coverage", "2")
 asked("--alpha", "2")
@@ -498,7 +497,6 @@ asked("--participant-label", "09")
 asked("--participant-label", "sub-01")
 asked("--session-label", "a")
 asked("--task-id", "motor")
-asked("--run-id", "7")
 asked("--space", "MNI152NLin6Asym")
 asked("--space", "MNI152NLin2009cAsym", "T1w")
 asked("--bids-filter-file", "nowhere.json")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +13,12 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.claims import Claims
 from fcpower_bids.errors import DatasetError, Incomplete
+from fcpower_bids.locks import lock
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
-from fcpower_bids.workflows import locking
 from fcpower_bids.workflows.group import describe_unused, run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
 
@@ -280,16 +281,16 @@ def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_n
     assert not (settings.output_dir / "logs" / "crashes").exists()
 
 
-def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, monkeypatch):
-    first = Claims(settings.output_dir / "logs" / "claims")
-    assert first.acquire(["group_"])
-    waits = []
-    monkeypatch.setattr(locking.time, "sleep", lambda seconds: (waits.append(seconds), first.close()))
-    said = lines(analyses=("qc_fc",))
-    assert len(waits) == 1
-    assert "Another run is at work on the same tables (" in said[[("same tables" in line) for line in said].index(True)]
+def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings):
+    with ThreadPoolExecutor(1) as pool:
+        with lock(settings.output_dir / "logs" / "locks" / "group_"):
+            second = pool.submit(lines, analyses=("qc_fc",))
+            time.sleep(2)
+            assert not second.done()
+        said = second.result()
+    assert any("Another run is at work on the same tables" in line for line in said)
     assert done(said) == {"qc_fc"}
-    assert not (settings.output_dir / "logs" / "claims").exists()
+    assert not (settings.output_dir / "logs" / "locks").exists()
 
 
 def test_the_table_of_statuses_is_that_of_now(lines, settings):

@@ -40,7 +40,7 @@ def fail_with(monkeypatch, error: Exception) -> None:
             OSError(28, "No space left on device"),
             "No space left on device while writing: make room, and run the same command again.",
         ),
-        (MemoryError(), "There was not enough memory. Give more, or --low-mem."),
+        (MemoryError(), "There was not enough memory. Give more, or --nprocs 1."),
     ],
 )
 def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkeypatch, error, reason):

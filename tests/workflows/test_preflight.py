@@ -10,7 +10,6 @@ from collections import Counter, namedtuple
 import pytest
 
 from benchmarks.overhead import plant
-from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.signal import timeseries
@@ -176,12 +175,3 @@ def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
     with pytest.raises(UsageError, match=r"will need at least .* GB, but only 0\.0 GB are free"):
         plan_of(tree)
-
-
-def test_what_another_run_is_at_work_on_is_said(tree):
-    name = f"sub-01_task-rest_{MNI}"
-    with claims_in(tree.out / CLAIMS) as others:
-        others.acquire([name])
-        _, text = plan_of(tree)
-    assert f"Note: {name}: another run is at work on it (" in text
-    assert "it is waited for" in text

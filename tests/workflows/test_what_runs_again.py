@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from fcpower_bids.interfaces import bundles
 from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
 from fcpower_bids.workflows import participant
-from tests.docs.pages import DOCS, read
 from tests.running import run_app
 
 SESSIONS, VOLUMES = 6, 90
@@ -84,19 +82,6 @@ def test_another_alpha_and_an_encoder_read_no_volume_of_any_recording(dataset, t
     assert counted(dataset, out, *WITHIN, *EMBEDDED) == {**once, "embed": SESSIONS}
 
 
-def test_kept_means_go_where_that_was_asked_for(dataset, tmp_path, counted):
-    out, one, two = tmp_path / "out", ("--session-id", "a"), ("--session-id", "a", "b")
-    kept = out / "work" / "parcels"
-    counted(dataset, out, *WITHIN, *two)
-    assert len(list(kept.iterdir())) == 2
-    assert counted(dataset, out, *WITHIN, *one, "--remove-parcel-means") == {}, "they go of finished recordings too"
-    (left,) = kept.iterdir()
-    assert "ses-b" in left.name
-    assert counted(dataset, out, *WITHIN, *one, "--alpha", "0.5", "--remove-parcel-means")["volumes"] == READ
-    assert list(kept.iterdir()) == [left]
-    assert "volumes" not in counted(dataset, out, *WITHIN, "--session-id", "b", "--alpha", "0.5")
-
-
 def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
     """Another file of the same content."""
 
@@ -144,32 +129,24 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
     "a replaced series": replaced("*_bold.nii.gz"),
     "a replaced mask": replaced("*_mask.nii.gz"),
     "another version": another_version,
-    "--clean-workdir": ("--clean-workdir", "--alpha", "0.5"),
 }
 
 
 NODES = {"parcellate", "bandpass", "connectivity", "power", "transforms", "embed", "measure", "sink"}
-GROUPS = {"none": set(), "all": NODES, "all but parcellate": NODES - {"parcellate"}}
-
-
-def documented() -> dict[str, tuple[set[str], bool, bool]]:
-    """What runs, whether volumes are read, and whether it is the first of its row, by what has changed."""
-    rows = re.search(r"\| changed \|.*?\n\n", read(DOCS / "architecture.md"), re.S)[0].strip().splitlines()
-    table = {}
-    for changed, again, read_again in ([cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]):
-        runs, volumes = GROUPS.get(again, set(again.split(", "))), read_again == "read"
-        words = [word.strip() for word in re.sub(r"`[^`]*`", "", changed).split(",")]
-        names = [*filter(None, words), *re.findall(r"`(--[\w-]+)`", changed)]
-        first = next(name for name in names if name in CHANGES)
-        for name in names:
-            table[name] = runs, volumes, name == first
-    return table
-
-
-def test_every_option_of_the_table_is_tried():
-    assert {name for name in documented() if name.startswith("--")} == {
-        name for name in CHANGES if name.startswith("--")
-    }
+AGAIN: dict[str, set[str]] = {
+    "nothing": set(),
+    "--nprocs": set(),
+    "--alpha": {"power", "measure", "sink"},
+    "--transforms": {"transforms", "measure", "sink"},
+    "--eigenvalue-floor": {"transforms", "measure", "sink"},
+    "--shrink-to-identity": {"transforms", "measure", "sink"},
+    "--encoder-read": {"embed", "measure", "sink"},
+    "--random-seed": {"embed", "measure", "sink"},
+    "--dataset-name": {"embed", "sink"},
+}
+"""What runs again; of all other changes everything but the reading of the volumes."""
+READ_AGAIN = {"--atlas", "a replaced series", "a replaced mask", "another version"}
+"""Changes after which the volumes are read again."""
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +170,14 @@ def finished(dataset, tmp_path_factory):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, change):
-    runs, volumes, is_first = documented()[change]
+    volumes = change in READ_AGAIN
+    runs = NODES if volumes else AGAIN.get(change, NODES - {"parcellate"})
     folder, options = finished(), CHANGES[change]
     given = options(folder, monkeypatch) if callable(options) else options
     expected = {"volumes": READ} if volumes else {}
     nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", *given)
     assert nodes == {**dict.fromkeys(runs, 1), **expected}
-    if is_first:  # the others of its row do the same
+    if change in ("nothing", "--alpha", "--atlas"):
         means = counted(folder / "in", folder / "means", *WITHIN, *EMBEDDED, *given)
         assert means.keys() == ({*EVERY, *expected} if runs else set())
         assert means.get("volumes", 0) == expected.get("volumes", 0)

@@ -284,7 +284,7 @@ def memory_of_kernels(study: Study) -> float:
         return 0.0
     wide = study.cohort.edges.shape[1] > PRIMAL_WIDTH
     linear = settings.kernel == "linear" and study.preset.fit_transforms_on == "cohort" and wide
-    if linear or settings.solver_device:
+    if linear:
         return KERNELS * 8.0 * n**2
     trained = min(int(target.known[fold.train].sum()) for fold in study.folds for target in study.targets)
     inner = max(len(rows) for fold in study.folds for rows in fold.inner)

@@ -20,7 +20,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import HOLD_OUT, is_composite
 from fcpower_bids.transforms import TRANSFORMS
 
-SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions", "run_id": "the runs"}
+SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions"}
 """Choices of recordings, as the text calls them."""
 OVER = {"pooled": "over all inner folds together", "mean": "averaged over the inner folds"}
 SCORES = {

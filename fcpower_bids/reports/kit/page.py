@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
-from fcpower_bids.claims import CLAIMS, turn
+from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.reports.kit.images import colour_table
 from fcpower_bids.reports.kit.svg import POWER
 from fcpower_bids.store import write_text
@@ -119,7 +119,7 @@ def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
 
 def write_page(path: Path, text: str) -> Path:
     """Write a page of an output folder in turn, so that leftovers are distinguished from pages being written."""
-    with turn(path.parent / CLAIMS, path.name):
+    with lock(path.parent / LOCKS / path.name):
         return write_text(path, text)
 
 

@@ -24,7 +24,7 @@ READ = (
         "representations",
         "sites",
     ),
-    *("quiet", "nprocs", "low_mem", "random_seed"),
+    *("quiet", "nprocs", "random_seed"),
 )
 """Choices that the check reads; others do not make it run again."""
 

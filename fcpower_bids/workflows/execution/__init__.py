@@ -21,8 +21,6 @@ MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 
 def processes(settings: Settings) -> int:
     """Return the number of recordings at a time."""
-    if settings.low_mem:
-        return 1
     wanted = (settings.nprocs or cores()) // settings.omp_nthreads
     if settings.mem_mb:
         need = MEMORY_GB_ENCODER if settings.encoder is not None else MEMORY_GB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +16,27 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.executors.nipype_plugin import configure_nipype
 from fcpower_bids.imaging.atlas.described import open_atlas
+from fcpower_bids.locks import LOCKS, lock
+from fcpower_bids.outputs.names import previews_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
-from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, explain, peak_megabytes, write_status
+from fcpower_bids.outputs.status import (
+    FAILED,
+    RUNNING,
+    Status,
+    embedding_names,
+    explain,
+    is_finished,
+    own_files,
+    peak_megabytes,
+    read_status,
+    status_path,
+    write_status,
+)
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import sweep
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording
-from fcpower_bids.workflows.run_progress import Outcome
+from fcpower_bids.workflows.run_progress import ELSEWHERE, Outcome
 
 
 class Serial(PluginBase):
@@ -50,14 +66,45 @@ def process_recording(
     fingerprint: str,
     work: Path,
     keep: Path,
+    wait: bool = True,
 ) -> Outcome:
-    """Run the workflow of one recording and write its status; never raises what concerns the recording alone."""
+    """Run the workflow of one recording and write its status; never raises what concerns the recording alone.
+
+    Where another run is at work on it, that is waited for, or told without `wait`.
+    """
+    output, names = settings.output_dir, [open_atlas(path).name for path in atlases] if settings.encoder else []
+    embedded = embedding_names(recording.name, names, settings)
+    with lock(output / LOCKS / recording.name, wait) as is_free:
+        if not is_free:
+            return Outcome(recording.name, ELSEWHERE)
+        if is_finished(output, recording.name, fingerprint, embedded.values()):
+            return Outcome(recording.name)
+        failed_at = _process(recording, atlases, settings, datasets, fingerprint, work, keep, embedded)
+        if (status := read_status(output, recording.name)) is not None:  # what killed workers left half-written
+            written = [path for path in own_files(output, status.outputs) if path is not None]
+            statuses = [status_path(output, name) for name in (recording.name, *embedded.values())]
+            sweep([*written, *previews_of(written), *statuses])
+    return Outcome(recording.name, failed_at)
+
+
+def _process(
+    recording: Recording,
+    atlases: Sequence[Path],
+    settings: Settings,
+    datasets: Mapping[str, Path],
+    fingerprint: str,
+    work: Path,
+    keep: Path,
+    embedded: Mapping[str, str],
+) -> str:
+    """Run the workflow of one recording and write its status; return the node that failed, or nothing."""
     configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
     started, stage = time.perf_counter(), [""]
 
     def note(state: str, reason: str = "") -> None:
-        seconds = round(time.perf_counter() - started, 3)
-        write_status(settings.output_dir, Status(recording.name, state, stage[0], reason, seconds, peak_megabytes()))
+        seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
+        status = Status(recording.name, state, stage[0], reason, seconds, peak_megabytes(), process=process)
+        write_status(settings.output_dir, status)
 
     def before(node: str) -> None:
         stage[0] = node
@@ -75,23 +122,11 @@ def process_recording(
         reason = explain(error, settings.output_dir, f"{recording.name}_{stage[0]}")
         with suppress(OSError):  # the disk may be full
             note(FAILED, reason)
-        return Outcome(recording.name, stage[0], _nodes(plugin))
+        return stage[0]
     outputs = plugin.results["sink"].outputs
     written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
     seconds = round(time.perf_counter() - started, 3)
-    embedded = embedding_names(recording.name, [open_atlas(path).name for path in atlases], settings)
     conclude_recording(settings.output_dir, recording.name, written, fingerprint, seconds, embedded)
     if not settings.debug:
         shutil.rmtree(work, ignore_errors=True)
-    return Outcome(recording.name, "", _nodes(plugin))
-
-
-def _nodes(plugin: Serial) -> list[dict[str, Any]]:
-    rows = []
-    for name, result in plugin.results.items():
-        runtime = result.runtime
-        peak = getattr(runtime, "peak_mb", None)
-        rows.append(
-            {"step": name, "seconds": round(runtime.duration, 3), "peak_mb": peak, "started": runtime.startTime}
-        )
-    return rows
+    return ""

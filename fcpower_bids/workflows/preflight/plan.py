@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.core.signal.timeseries import foresee_series
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
@@ -98,16 +97,6 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (absolute, *absolute.parents) if path.exists())
 
 
-def others_at_work(jobs: Iterable[Job], settings: Settings) -> list[str]:
-    """Say what another run is at work on; nothing is left behind by asking."""
-    folder = settings.output_dir / CLAIMS
-    if not any(folder.glob("*.claim")) or not os.access(folder, os.W_OK):
-        return []
-    with claims_in(folder) as claims:
-        owners = ((recording.name, claims.owner(recording.name)) for recording, _ in jobs)
-        return [f"{name}: another run is at work on it ({who}); it is waited for." for name, who in owners if who]
-
-
 ATLAS, INPUTS, BANDPASS, EMBED = "atlas", "inputs", "bandpass", "embed"
 """Steps that the statuses name."""
 
@@ -158,9 +147,9 @@ class Plan:
         )
         return sorted([*processed, *self.refused, *self.others], key=lambda status: status.recording)
 
-    def exit_code(self, strict: bool) -> int:
+    def exit_code(self) -> int:
         """Return the exit code of the run, unless the volumes bring something new."""
-        return exit_code([status.state for status in self.expected], strict)
+        return exit_code([status.state for status in self.expected])
 
 
 def plan_run(settings: Settings, atlases: Path) -> Plan:
@@ -178,10 +167,7 @@ def plan_run(settings: Settings, atlases: Path) -> Plan:
     refused += [verdict for verdict in verdicts if isinstance(verdict, Status)]
     todo = [(one.job, one.volumes) for one in ready if not one.finished]
     check_room(todo, settings)
-    notes = others_at_work((job for job, _ in todo), settings)
-    return Plan(
-        discovery, tuple(ready), tuple(refused), tuple(_embeddings(ready, settings)), (*discovery.notes, *notes)
-    )
+    return Plan(discovery, tuple(ready), tuple(refused), tuple(_embeddings(ready, settings)), discovery.notes)
 
 
 def _refused(problems: Iterable[Problem]) -> Iterator[Status]:
@@ -314,7 +300,6 @@ OUTCOMES = {
     0: "everything would be done",
     4: "some would fail",
     5: "all would fail",
-    6: "some would be excluded",
 }
 
 
@@ -330,7 +315,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     lines += describe_reasons(refused, settings.verbose)
     lines += [f"Note: {note}" for note in group_notes(plan.notes, settings.verbose)]
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
-    code = plan.exit_code(settings.strict)
+    code = plan.exit_code()
     lines += [UNKNOWN, f"Exit code {code}: {OUTCOMES[code]}.", _summary(plan)]
     return "\n".join(lines) + "\n"
 
