@@ -74,7 +74,11 @@ def test_a_dry_run_is_the_run(name, tmp_path, monkeypatch, without_workers):
     assert dry.code == run.code, (dry.out, dry.err, run.err)
     assert "Traceback" not in dry.err + run.err
     if dry.out:
-        assert told(dry) == written(run)
+        said, found = told(dry), written(run)
+        late = {name for name in said if said[name][0] == "done" and found[name][0] == "excluded"}  # by its series
+        assert {name: said[name] for name in said if name not in late} == {
+            name: found[name] for name in found if name not in late
+        }
         assert f"Exit code {run.code}:" in dry.out
     else:
         assert dry.err == run.err

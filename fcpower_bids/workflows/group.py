@@ -23,7 +23,6 @@ from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
-from fcpower_bids.executors.kept import forget_kept, keeping
 from fcpower_bids.executors.pool import describe_memory
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
@@ -42,7 +41,6 @@ from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
-from fcpower_bids.workflows.forecast import forecast_group
 from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
@@ -115,9 +113,7 @@ def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
     with untouched(settings) as own, memory_limit(settings.mem_mb):
         import_sources(own)
-        started = time.process_time()
         cohort, by_atlas = open_cohorts(own)
-        reading = time.process_time() - started
         names = () if settings.checks_only else analyses_to_run(settings)
         left_out = _check_choices(names, cohort, by_atlas, own)
         _describe_absent(own)
@@ -126,9 +122,6 @@ def _dry_run(settings: Settings) -> int:
             say(line, settings)
         for name, reason in left_out.items():
             say(f"{name}: would be left out. {reason}", settings)
-        if min(cohort.edges.shape) and not settings.checks_only:
-            rest = [name for name in names if name not in left_out]
-            say(str(forecast_group(cohort, own, rest, reading)), settings)
     return 0
 
 
@@ -148,19 +141,9 @@ def _describe_absent(settings: Settings) -> None:
 
 
 def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
-    """Write all tables; a run that is ended goes on where it was when the same command is given again."""
-    work = attempts.settings.work
-    kept = work / "kept" / (attempts.settings.name or "group")
-    remove_abandoned(work / "shared")
-    with keeping(kept):
-        _write_each_table(cohort, by_atlas, attempts)
-    if not attempts.failed:
-        forget_kept(kept)
-
-
-def _write_each_table(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
     """Write who is in the cohort, check it, run the analyses and save models."""
     settings, folder = attempts.settings, attempts.settings.results
+    remove_abandoned(settings.work / "shared")
     if (settings.output_dir / "logs" / "status").is_dir():
         write_status_table(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
     if not settings.checks_only:

@@ -12,7 +12,6 @@ import pytest
 from benchmarks.overhead import plant
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
-from fcpower_bids.core.signal import timeseries
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
 from fcpower_bids.workflows.preflight import plan
@@ -40,12 +39,12 @@ def test_the_table_shows_every_recording_and_what_is_missing(tree):
     _, text = plan_of(tree)
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
     name = f"sub-02_task-rest_{MNI}"
-    assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", "37", f"sub-02/func/{name}_*"]
+    assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", f"sub-02/func/{name}_*"]
     name = f"sub-03_ses-a_task-rest_{MNI}_res-2"
     assert lines[name].split()[-1] == f"sub-03/ses-a/func/{name}_*"
     assert lines[f"sub-01_task-rest_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
     assert "has no brain mask" in text
-    assert lines["sub-04"].split()[1:] == [*"--------", "none", "(skipped)"]
+    assert lines["sub-04"].split()[1:] == [*"-------", "none", "(skipped)"]
     assert "Note: sub-03_ses-a_task-rest: space T1w is there" in text
     assert f"Read from {tree.root}" in text
     assert "Exit code 4: some would fail." in text
@@ -53,17 +52,6 @@ def test_the_table_shows_every_recording_and_what_is_missing(tree):
         "2 recordings of 2 participants (0.1 h) can be processed; 1 has problems, 1 is skipped, 0 would be excluded."
     )
     assert text.endswith(summary + "\n")
-
-
-def test_the_volumes_and_degrees_of_freedom_are_those_of_the_formula(tree):
-    """Thirty volumes censored of eighty: 50 are kept, of which the band takes its share and 24P its rank."""
-    tree.column("framewise_displacement", ["n/a", *["0.1"] * 49, *["3.0"] * 30])
-    plan, _ = plan_of(tree)
-    first = plan.ready[0]
-    share = (0.2 - 0.01) / (0.5 / 2.0)
-    lost = round(50 * (1 - share)) - 1
-    assert (first.kept, first.regressors) == (50, 24)
-    assert first.degrees_of_freedom == 50 - lost - 24 - 1
 
 
 OPENED = []
@@ -75,11 +63,10 @@ def note_opened(event, arguments):
         OPENED.append(str(arguments[0]))
 
 
-def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, monkeypatch):
+def test_discovery_reads_little_and_cleans_nothing(tmp_path):
     """A table is opened for its start, its rows and its columns; a header once."""
     number, volumes = 8, 200
     plant(tmp_path, number, volumes)
-    monkeypatch.setattr(timeseries, "clean_series", lambda *_: pytest.fail("a recording was cleaned to see"))
     words = [str(tmp_path / "fmriprep"), str(tmp_path / "out"), "participant", "--nprocs", "1"]
     atlas = next(tmp_path.glob("*_dseg.nii.gz"))
     sys.addaudithook(note_opened)
@@ -88,7 +75,7 @@ def test_discovery_reads_little_and_rehearses_no_ordinary_recording(tmp_path, mo
         plan = plan_run(parse_settings([*words, "--atlas", str(atlas)]), tmp_path / "atlases")
     finally:
         WATCHED.clear()
-    assert [one.regressors for one in plan.ready] == [24] * number
+    assert len(plan.ready) == number
     counts = Counter(path.rpartition("_")[2] for path in OPENED)
     assert counts["timeseries.tsv"] == 3 * number
     assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 5 * number
@@ -152,7 +139,7 @@ def test_hundreds_of_recordings_that_are_not_fetched_are_few_lines(tmp_path):
     assert len(text.splitlines()) < 20
     assert "400 recordings, the first is sub-0000_ses-a" in text
     assert "datalad get" in text
-    assert plan.exit_code(strict=False) == 5
+    assert plan.exit_code() == 5
 
 
 def test_a_sidecar_that_is_not_fetched_is_a_note_where_the_header_has_the_time(tmp_path):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, strips, trace_of
+from fcpower_bids.core.regression.dense import HOST, trace_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.nested import Keep, NestedResult, Outcome, compute_anew, nested_cv
+from fcpower_bids.core.regression.nested import NestedResult, Outcome, nested_cv
 from fcpower_bids.core.regression.penalties import (
     PenaltyLadder,
     nested_cv_extending,
@@ -24,11 +23,10 @@ from fcpower_bids.core.regression.penalties import (
 )
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
-from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, KernelPenalties, Solver, SubsetSolver
+from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.executors import map_tasks
-from fcpower_bids.executors.kept import fingerprint, keep_result
 from fcpower_bids.progress import track
 
 
@@ -103,54 +101,11 @@ def run_nested_cv(
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
         return watch(map(function, items) if here else map_tasks(function, items))
 
-    keep = _keep_outcomes(base, targets, preset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         if isinstance(solver, PenaltyLadder):
-            return nested_cv_extending(solver, targets, folds, preset.selection, each, keep)
-        return nested_cv(solver, targets, folds, preset.selection, each=each, keep=keep)
-
-
-def _keep_outcomes(solver: Solver, targets: FloatArray | TargetBuilder, preset: PredictionPreset) -> Keep:
-    """Let a run that was ended go on after the last penalty of a large kernel; smaller ones are quick."""
-    if not isinstance(solver, KernelPenalties):
-        return compute_anew
-
-    @cache
-    def of_kernel() -> str:
-        kernel: Any = solver.kernel
-        if not isinstance(kernel, np.ndarray):  # its file has another name in every run
-            kernel = [fingerprint(kernel[rows]) for rows in strips(len(kernel))]
-        return fingerprint(kernel, solver.intercept, preset.selection, type(solver.dense).__name__)
-
-    def keep(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
-        def key() -> str:
-            # targets that are built in the folds have no digest but that of their values there
-            built = [fingerprint(targets(fold.train)) for fold in folds] if callable(targets) else targets
-            return fingerprint(of_kernel(), built, penalty, folds)
-
-        return keep_result(key, compute, _as_arrays, _from_arrays)
-
-    return keep
-
-
-def _as_arrays(outcomes: Sequence[Outcome]) -> dict[str, FloatArray]:
-    """Return the outcomes of one penalty, before the selection, as arrays by fold and name."""
-    named: dict[str, FloatArray] = {}
-    for i, one in enumerate(outcomes):
-        own = {"scores": one.scores, "predicted": one.predicted, "observed": one.observed}
-        own |= one.train._asdict()
-        named |= {f"{i}_{name}": array for name, array in own.items()}
-    return named
-
-
-def _from_arrays(named: Mapping[str, FloatArray]) -> list[Outcome]:
-    """Return the outcomes that `_as_arrays` has named."""
-    own = [
-        {name: named[f"{i}_{name}"] for name in ("scores", "predicted", "observed", *Training._fields)}
-        for i in range(sum(name.endswith("_scores") for name in named))
-    ]
-    return [Outcome(one["scores"], one["predicted"], one["observed"], Training(one["mean"], one["std"])) for one in own]
+            return nested_cv_extending(solver, targets, folds, preset.selection, each)
+        return nested_cv(solver, targets, folds, preset.selection, each=each)
 
 
 def merge_results(parts: Sequence[NestedResult]) -> NestedResult:

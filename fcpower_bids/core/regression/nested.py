@@ -77,18 +77,6 @@ def in_turn(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> It
     return map(function, items)
 
 
-class Keep(Protocol):
-    """Whoever keeps the outcomes of all folds with one penalty, where there are so many people that it takes long."""
-
-    def __call__(self, penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
-        """Return what `compute` returns, or has returned for this penalty and these folds before."""
-
-
-def compute_anew(penalty: float, folds: Sequence[Fold], compute: Callable[[], list[Outcome]], /) -> list[Outcome]:
-    """Keep nothing."""
-    return compute()
-
-
 def nested_cv(
     solver: Solver,
     targets: FloatArray | TargetBuilder,
@@ -96,7 +84,6 @@ def nested_cv(
     selection: str = "pooled_pearson",
     strict: bool = False,
     each: EachFold = in_turn,
-    keep: Keep = compute_anew,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
@@ -104,12 +91,11 @@ def nested_cv(
     `targets` (n, m): a row with NaN trains nothing for that target and is predicted in its test fold; or a builder,
     called once per fold with the training rows. `selection`: see `scores.selection_scores`; the first best penalty is
     taken. `strict`: build the targets anew on the training rows of every inner fold; the default uses those of the
-    outer ones, as CBIG does: the test fold informs nothing either way. `each`: who goes through the folds. `keep`: who
-    keeps the outcomes of a penalty. Raises ValueError: if the folds are not sound, the selection score is unknown, or a
-    target has no training rows in some fold. Source: the paper, Appendix "Evaluation protocols".
+    outer ones, as CBIG does: the test fold informs nothing either way. `each`: who goes through the folds. Raises
+    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some fold. Source: the paper, Appendix "Evaluation protocols".
     """
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
-    outcomes = _go_through(solver, targets, strict, selection, folds, each, keep)
+    outcomes = _go_through(solver, targets, strict, selection, folds, each)
     chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     notes = (*_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores))
@@ -134,7 +120,6 @@ def _go_through(
     selection: str,
     folds: Sequence[Fold],
     each: EachFold,
-    keep: Keep,
 ) -> list[Outcome]:
     """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
     if not isinstance(solver, KernelPenalties):
@@ -147,7 +132,7 @@ def _go_through(
         source = _TargetSource(part, targets, strict, folds)
         return list(each(partial(_evaluate, part, source, selection), folds))
 
-    passes = [keep(penalty, folds, partial(evaluate_one, penalty)) for penalty in solver.penalties.tolist()]
+    passes = [evaluate_one(penalty) for penalty in solver.penalties.tolist()]
     return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
 
 

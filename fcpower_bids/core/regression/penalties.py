@@ -13,9 +13,7 @@ from fcpower_bids.core.regression.dense import trace_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import (
     EachFold,
-    Keep,
     NestedResult,
-    compute_anew,
     in_turn,
     nested_cv,
     unscored_notes,
@@ -107,16 +105,15 @@ def nested_cv_extending(
     folds: Sequence[Fold],
     selection: str,
     each: EachFold = in_turn,
-    keep: Keep = compute_anew,
 ) -> NestedResult:
     """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
 
     Each fold and target goes on by itself, as far as its own inner folds gain: the choices of others change nothing, so
     the choice stays nested. A fold is `at_edge` only where even the last decade still gained. `targets`, `folds`,
-    `selection`, `each`, `keep`: as of `nested.nested_cv`. Returns `penalties` and `inner_scores` are those of the grid
+    `selection`, `each`: as of `nested.nested_cv`. Returns `penalties` and `inner_scores` are those of the grid
     that every fold searches.
     """
-    result = nested_cv(ladder.base, targets, folds, selection, each=each, keep=keep)
+    result = nested_cv(ladder.base, targets, folds, selection, each=each)
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
     best = result.best_scores.copy()
     at_edge = np.zeros(chosen.shape, dtype=bool)
@@ -127,7 +124,7 @@ def nested_cv_extending(
             if not rows:
                 break
             own = [folds[i] for i in rows]
-            further = nested_cv(ladder.beyond(decade), targets, own, selection, each=each, keep=keep)
+            further = nested_cv(ladder.beyond(decade), targets, own, selection, each=each)
             scores = further.inner_scores[:, 0]
             better = np.zeros_like(going)
             better[rows] = going[rows] & (scores > best[rows] + GAIN)

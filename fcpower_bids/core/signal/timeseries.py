@@ -69,40 +69,6 @@ def clean_series(
     )
 
 
-LONG, ALIKE = 100, 1e-6
-"""Kept volumes that are enough for any filter, and variance below which confounds are near to one another or a line."""
-
-
-def foresee_series(
-    series: ArrayLike,
-    confounds: ArrayLike | None,
-    kept: ArrayLike,
-    repetition_time: float,
-    high_pass: float | None,
-    low_pass: float | None,
-    convention: Convention = OURS,
-) -> CleanedSeries:
-    """Count what `clean_series` will find, without a series: confounds count singly, or are cleaned to see."""
-    whole, design, mask = _checked(series, confounds, kept)
-    n_kept, rank = int(mask.sum()), design.shape[1]
-    degrees = n_kept - filter_degrees_of_freedom(n_kept, repetition_time, high_pass, low_pass) - rank - 1
-    if n_kept < LONG or degrees < 1 or not _are_independent(design[mask], np.flatnonzero(mask)):
-        return clean_series(whole, design, mask, repetition_time, high_pass, low_pass, convention)
-    return CleanedSeries(np.empty((n_kept, 0)), np.flatnonzero(mask), rank, degrees, (high_pass, low_pass), (), ())
-
-
-def _are_independent(design: NDArray[np.float64], times: NDArray[np.intp]) -> bool:
-    if not design.shape[1]:
-        return True
-    line = np.linalg.qr(np.column_stack([np.ones(len(times)), times]))[0]
-    rest = design - line @ (line.T @ design)
-    size = np.einsum("tk,tk->k", rest, rest)
-    if (size <= ALIKE * np.einsum("tk,tk->k", design, design)).any():
-        return False
-    rest /= np.sqrt(size)
-    return bool(np.linalg.eigvalsh(rest.T @ rest)[0] > ALIKE)
-
-
 def regress_confounds(
     series: ArrayLike, confounds: ArrayLike, intercept: bool = True
 ) -> tuple[NDArray[np.float64], int]:

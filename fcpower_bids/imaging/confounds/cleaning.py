@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,14 +27,12 @@ def clean_recording(
     parcels: Sequence[Parcels],
     settings: Method,
     measured: VolumeFigures | None = None,
-    clean: Callable[..., CleanedSeries] | None = None,
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the series of one recording under every atlas, with one set of confounds. Raises RecordingError."""
     n_volumes = len(parcels[0][0])
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     confounds = _confounds(recording, settings, n_volumes, convention)
-    n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
-    kept = _kept_volumes(recording, confounds, n_dummy, settings)
+    n_dummy, kept = _kept_volumes(recording, confounds, settings)
     covered = [
         _covered(mean, coverage, name, settings) for (mean, coverage), name in zip(parcels, atlas_names, strict=True)
     ]
@@ -46,7 +44,7 @@ def clean_recording(
     if not excluded:
         try:
             cleaned = [
-                (clean or clean_series)(
+                clean_series(
                     one[n_dummy:],
                     confounds.values[n_dummy:],
                     kept[n_dummy:],
@@ -83,6 +81,13 @@ def clean_recording(
     ]
 
 
+def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> tuple[int, str]:
+    """Volumes that censoring will leave, and why the recording will be excluded, or nothing. Raises RecordingError."""
+    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
+    _, kept = _kept_volumes(recording, _confounds(recording, settings, n_volumes, convention), settings)
+    return int(kept.sum()), _too_short(kept, recording.repetition_time, settings)
+
+
 def _stored(series: np.ndarray, settings: Method) -> np.ndarray:
     """Return a series as it is stored, so that whatever is made of it follows from what is there."""
     return series.astype(np.float32).astype(np.float64) if settings.compact else series
@@ -112,11 +117,12 @@ def _confounds(recording: Recording, settings: Method, n_volumes: int, conventio
     )
 
 
-def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Method) -> np.ndarray:
+def _kept_volumes(recording: Recording, confounds: Confounds, settings: Method) -> tuple[int, np.ndarray]:
     """Check what depends on the recording and the choices alone, so that it is not taken for bad quality later."""
+    n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
     try:
         check_band(recording.repetition_time, *settings.band)
-        return censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
+        return n_dummy, censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
     except Unfit as error:
         raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
 

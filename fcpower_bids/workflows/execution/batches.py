@@ -13,6 +13,7 @@ from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.locks import LOCKS, lock
+from fcpower_bids.outputs.names import previews_of
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -21,6 +22,7 @@ from fcpower_bids.outputs.status import (
     explain_step,
     fingerprint,
     is_finished,
+    own_files,
     read_status,
     remove_outdated,
     status_path,
@@ -28,6 +30,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import sweep
 from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import ELSEWHERE, Progress
 
@@ -73,7 +76,21 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
     for earlier in known:
         if earlier is not None:
             remove_outdated(settings.output_dir, earlier)
+    for job in todo:
+        with lock(settings.output_dir / LOCKS / job[0].name, wait=False) as is_free:
+            if is_free:
+                _sweep(job, settings)
     progress.end()
+
+
+def _sweep(job: Job, settings: Settings) -> None:
+    """Remove what workers that were killed left half-written of a recording, its status included."""
+    recording, atlases = job
+    status = read_status(settings.output_dir, recording.name)
+    written = [path for path in own_files(settings.output_dir, status.outputs if status else ()) if path is not None]
+    embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
+    statuses = [status_path(settings.output_dir, name) for name in (recording.name, *embedded)]
+    sweep([*written, *previews_of(written), *statuses])
 
 
 def _runner(settings: Settings) -> Any:

@@ -17,7 +17,6 @@ from nipype.pipeline.plugins.base import PluginBase
 from fcpower_bids.executors.nipype_plugin import configure_nipype
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.names import previews_of
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -26,15 +25,11 @@ from fcpower_bids.outputs.status import (
     embedding_names,
     explain,
     is_finished,
-    own_files,
     peak_megabytes,
-    read_status,
-    status_path,
     write_status,
 )
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import sweep
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording
 from fcpower_bids.workflows.run_progress import ELSEWHERE, Outcome
 
@@ -80,10 +75,6 @@ def process_recording(
         if is_finished(output, recording.name, fingerprint, embedded.values()):
             return Outcome(recording.name)
         failed_at = _process(recording, atlases, settings, datasets, fingerprint, work, keep, embedded)
-        if (status := read_status(output, recording.name)) is not None:  # what killed workers left half-written
-            written = [path for path in own_files(output, status.outputs) if path is not None]
-            statuses = [status_path(output, name) for name in (recording.name, *embedded.values())]
-            sweep([*written, *previews_of(written), *statuses])
     return Outcome(recording.name, failed_at)
 
 

@@ -11,13 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
-from fcpower_bids.core.signal.timeseries import foresee_series
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.loading import load_atlas
-from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.confounds.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
 from fcpower_bids.outputs.dataset import check_dataset
@@ -35,7 +32,7 @@ from fcpower_bids.outputs.status import (
     group_alike,
     read_status,
 )
-from fcpower_bids.records import Atlas, Cleaning, Recording
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.workflows.execution import processes
@@ -108,8 +105,6 @@ class Ready:
     job: Job  # the recording and its atlases
     volumes: int  # volumes of its series
     kept: int = 0  # volumes left after dummy scans and censoring
-    regressors: int = 0  # confounds that are regressed; 0 when excluded
-    degrees_of_freedom: float = 0.0  # volumes that the cleaning leaves; 0 when excluded
     excluded: str = ""  # why quality control will exclude it; empty when it will not
     # whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again
     finished: bool = False
@@ -252,25 +247,11 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
         from fcpower_bids.imaging.series.parcellation import check_request  # loads nibabel
 
         check_request(recording.bold, recording.mask, atlases)
-        cleaning = foresee_cleaning(recording, volumes, settings)
+        kept, excluded = foresee_volumes(recording, volumes, settings)
     except Exception as error:  # of one recording: the others go on
         reason = explain(error, settings.output_dir, f"{recording.name}_{INPUTS}")
         return Status(recording.name, FAILED, INPUTS, reason)
-    return Ready(
-        job,
-        volumes,
-        int(cleaning.kept.sum()),
-        cleaning.n_regressors,
-        cleaning.degrees_of_freedom,
-        cleaning.excluded,
-    )
-
-
-def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
-    """Clean one parcel of noise as far as need be, since the rest depends on no parcel. Raises RecordingError."""
-    parcel = np.random.default_rng(0).standard_normal((volumes, 1))  # without a level that could step
-    parcels = [(parcel, np.ones(1))]
-    return clean_recording(recording, ("any atlas",), parcels, settings, clean=foresee_series)[0]
+    return Ready(job, volumes, kept, excluded)
 
 
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
@@ -289,7 +270,7 @@ def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
             yield Status(embedding_names(recording.name, [name], settings)[name], state, EMBED, sentence)
 
 
-HEADER = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "kept (min)", "df", "output")
+HEADER = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "kept (min)", "output")
 MOST_ROWS = 200
 """Recordings that can be processed and are listed without ``--verbose``."""
 UNKNOWN = (
@@ -337,7 +318,7 @@ def _ready_row(one: Ready, settings: Settings) -> tuple[str, ...]:
     return (
         *(recording.name, "yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none"),
         *(f"{seconds:g}", str(one.volumes), f"{one.volumes * seconds / 60:.1f}"),
-        *(("-", "-") if one.finished else (f"{one.kept * seconds / 60:.1f}", f"{one.degrees_of_freedom:g}")),
+        "-" if one.finished else f"{one.kept * seconds / 60:.1f}",
         output,
     )
 
@@ -353,7 +334,7 @@ def _refused_rows(plan: Plan, settings: Settings) -> list[tuple[str, ...]]:
 def _refused_row(status: Status, problem: Problem | None) -> tuple[str, ...]:
     found = ("bold", "mask", "confounds", "TR") if problem is None else problem.found
     marks = ("-" if found is None else "yes" if part in found else "NO" for part in ("bold", "mask", "confounds", "TR"))
-    return (status.recording, *marks, "-", "-", "-", "-", f"none ({status.state})")
+    return (status.recording, *marks, "-", "-", "-", f"none ({status.state})")
 
 
 def _align(*rows: tuple[str, ...]) -> str:

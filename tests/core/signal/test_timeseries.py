@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +5,9 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.signal import timeseries
 from fcpower_bids.core.signal.censoring import OURS
 from fcpower_bids.core.signal.filtering import filter_series
-from fcpower_bids.core.signal.timeseries import clean_series, foresee_series, regress_confounds, z_score
+from fcpower_bids.core.signal.timeseries import clean_series, regress_confounds, z_score
 
 BAND = (0.01, 0.08)
 VOLUMES, PARCELS, CONFOUNDS = 240, 8, 5
@@ -256,40 +253,3 @@ def test_too_little_data_is_refused():
         clean_series(series, None, np.isin(np.arange(VOLUMES), [0, 50, 100]), 2.0, *BAND)
     with pytest.raises(ValueError, match="Nothing is left to analyse"):
         clean_series(series, None, np.arange(VOLUMES) == 3, 2.0, None, None)
-
-
-def walk(volumes=200, columns=24, seed=0):
-    return np.random.default_rng(seed).standard_normal((volumes, columns)).cumsum(axis=0)
-
-
-@pytest.mark.parametrize("band", [(0.01, 0.1), (0.01, None), (None, 0.08), (None, None)])
-@pytest.mark.parametrize(
-    ("confounds", "rehearsed"),
-    [
-        (walk(), False),
-        (walk() * np.logspace(-6, 6, 24), False),
-        (walk(columns=0), False),
-        (np.column_stack([walk(), walk()[:, :3].sum(axis=1)]), True),
-        (np.column_stack([walk(), np.ones(200)]), True),
-        (np.column_stack([walk(), np.arange(200.0)]), True),
-        (walk(columns=170), True),
-        (walk(volumes=90, columns=5), True),
-    ],
-)
-def test_what_is_foreseen_is_what_cleaning_finds(monkeypatch, band, confounds, rehearsed):
-    """Without cleaning wherever the confounds are no combinations of others and something is left."""
-    kept = np.arange(len(confounds)) % 17 != 3
-    parcel = np.random.default_rng(1).standard_normal((len(confounds), 1))
-    cleaned = []
-    monkeypatch.setattr(timeseries, "clean_series", lambda *given: cleaned.append(1) or clean_series(*given))
-    try:
-        expected = clean_series(parcel, confounds, kept, 2.0, *band)
-    except ValueError as error:
-        with pytest.raises(ValueError, match=f"^{re.escape(str(error))}$"):
-            foresee_series(parcel, confounds, kept, 2.0, *band)
-        return
-    found = foresee_series(parcel, confounds, kept, 2.0, *band)
-    assert (found.n_regressors, found.degrees_of_freedom) == (expected.n_regressors, expected.degrees_of_freedom)
-    np.testing.assert_array_equal(found.kept, expected.kept)
-    if confounds.shape[1] < 100:
-        assert bool(cleaned) == rehearsed
