@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -181,8 +180,6 @@ def move_whole(source: Path, target: Path) -> Path:
 
 BLOCK = 2**20
 """Bytes of a file that are digested at a time."""
-DIGESTS = "Sha256"
-"""Entry of a sidecar: digests of the files that it describes, by their endings."""
 
 
 def digest_of(path: Path) -> str:
@@ -203,17 +200,6 @@ def known_digest(path: Path) -> str:
 @lru_cache(maxsize=2**16)
 def _known_digest(path: Path, size: int, changed: int) -> str:
     return digest_of(path)
-
-
-def change_of(path: Path) -> str:
-    """Say that a file is not what was written, by its sidecar; empty where that has no digest of it. Raises OSError."""
-    sidecar = path.with_suffix(".json")
-    try:
-        noted = json.loads(sidecar.read_bytes())[DIGESTS][path.suffix]
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
-    same = noted == known_digest(path)
-    return "" if same else f"was changed after it was written ({sidecar.name} has another SHA-256)"
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:

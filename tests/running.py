@@ -13,13 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.executors import pool
-from fcpower_bids.imaging.confounds import cleaning
 
 PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thresh", "0", "--dummy-scans", "0")
 """No cleaning at all, but the z-score."""
@@ -66,14 +62,6 @@ def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(bids_dir), str(output), "participant", *map(str, options)])
     return Finished(code, err.getvalue(), out.getvalue(), output)
-
-
-def run_rounded(bids_dir: Path, output: Path, *options: object) -> Finished:
-    """:func:`run_app` with the series that ``--compact`` stores, those of single precision, in whatever form."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "_stored", lambda series, _: series.astype(np.float32).astype(float))
-        patch.setattr(pool, "_is_forkable", lambda: True)  # so that workers have it too
-        return run_app(bids_dir, output, *options)
 
 
 def start_app(

@@ -26,7 +26,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.slices.clinic import fitting, folder
 from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
-from fcpower_bids.store import DIGESTS
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.reports.turned import read_brains
 from tests.running import as_copied
@@ -402,13 +401,11 @@ def batch(study, tmp_path):
     pd.read_csv(known, sep="\t", index_col=0).to_csv(
         known, sep="\t", float_format="%.8f", na_rep="n/a"
     )  # another rounding
-    _forget_digests(known)
     first = {person.name: next(person.rglob("*_stat-pearsoncorrelation_relmat.tsv")) for person in out.glob("sub-*")}
     fc = pd.read_csv(first["sub-17"], sep="\t", index_col=0)
     fc.iloc[3, :] = fc.iloc[:, 3] = np.nan
     fc.to_csv(first["sub-17"], sep="\t", na_rep="n/a")
     for person in ("sub-17", "sub-19"):  # changed on purpose
-        _forget_digests(first[person])
     sidecar = first["sub-18"].with_suffix(".json")
     sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"NuisanceStrategy": "another"}))
     first["sub-19"].write_text("no matrix")
@@ -423,11 +420,6 @@ def batch(study, tmp_path):
     told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION, "outputs": []}
     (out / "logs" / "status" / f"{MOVING}.json").write_text(json.dumps(told))
     return out
-
-
-def _forget_digests(table):
-    sidecar = table.with_suffix(".json")
-    sidecar.write_text(json.dumps({k: v for k, v in json.loads(sidecar.read_text()).items() if k != DIGESTS}))
 
 
 def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, batch, capsys):

@@ -1,4 +1,4 @@
-"""HCP, DCAN and UK Biobank trees through the command: the numbers of the same series given as fMRIPrep."""
+"""HCP trees through the command: the numbers of the same series given as fMRIPrep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_matrix
-from tests.planting.pipelines import dcan_volumes, hcp_surface, hcp_volumes, make_surface, make_volumes, ukb_volumes
+from tests.planting.pipelines import hcp_surface, hcp_volumes, make_surface, make_volumes
 from tests.planting.surfaces import labels_of, save_dlabel
 from tests.running import Finished, run_app
 
@@ -49,20 +49,6 @@ def test_hcp_volumes(volumes, tmp_path):
     assert_same(ours, theirs, "sub-100307_task-rest_dir-LR_run-1_space-MNI152NLin6Asym_res-2")
 
 
-def test_dcan_volumes(volumes, tmp_path):
-    files, theirs = volumes
-    dcan_volumes(tmp_path / "in", *files)
-    ours = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN)
-    assert_same(ours, theirs, "sub-NDAR01_ses-baseline_task-rest_run-01_space-MNI152NLin6Asym_res-2")
-
-
-def test_uk_biobank_volumes(volumes, tmp_path):
-    files, theirs = volumes
-    ukb_volumes(tmp_path / "in", *files)
-    ours = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN)
-    assert_same(ours, theirs, "sub-1234567_ses-2_task-rest_proc-fix_space-MNI152NLin6Asym_res-2")
-
-
 def test_hcp_surfaces_are_read_as_fix_left_them(tmp_path):
     data, motion = make_surface(tmp_path / "fmriprep")
     hcp_surface(tmp_path / "in", data, motion)
@@ -96,15 +82,6 @@ def test_what_motion_files_lack_is_refused_by_strategy(volumes, tmp_path, strate
     assert "It has motion alone: choose --strategy 24P or none." in reason
 
 
-def test_a_series_in_its_own_space_says_how_to_bring_it_to_the_template(volumes, tmp_path):
-    files, _ = volumes
-    ukb_volumes(tmp_path / "in", *files, place=".")
-    found = run_app(tmp_path / "in", tmp_path / "out", *CHOICES, *BUILTIN)
-    assert found.code == 3
-    assert "applywarp" in found.err
-    assert "reg_standard/filtered_func_data_clean" in found.err
-
-
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
@@ -133,8 +110,9 @@ def test_what_is_missing_or_broken_is_named(volumes, tmp_path, harm, words):
 def test_an_input_type_that_is_not_there_names_what_was_looked_for(volumes, tmp_path):
     files, _ = volumes
     hcp_volumes(tmp_path / "in", *files)
-    found = run_app(tmp_path / "in", tmp_path / "out", *BUILTIN, "--input-type", "dcan")
+    (tmp_path / "empty").mkdir()
+    found = run_app(tmp_path / "empty", tmp_path / "out", *BUILTIN, "--input-type", "hcp")
     assert found.code == 3
-    assert "sub-*/ses-*/files/MNINonLinear/Results" in found.err
+    assert "PARTICIPANT/MNINonLinear/Results" in found.err
     one = run_app(tmp_path / "in", tmp_path / "out", *BUILTIN, "--dry-run", "--participant-label", "100308")
     assert "100308" in one.err + one.out

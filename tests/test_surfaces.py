@@ -86,9 +86,6 @@ def test_parcellated_cifti_holds_the_tables_to_the_last_bit(atlases, tmp_path):
         assert not parcels.vertices[5]
     (series,) = found.files("*.ptseries.nii")
     assert nibabel.load(series).header.get_axis(0).step == TR
-    compact = run_app(tmp_path / "in", tmp_path / "out", *ONE, *choices, "--compact")
-    assert compact.code == 0
-    assert not compact.files("*.ptseries.nii"), "it would be of the series before"
 
 
 def test_what_is_in_no_folder_says_in_one_sentence_where_it_is(atlases, tmp_path):

@@ -34,7 +34,6 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
-from fcpower_bids.store import change_of
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
@@ -134,13 +133,10 @@ def quality_row(one: Connectome) -> dict[str, str]:
             raise OSError("a folder, a pipe or a link that leads to no file")
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, **DIALECT))
-        fault = change_of(path)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DatasetError(f"{path} cannot be read ({error}): {REMEDY}.") from error
     if not rows or any(None in row or None in row.values() for row in rows):
         raise DatasetError(f"{path} is cut short: {REMEDY}.")
-    if fault:
-        raise DatasetError(f"{path} {fault}: {REMEDY}.")
     known = map(QUALITY_MEASURE.table.row_as_read, rows)
     return next((row for row in known if row.get("atlas") == one.atlas_name), {})
 
@@ -234,8 +230,7 @@ def _series_fault(one: Connectome) -> str:
     """Why its series cannot be used; one that is not there only keeps analyses of scan length from all."""
     path = series_file(one.beside(TIMESERIES))
     try:
-        fault = ("is cut short" if is_cut_short(path) else change_of(path)) if path.is_file() else ""
-        return f"{path.name} {fault}: {REMEDY}" if fault else ""
+        return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
     except OSError as error:
         return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 

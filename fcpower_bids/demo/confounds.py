@@ -28,25 +28,6 @@ DECIMALS = 6
 
 ABSENT_BEFORE_20 = re.compile(r"csf_wm|tcompcor|rmsd|[cw]_comp_cor_\d+")
 
-FIRST_RELEASE = (
-    (r"csf", "CSF"),
-    (r"white_matter", "WhiteMatter"),
-    (r"global_signal", "GlobalSignal"),
-    (r"std_dvars", "stdDVARS"),
-    (r"dvars", "non-stdDVARS"),
-    (r"framewise_displacement", "FramewiseDisplacement"),
-    (r"([ta])_comp_cor_(\d+)", r"\1CompCor\2"),
-    (r"cosine(\d+)", r"Cosine\1"),
-    (r"non_steady_state_outlier(\d+)", r"NonSteadyStateOutlier\1"),
-    (r"trans_x", "X"),
-    (r"trans_y", "Y"),
-    (r"trans_z", "Z"),
-    (r"rot_x", "RotX"),
-    (r"rot_y", "RotY"),
-    (r"rot_z", "RotZ"),
-)
-"""Names of fMRIPrep 1.0; columns that match none did not exist."""
-
 
 def build_confounds(
     head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
@@ -77,11 +58,8 @@ def build_confounds(
     return columns, metadata
 
 
-def rename_confounds(columns: Columns, metadata: Metadata, version: str) -> tuple[Columns, Metadata]:
-    """Keep the columns that a release of fMRIPrep wrote, under the names it used; 1.0 wrote no metadata."""
-    if version.startswith("1.0"):
-        renamed = {_rename_for_first_release(name): values for name, values in columns.items()}
-        return {name: values for name, values in renamed.items() if name}, {}
+def of_release(columns: Columns, metadata: Metadata, version: str) -> tuple[Columns, Metadata]:
+    """Keep the columns that a release of fMRIPrep wrote."""
     if version.startswith("1."):
         kept = {name: values for name, values in columns.items() if not ABSENT_BEFORE_20.fullmatch(name)}
         return kept, {name: entry for name, entry in metadata.items() if name in kept}
@@ -93,14 +71,6 @@ def encode_confounds(columns: Columns) -> str:
     rows = zip(*columns.values(), strict=True)
     cells = (["n/a" if np.isnan(value) else f"{value:.10g}" for value in row] for row in rows)
     return "\n".join("\t".join(row) for row in (list(columns), *cells)) + "\n"
-
-
-def _rename_for_first_release(name: str) -> str:
-    for pattern, replacement in FIRST_RELEASE:
-        match = re.fullmatch(pattern, name)
-        if match:
-            return match.expand(replacement)
-    return ""
 
 
 def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo import layout
-from fcpower_bids.demo.confounds import build_confounds, encode_confounds, rename_confounds
+from fcpower_bids.demo.confounds import build_confounds, encode_confounds, of_release
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import draw_clean_series, draw_nuisance, draw_physiology
 from fcpower_bids.demo.volumes import Head, encode_nifti, load_head, paint_recording, unmask
@@ -249,7 +249,7 @@ def write_recording(
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
-    columns, metadata = rename_confounds(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
+    columns, metadata = of_release(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
     place_of_files = folder / layout.DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func"
     files = layout.name_files(layout.name_recording(*scan), design)
     sidecars = layout.describe_files(design) | ({"confounds": metadata} if metadata else {})

@@ -9,8 +9,8 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import SPACES
 
-FMRIPREP_VERSIONS = ("25.1.0", "1.4.0", "1.0.0")
-"""The generations of file and column names: today's, ``desc-confounds_regressors``, and the first release."""
+FMRIPREP_VERSIONS = ("25.1.0", "1.4.0")
+"""The generations of file and column names: today's, and ``desc-confounds_regressors``."""
 
 FEWEST_VOLUMES = 40
 

@@ -33,7 +33,7 @@ PARTICIPANT_COLUMNS: dict[str, dict[str, Any]] = {
     "null_score": {"Description": "Score that depends on nothing"},
 }
 
-IGNORED = "*_timeseries.*\n*_regressors.*\n*_confounds.tsv\n*_preproc.nii.gz\n*_brainmask.nii.gz\n"
+IGNORED = "*_timeseries.*\n*_regressors.*\n"
 """``.bidsignore`` of the derivatives: like fMRIPrep's, for what released BIDS does not know."""
 
 MODERN = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
@@ -47,18 +47,13 @@ def name_recording(person: str, session: str, run: int) -> str:
 
 def name_files(scan: str, design: DemoDesign) -> dict[str, str]:
     """File names without extension of the preprocessed series, its brain mask and its confounds table."""
-    if design.fmriprep_version.startswith("1.0"):
-        space = f"{scan}_bold_space-{design.space}"
-        return {"bold": f"{space}_preproc", "mask": f"{space}_brainmask", "confounds": f"{scan}_bold_confounds"}
     suffixes = REGRESSORS if design.fmriprep_version.startswith("1.") else MODERN
     space = f"{scan}_space-{design.space}_res-2_"
     return {kind: (f"{scan}_" if kind == "confounds" else space) + suffix for kind, suffix in suffixes.items()}
 
 
 def describe_files(design: DemoDesign) -> dict[str, dict[str, Any]]:
-    """The sidecars of the preprocessed series and of its brain mask; fMRIPrep 1.0 wrote none."""
-    if design.fmriprep_version.startswith("1.0"):
-        return {}
+    """The sidecars of the preprocessed series and of its brain mask."""
     return {
         "bold": {
             "RepetitionTime": design.repetition_time,

@@ -18,7 +18,7 @@ from fcpower_bids.outputs.tables import read_json, write_json
 if TYPE_CHECKING:
     from bids.layout import BIDSLayout
 
-SUFFIXES = ("bold", "preproc", "mask", "brainmask", "timeseries", "regressors", "confounds")
+SUFFIXES = ("bold", "mask", "timeseries", "regressors")
 EXTENSIONS = (".nii.gz", ".nii", ".dtseries.nii", ".tsv")
 ENTITIES = {
     "name": "fcpower_bids",

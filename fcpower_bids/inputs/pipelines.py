@@ -1,7 +1,6 @@
-"""Series that fMRIPrep did not make: the trees of the HCP, DCAN and UK Biobank pipelines, as sources like any other.
+"""Series that fMRIPrep did not make: the tree of the HCP pipelines, as sources like any other.
 
-Folders and names: Glasser et al. (2013), doi:10.1016/j.neuroimage.2013.04.127 (HCP); abcd-hcp-pipeline 0.1 (DCAN);
-Alfaro-Almagro et al. (2018), doi:10.1016/j.neuroimage.2017.10.034 (UK Biobank, bulk field 20227).
+Folders and names: Glasser et al. (2013), doi:10.1016/j.neuroimage.2013.04.127.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ CLEANED = ("proc", "fix")
 """Entity of what ICA-FIX has cleaned."""
 FIX = ("_hp2000_clean", "_hp0_clean")
 MASKS = ("brainmask_fs.2.nii.gz", "brainmask_fs.2.0.nii.gz")
-MOTION, UKB_MOTION = "Movement_Regressors.txt", "mc/prefiltered_func_data_mcf.par"
+MOTION = "Movement_Regressors.txt"
 RESULTS = "MNINonLinear/Results"
 LOOKED_AT = 50
 """Folders of participants that are looked at before a tree is taken for none of these."""
 
 HCP_RUN = re.compile(r"[rt]fMRI_(?P<task>[A-Za-z]+)(?P<run>\d*)(?:_(?P<acq>7T))?_(?P<dir>[A-Z]{2})")
-DCAN_RUN = re.compile(r"(?:ses-[A-Za-z0-9]+_)?task-(?P<task>[A-Za-z]+)(?:_run-)?(?P<run>\d*)")
-UKB_FOLDER = re.compile(r"(?:sub-)?(?P<sub>[A-Za-z0-9]+)(?:_[A-Za-z0-9]+)??(?:_(?P<ses>\d+)_\d+)?")
 
 
 class Pipeline(NamedTuple):
@@ -67,26 +64,9 @@ def find_sources(root: Path, name: str, subjects: Collection[str] | None = None)
     return [source for folder in folders for source in PIPELINES[name].find(root, folder)]
 
 
-def find_native(root: Path, subjects: Collection[str] | None = None) -> dict[str, str]:
-    """Return recordings of UK Biobank that are in their own space alone, and what would bring them to the template."""
-    sentences = {}
-    for folder in _folders(root):
-        ica = folder / "fMRI" / "rfMRI.ica"
-        native = ica / "filtered_func_data_clean.nii.gz"
-        wanted = subjects is None or _label(folder) in subjects
-        if wanted and native.exists() and not (ica / "reg_standard" / native.name).exists():
-            sentences[f"sub-{_label(folder)}_task-rest"] = (
-                f"{native} is in the space of the scan, where no atlas is: bring it to the template with FSL. "
-                f"In {ica}: mkdir reg_standard; applywarp -r $FSLDIR/data/standard/MNI152_T1_2mm "
-                "-w reg/example_func2standard_warp -i filtered_func_data_clean "
-                "-o reg_standard/filtered_func_data_clean --interp=spline; the same for mask with --interp=nn."
-            )
-    return sentences
-
-
 def _label(folder: Path) -> str:
-    """Return the label of the participant in the name of a folder: that before the fields of UK Biobank."""
-    return folder.name.removeprefix("sub-").partition("_")[0]
+    """Return the label of the participant in the name of a folder."""
+    return folder.name.removeprefix("sub-")
 
 
 def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter]) -> tuple[list[Source], list[str]]:
@@ -133,15 +113,6 @@ def _of_hcp(root: Path, folder: Path) -> Iterator[Source]:
             yield from _of_results(root, results, {"sub": label, **run, "task": run["task"].lower()})
 
 
-def _of_dcan(root: Path, folder: Path) -> Iterator[Source]:
-    for session in _folders(folder):
-        for results in _folders(session / "files" / RESULTS):
-            if (found := DCAN_RUN.fullmatch(results.name)) and session.name.startswith("ses-"):
-                run = {key: value for key, value in found.groupdict().items() if value}
-                person = {"sub": folder.name.removeprefix("sub-"), "ses": session.name.removeprefix("ses-")}
-                yield from _of_results(root, results, {**person, **run})
-
-
 def _of_results(root: Path, results: Path, run: dict[str, str]) -> Iterator[Source]:
     """Yield the series of one run, in the volume and on the surface, before and after ICA-FIX."""
     mask = _first(results / name for name in MASKS)
@@ -155,18 +126,6 @@ def _of_results(root: Path, results: Path, run: dict[str, str]) -> Iterator[Sour
         companions = (MASKS[0], MOTION)
         yield from _series(root, volume, {**entities, **dict(VOLUME)}, mask, motion, companions)
         yield from _series(root, surface, {**entities, **dict(SURFACE)}, None, motion, companions)
-
-
-def _of_ukb(root: Path, folder: Path) -> Iterator[Source]:
-    found, ica = UKB_FOLDER.fullmatch(folder.name), folder / "fMRI" / "rfMRI.ica"
-    if found is None or not ica.is_dir():
-        return
-    person = {key: value for key, value in found.groupdict().items() if value}
-    standard = ica / "reg_standard"
-    entities = {**person, "task": "rest", **dict([CLEANED]), **dict(VOLUME)}
-    mask, motion = _first([standard / "mask.nii.gz"]), _first([ica / UKB_MOTION])
-    series = _first([standard / "filtered_func_data_clean.nii.gz"])
-    yield from _series(root, series, entities, mask, motion, ("reg_standard/mask.nii.gz", UKB_MOTION))
 
 
 def _series(
@@ -200,18 +159,6 @@ PIPELINES = {
         f"PARTICIPANT/{RESULTS}/[rt]fMRI_*/*.nii.gz and *_Atlas*.dtseries.nii",
         RESULTS,
         _of_hcp,
-    ),
-    "dcan": Pipeline(
-        "ABCD-HCP (DCAN) preprocessing",
-        f"sub-*/ses-*/files/{RESULTS}/*task-*/*.nii.gz and *_Atlas.dtseries.nii",
-        f"ses-*/files/{RESULTS}",
-        _of_dcan,
-    ),
-    "ukb": Pipeline(
-        "UK Biobank preprocessing",
-        "PARTICIPANT*/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",
-        "fMRI/rfMRI.ica",
-        _of_ukb,
     ),
 }
 """Trees by the names that XCP-D uses for ``--input-type``."""

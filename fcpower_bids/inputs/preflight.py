@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds.tables import MOTION_FILES
+from fcpower_bids.imaging.confounds.tables import MOTION_FILE
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
@@ -127,7 +127,7 @@ def _check_content(path: Path) -> None:
 def _count_rows(table: Path) -> int:
     """Lines that are not blank, without the header where there is one."""
     lines = map(bytes.strip, table.read_bytes().split(b"\n"))
-    return max(sum(map(bool, lines)) - (table.name not in MOTION_FILES), 0)
+    return max(sum(map(bool, lines)) - (table.name != MOTION_FILE), 0)
 
 
 def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None) -> float:

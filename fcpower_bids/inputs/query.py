@@ -11,7 +11,6 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.layout import list_files, list_func_folders
 from fcpower_bids.inputs.pipelines import (
     PIPELINES,
-    find_native,
     find_sources,
     input_type_of,
     note_pipelines,
@@ -97,7 +96,6 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
     for root, kind in types.items():
         if kind in PIPELINES:
             sources += find_sources(root, kind, subjects)
-            problems += [Problem(name, STAGE, sentence) for name, sentence in find_native(root, subjects).items()]
             continue
         closed = list_func_folders(root, subjects)[1]
         problems += [

@@ -1,4 +1,4 @@
-"""The names that fMRIPrep gave its files, from 1.0 to today, and the JSON files that describe a series."""
+"""The names that fMRIPrep gave its files, from 1.2 to today, and the JSON files that describe a series."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from fcpower_bids.records import Entities, space_of
 
 GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 """Entities of the grid of a series; without them the name is that of the run."""
-CONFOUNDS = ("timeseries", "regressors", "confounds")
-"""Suffixes of the confounds table in fMRIPrep 20.2 and later, 1.2 to 20.1, 1.0 and 1.1."""
+CONFOUNDS = ("timeseries", "regressors")
+"""Suffixes of the confounds table in fMRIPrep 20.2 and later, and 1.2 to 20.1."""
 
 POINTERS = (b"/annex/objects/", b"version https://")
 """How files begin that git-annex and git-lfs put where the content would be."""
 
 _IMAGE, _TABLE, _CIFTI = (".nii.gz", ".nii"), (".tsv",), (".dtseries.nii",)
-# (suffix, desc, whether "bold" stands inside the name as in fMRIPrep 1.0 and 1.1) -> what it is, possible extensions
-_KINDS: dict[tuple[str, str | None, bool], tuple[str, tuple[str, ...]]] = {
-    ("bold", "preproc", False): ("bold", _IMAGE + _CIFTI),
-    ("bold", None, False): ("bold", _CIFTI),
-    ("mask", "brain", False): ("mask", _IMAGE),
-    ("timeseries", "confounds", False): ("confounds", _TABLE),
-    ("regressors", "confounds", False): ("confounds", _TABLE),
-    ("preproc", None, True): ("bold", _IMAGE),
-    ("brainmask", None, True): ("mask", _IMAGE),
-    ("confounds", None, True): ("confounds", _TABLE),
+# (suffix, desc) -> what it is, possible extensions
+_KINDS: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {
+    ("bold", "preproc"): ("bold", _IMAGE + _CIFTI),
+    ("bold", None): ("bold", _CIFTI),
+    ("mask", "brain"): ("mask", _IMAGE),
+    ("timeseries", "confounds"): ("confounds", _TABLE),
+    ("regressors", "confounds"): ("confounds", _TABLE),
 }
 
 
@@ -88,23 +85,17 @@ def drop(entities: Entities, keys: Iterable[str]) -> Entities:
 def read_source(path: Path, root: Path) -> Source | None:
     """Classify a file by its name; None for one that no recording needs. Raises DatasetError."""
     try:
-        entities, suffix, extension = _parse(path.name)
+        entities, suffix, extension = parse_name(path.name)
     except ValueError:
         return None
     labels = dict(entities)
-    kind, extensions = _KINDS.get((suffix, labels.pop("desc", None), "_bold_" in path.name), ("", ()))
-    # "variant" marks the second copy of a series that fMRIPrep 1.0 and 1.1 smoothed and cleaned with ICA-AROMA.
-    if extension not in extensions or "sub" not in labels or "variant" in labels:
+    kind, extensions = _KINDS.get((suffix, labels.pop("desc", None)), ("", ()))
+    if extension not in extensions or "sub" not in labels:
         return None
     if extension in _CIFTI:
         # Before 20.0 the name of a CIFTI series could leave out the only space that there was.
         labels.setdefault("space", "fsLR")
     return Source(path, root, kind, order_entities(tuple(labels.items())), suffix, extension)
-
-
-def _parse(name: str) -> tuple[Entities, str, str]:
-    """Parse a file name; of ``sub-01_task-rest_bold_space-X_preproc.nii.gz`` too, as fMRIPrep 1.0 and 1.1 wrote it."""
-    return parse_name(name.replace("_bold_", "_", 1))
 
 
 @dataclass
@@ -172,17 +163,17 @@ def is_unfetched(path: Path) -> bool:
 def _own_entities(series: Source) -> Entities:
     """All entities in the name of a series; of one that has no BIDS name, those that it was given."""
     try:
-        return _parse(series.path.name)[0]
+        return parse_name(series.path.name)[0]
     except ValueError:
         return series.entities
 
 
 def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:
-    """The entities of a JSON file about BOLD series, else None; one for all (``rfMRI.json`` in UK Biobank) has none."""
-    if path.name in ("bold.json", "rfMRI.json"):
+    """The entities of a JSON file about BOLD series, else None; one for all has none."""
+    if path.name == "bold.json":
         return frozenset()
     try:
-        entities, suffix, _ = _parse(path.name)
+        entities, suffix, _ = parse_name(path.name)
     except ValueError:
         return None
-    return frozenset(entities) if suffix in ("bold", "preproc") else None
+    return frozenset(entities) if suffix == "bold" else None

@@ -73,7 +73,7 @@ class Step(SimpleInterface):
 CHOICES = (
     *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
     *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
-    *("min_time", "min_coverage", "compact"),
+    *("min_time", "min_coverage"),
 )
 
 
@@ -100,7 +100,6 @@ class BandpassInputSpec(BaseInterfaceInputSpec):
     motion_filter_order = traits.Int(4, usedefault=True, desc="its order, over all passes")
     min_time = traits.Float(120.0, usedefault=True, desc="seconds that must be left after censoring")
     min_coverage = traits.Float(0.5, usedefault=True, desc="share of a parcel's voxels that must have signal")
-    compact = traits.Bool(False, usedefault=True, desc="round the series to single precision, as they are stored")
     source = traits.Str("the series", usedefault=True, nohash=True, desc="the series, for messages")
 
 

@@ -165,4 +165,4 @@ def tabulate_spectrum(
     return table, {"Alpha": settings.alpha, **facts}
 
 
-SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), SPECTRUM_COLUMNS, tabulate_spectrum, follows=True)
+SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), SPECTRUM_COLUMNS, tabulate_spectrum)

@@ -37,7 +37,6 @@ from fcpower_bids.outputs.status import (
     write_status,
 )
 from fcpower_bids.outputs.tables import (
-    SERIES_COLUMNS,
     declared_text,
     describe_files,
     write_array,
@@ -69,7 +68,7 @@ Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 """Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
 
 
-FULL, TRIANGLE = "Full", "UpperTriangle"
+FULL = "Full"
 """How a matrix is stored: as a table, or as the array of its edges alone."""
 FLAT = 1e-9
 """Range of a diagonal that is rounding."""
@@ -152,11 +151,8 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
     path = output_path(output_dir, recording, DESIGN)
-    if results.settings.compact:
-        _forget(path)
-    else:
-        yield write_matrix(path, cleaning.design, cleaning.design_names)
-        yield describe_files({**base, "DroppedConfounds": cleaning.dropped_confounds}, path)
+    yield write_matrix(path, cleaning.design, cleaning.design_names)
+    yield describe_files({**base, "DroppedConfounds": cleaning.dropped_confounds}, path)
     outliers = pd.DataFrame(
         {
             "framewise_displacement": cleaning.framewise_displacement,
@@ -206,9 +202,7 @@ def _has_connectome(path: Path, recording: Recording, atlas: str) -> bool:
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
     for number in range(len(results.atlases)):
         for name, measure in MEASURES.items():
-            if measure.follows and results.settings.compact:
-                _forget(output_path(output_dir, results.recording, measure.output, results.atlases[number]))
-            elif not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
+            if not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
                 yield from _measure_of_atlas(output_dir, results, number, name)
         if results.cleaning.excluded:
             fc = output_path(output_dir, results.recording, CONNECTIVITY, results.atlases[number])
@@ -234,9 +228,7 @@ def measure_all(results: Results) -> dict[str, Measured]:
     for name, measure in MEASURES.items():
         if measure.of_recording:
             tables[name] = measure_recording(results, name)
-        elif not (measure.follows and results.settings.compact) and (
-            measure.of_excluded or not results.cleaning.excluded
-        ):
+        elif measure.of_excluded or not results.cleaning.excluded:
             numbers = range(len(results.atlases))
             tables |= {f"{number}/{name}": measure_atlas(results, name, number) for number in numbers}
     return tables
@@ -265,33 +257,18 @@ def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, di
     return table, facts
 
 
-def _former_suffixes(with_series: bool, compact: bool) -> tuple[str, ...]:
-    """Files of a series that a run with other choices wrote, and that this one does not write anew."""
-    if not with_series:
-        return (".tsv", ".npy", ".ptseries.nii", ".json")
-    return (".tsv", ".ptseries.nii") if compact else (".npy",)
-
-
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    atlas, clean, compact = results.atlases[number], results.series[number].clean, results.settings.compact
+    atlas, clean = results.atlases[number], results.series[number].clean
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    for suffix in _former_suffixes(len(clean) > 0, compact):
-        path.with_suffix(suffix).unlink(missing_ok=True)
-    if not len(clean):
-        return  # averaged connectomes have no series
+    path.with_suffix(".npy").unlink(missing_ok=True)  # of a former version
     tr = results.cleaning.repetition_time
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
-    if compact:
-        facts[SERIES_COLUMNS] = atlas.names
-        file = write_array(path.with_suffix(".npy"), clean.astype(np.float32))
-    else:
-        file = write_matrix(path, clean, atlas.names)
-    yield file
-    if atlas.is_cifti and not compact:
+    yield write_matrix(path, clean, atlas.names)
+    if atlas.is_cifti:
         from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
-    yield describe_files({**cleaning_metadata(results, number), **facts}, file)
+    yield describe_files({**cleaning_metadata(results, number), **facts}, path)
 
 
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
@@ -303,25 +280,21 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
-        files = [] if results.settings.compact else [write_matrix(path, matrix, atlas.names, index=atlas.names)]
-        if name == FC:  # also, or alone, as an array: a cohort is gathered from these in a tenth of the time
+        files = [write_matrix(path, matrix, atlas.names, index=atlas.names)]
+        if name == FC:  # also as an array: a cohort is gathered from these in a tenth of the time
             files.append(write_array(array, vectorise_edges(matrix, weighted=False)))
-            is_new = before != array.read_bytes()
-            if results.settings.compact or is_new:
+            if before != array.read_bytes():
                 _forget_transforms(path, files)
-            if is_new:
                 _forget_embeddings(path)
         yield from files
-        if atlas.is_cifti and not results.settings.compact:
+        if atlas.is_cifti:
             from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
         stat = dict(output.entities)["stat"]
         measure = RELATIONSHIPS.get(stat, stat)
-        if results.settings.compact:
-            about |= {"StorageFormat": TRIANGLE, SERIES_COLUMNS: atlas.names}
-        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, *files)
+        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, path)
 
 
 RELATIONSHIPS = {
@@ -343,9 +316,7 @@ def relationship_metadata(output_dir: Path, results: Results, number: int, matri
         "StorageFormat": FULL,
         "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), datasets)],
     }
-    if len(results.series[number].clean):
-        series = output_path(output_dir, results.recording, TIMESERIES, atlas)
-        about["Sources"] = [bids_uri(series.with_suffix(".npy") if results.settings.compact else series, datasets)]
+    about["Sources"] = [bids_uri(output_path(output_dir, results.recording, TIMESERIES, atlas), datasets)]
     return about
 
 
@@ -434,12 +405,6 @@ def _with_fc(results: Results, number: int) -> ParcelSeries:
     matrix = results.connectomes[0].get(f"{number}/{FC}")
     one = results.series[number]
     return one if matrix is None else replace(one, connectivity=matrix)
-
-
-def _forget(path: Path) -> None:
-    """Remove a table that another choice has written here, and its sidecar."""
-    path.unlink(missing_ok=True)
-    _beside(path).unlink(missing_ok=True)
 
 
 def _forget_transforms(fc: Path, written: Collection[Path]) -> None:

@@ -20,7 +20,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
-from fcpower_bids.store import DIGESTS, atomic, change_of, digest_of, write_text
+from fcpower_bids.store import atomic, write_text
 
 MISSING = "n/a"
 ROWS = 50_000
@@ -35,10 +35,9 @@ def write_json(path: Path, content: Mapping[str, Any], *, flush: bool = True) ->
     return write_text(path, json_text(content), flush=flush)
 
 
-def describe_files(content: Mapping[str, Any], *files: Path) -> Path:
-    """Write the sidecar of files that differ by their endings, with their digests, and return its path."""
-    digests = {file.suffix: digest_of(file) for file in files}
-    return write_json(files[0].with_suffix(".json"), {**content, DIGESTS: digests})
+def describe_files(content: Mapping[str, Any], file: Path) -> Path:
+    """Write the sidecar of a file and return its path."""
+    return write_json(file.with_suffix(".json"), content)
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -103,15 +102,6 @@ def _rows(numbers: np.ndarray) -> Iterator[str]:
         yield "\t".join(cells[place].tolist())
 
 
-def refuse_changed(path: Path) -> None:
-    """Refuse an output that is not what was written. Raises DatasetError."""
-    if fault := change_of(path):
-        raise DatasetError(
-            f"{path} {fault}. Remove it and run participant level, or, if it was changed on purpose, remove the entry "
-            f"{DIGESTS} of that JSON."
-        )
-
-
 def refuse_pipe(path: Path) -> None:
     """Refuse a path that is no file before it is opened: reading a pipe waits for a writer. Raises DatasetError."""
     if not path.is_file() and path.exists():
@@ -130,7 +120,6 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
             return np.empty((body.count(b"\n"), 0)), []
         first = int(names[0] == "Node")
         values = _numbers(body, first, len(names))
-        refuse_changed(path)
         return values, names[first:]
     except (ValueError, OSError) as error:
         raise DatasetError(f"{path} is not a numeric table ({error}). Remove it and run participant level.") from error
@@ -174,7 +163,6 @@ def read_array(path: Path) -> np.ndarray:
     refuse_pipe(path)
     try:
         values = np.load(path, allow_pickle=False)
-        refuse_changed(path)
     except DAMAGED_ARRAY as error:
         raise DatasetError(f"{path} is not an array, or is cut short. Remove it and run participant level.") from error
     except OSError as error:
@@ -185,7 +173,7 @@ def read_array(path: Path) -> np.ndarray:
 
 
 def series_file(table: Path) -> Path:
-    """Return where a series or FC is: in the table, or in the array that ``--compact`` writes in its place."""
+    """Return where a series or FC is: in the table, or in the array that stands in its place."""
     array = table.with_suffix(".npy")
     return array if array.is_file() and not table.is_file() else table
 
@@ -310,7 +298,6 @@ def _open_text(path: Path, compressed: bool) -> Iterator[TextIO]:
 def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read what :func:`write_declared` wrote; columns are called by their keys."""
     table = spec.as_read(read_table(path))
-    refuse_changed(path)
     return table
 
 

@@ -196,7 +196,6 @@ class Measure:
     # whether the rows of all atlases go into one file of the recording, instead of one file per atlas
     of_recording: bool = False
     of_excluded: bool = False  # whether it is computed for an excluded recording too, which has no cleaned series
-    follows: bool = False  # whether it follows from FC alone, so that ``--compact`` leaves it out
     # of its panel on the page of the participant, with median and range of each column of numbers; none without one
     title: str = ""
 

@@ -65,7 +65,7 @@ class Selection(Choices):
         None,
         "selection",
         "who preprocessed the derivatives [as their folders show]",
-        choices=("fmriprep", "nibabies", "hcp", "dcan", "ukb"),
+        choices=("fmriprep", "nibabies", "hcp"),
         question=False,
     )
     participant_label: tuple[str, ...] = option(
@@ -213,18 +213,10 @@ class Method(Choices):
         or_choice="alpha_selection",
     )
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
-    compact: bool = option(
-        False, "method", "store less than half: series in single precision as .npy, FC, and no transforms"
-    )
     eigenvalue_floor: float | None = option(
         None, "method", "least eigenvalue for transforms that need full rank (mean: 1)"
     )
     shrink_to_identity: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
-
-    def __post_init__(self) -> None:
-        """Without room for them no transform is made: each follows from FC."""
-        if self.compact:
-            object.__setattr__(self, "transforms", ())
 
     @property
     def full_rank_remedy(self) -> dict[str, float | None]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.demo.confounds import build_confounds, encode_confounds, rename_confounds
+from fcpower_bids.demo.confounds import build_confounds, encode_confounds, of_release
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import draw_physiology
 from fcpower_bids.demo.volumes import paint_recording
@@ -43,18 +43,9 @@ def test_names_are_those_of_a_real_table(columns):
 
 def test_names_of_version_1_are_in_a_real_table_of_version_1(columns):
     header = (REAL / "test_desc-confounds_regressors.tsv").read_text().splitlines()[0].split("\t")
-    old, _ = rename_confounds(columns, {}, "1.4.0")
+    old, _ = of_release(columns, {}, "1.4.0")
     assert without_numbers(old) - without_numbers(header) == {"motion_outlier#"}
     assert without_numbers(header) - without_numbers(old) == {"aroma_motion_#"}
-
-
-def test_names_of_the_first_release_are_in_a_real_table_of_it(columns, shared):
-    found = next((shared / "data" / "ds000031" / "derivatives").rglob("*confounds_timeseries.tsv"))
-    header = found.read_text().splitlines()[0].split("\t")
-    old, metadata = rename_confounds(columns, {"csf": {}}, "1.0.0")
-    assert without_numbers(old) - without_numbers(header) <= {"CSF", "NonSteadyStateOutlier#"}
-    assert without_numbers(header) - without_numbers(old) <= {"vx-wisestdDVARS"}
-    assert metadata == {}
 
 
 def test_metadata_has_the_keys_of_real_metadata(recording):

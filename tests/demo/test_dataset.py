@@ -151,7 +151,6 @@ def test_another_seed_gives_other_people(tiny, tmp_path):
     ("version", "confounds", "bold"),
     [
         ("1.4.0", "desc-confounds_regressors.tsv", "space-MNI152NLin2009cAsym_res-2_desc-preproc_bold.nii.gz"),
-        ("1.0.0", "bold_confounds.tsv", "bold_space-MNI152NLin2009cAsym_preproc.nii.gz"),
     ],
 )
 def test_older_generations_hold_the_same_voxels(version, confounds, bold, tiny, tmp_path):

@@ -28,7 +28,7 @@ ORDER = [
 NAME = re.compile(r"(?:[a-z]+-[A-Za-z0-9]+_)+(bold|mask|timeseries|regressors)")
 
 
-@pytest.mark.parametrize("version", FMRIPREP_VERSIONS[:2])
+@pytest.mark.parametrize("version", FMRIPREP_VERSIONS)
 def test_names_keep_the_order_of_the_specification(version):
     names = name_files(name_recording("01", "a", 2), DemoDesign(fmriprep_version=version))
     for name in names.values():
@@ -39,7 +39,7 @@ def test_names_keep_the_order_of_the_specification(version):
     assert len(set(names.values())) == 3
 
 
-def test_names_of_three_generations():
+def test_names_of_two_generations():
     def names(version):
         return name_files("sub-01_ses-a_task-rest_run-1", DemoDesign(fmriprep_version=version))
 
@@ -47,16 +47,10 @@ def test_names_of_three_generations():
     assert names("25.1.0")["confounds"] == f"{scan}_desc-confounds_timeseries"
     assert names("1.4.0")["confounds"] == f"{scan}_desc-confounds_regressors"
     assert names("25.1.0")["bold"] == f"{scan}_space-MNI152NLin2009cAsym_res-2_desc-preproc_bold"
-    assert names("1.0.0") == {
-        "bold": f"{scan}_bold_space-MNI152NLin2009cAsym_preproc",
-        "mask": f"{scan}_bold_space-MNI152NLin2009cAsym_brainmask",
-        "confounds": f"{scan}_bold_confounds",
-    }
 
 
-def test_sidecars_say_the_repetition_time_and_the_first_release_has_none():
+def test_sidecars_say_the_repetition_time():
     assert describe_files(DemoDesign(repetition_time=1.5))["bold"]["RepetitionTime"] == 1.5
-    assert describe_files(DemoDesign(fmriprep_version="1.0.0")) == {}
 
 
 def test_tables_need_columns_of_one_length():

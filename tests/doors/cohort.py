@@ -161,11 +161,6 @@ def by_fmriprep(folder: Path, truth: Truth, shape: Shape) -> Entered:
     return Entered(truth.bids, folder / "out", truth, shape)
 
 
-def by_compact(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    participant(truth.bids, folder / "out", "--compact")
-    return Entered(truth.bids, folder / "out", truth, shape)
-
-
 def by_hcp(folder: Path, truth: Truth, shape: Shape) -> Entered:
     """The same voxels in the folders of the HCP, which have no sessions."""
     motion = make_motion(shape.volumes)
@@ -281,7 +276,6 @@ WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
     "list of series": by_list,
     "list of matrices": by_list_of_matrices,
     "combined": by_combined,
-    "compact": by_compact,
     "two sites": by_two_sites,
 }
 ONE_SESSION = ("HCP", "C-PAC")

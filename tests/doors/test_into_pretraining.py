@@ -22,7 +22,7 @@ from tests.doors.cohort import PEOPLE, WAYS_IN, Entered, Shape, Truth, flattened
 from tests.doors.ways_on import run, table
 
 WINDOW = 30
-WAYS = ("fMRIPrep", "XCP-D", "list of series", "compact")
+WAYS = ("fMRIPrep", "XCP-D", "list of series")
 SHAPES = {
     "one scan shorter than two windows": Shape(volumes=40),
     "one scan": Shape(),

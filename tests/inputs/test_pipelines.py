@@ -12,15 +12,13 @@ from tests.planting.trees import add_run, describe, put
     ("path", "kind"),
     [
         ("100307/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "hcp"),
-        ("sub-1/ses-a/files/MNINonLinear/Results/task-rest01/x.nii.gz", "dcan"),
-        ("1_20227_2_0/fMRI/rfMRI.ica/mask.nii.gz", "ukb"),
         ("sub-1/func/sub-1_task-rest_desc-preproc_bold.nii.gz", "fmriprep"),
     ],
 )
 def test_a_tree_shows_who_wrote_it_and_the_user_knows_better(tmp_path, path, kind):
     put(tmp_path / path, "x")
     assert input_type_of(tmp_path) == kind
-    assert input_type_of(tmp_path, "dcan") == "dcan"
+    assert input_type_of(tmp_path, "nibabies") == "nibabies"
 
 
 def test_a_description_rules_over_folders(tmp_path):
@@ -48,21 +46,6 @@ def test_a_description_rules_over_folders(tmp_path):
             "hcp",
             "sub-1/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR_Atlas_hp0_clean.dtseries.nii",
             "sub-1_task-rest_dir-LR_run-1_proc-fix_space-fsLR_den-91k",
-        ),
-        (
-            "dcan",
-            "sub-1/ses-a/files/MNINonLinear/Results/task-rest01/task-rest01_Atlas.dtseries.nii",
-            "sub-1_ses-a_task-rest_run-01_space-fsLR_den-91k",
-        ),
-        (
-            "ukb",
-            "12_20227_3_0/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",
-            "sub-12_ses-3_task-rest_proc-fix_space-MNI152NLin6Asym_res-2",
-        ),
-        (
-            "ukb",
-            "12/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",
-            "sub-12_task-rest_proc-fix_space-MNI152NLin6Asym_res-2",
         ),
     ],
 )

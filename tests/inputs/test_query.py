@@ -287,7 +287,7 @@ def test_no_two_inputs_share_a_name(runs):
 # Other versions of fMRIPrep
 
 
-@pytest.mark.parametrize("suffix", ["desc-confounds_regressors", "bold_confounds"])
+@pytest.mark.parametrize("suffix", ["desc-confounds_regressors"])
 def test_confounds_of_older_versions(root, suffix):
     folder = func(root, "sub-02_task-nback")
     (folder / "sub-02_task-nback_desc-confounds_timeseries.tsv").unlink()
@@ -298,26 +298,8 @@ def test_confounds_of_older_versions(root, suffix):
 def test_the_newest_of_several_confounds_is_taken(root):
     folder = func(root, "sub-02_task-nback")
     put(folder / "sub-02_task-nback_desc-confounds_regressors.tsv", table(1))
-    put(folder / "sub-02_task-nback_bold_confounds.tsv", table(1))
     found = find_recordings(settings(root)).recordings[-1]
     assert found.confounds.name == "sub-02_task-nback_desc-confounds_timeseries.tsv"
-
-
-def test_names_of_fmriprep_1_0_and_the_repetition_time_of_the_raw_data(tmp_path):
-    raw = describe(tmp_path / "raw", "raw")
-    root = describe(raw / "derivatives" / "fmriprep")
-    stem = "sub-01_task-rest_bold_space-MNI152NLin2009cAsym"
-    folder = root / "sub-01" / "func"
-    bold = put(folder / f"{stem}_preproc.nii.gz", zipped(header_tr=0.0))
-    put(folder / f"{stem}_variant-smoothAROMAnonaggr_preproc.nii.gz", zipped())
-    mask = put(folder / f"{stem}_brainmask.nii.gz", zipped(0))
-    confounds = put(folder / "sub-01_task-rest_bold_confounds.tsv", table())
-    put(raw / "task-rest_bold.json", {"RepetitionTime": 1.5})
-    for start in (raw, root):
-        (recording,) = find_recordings(settings(start)).recordings
-        assert (recording.bold, recording.mask, recording.confounds) == (bold, mask, confounds)
-        assert recording.repetition_time == 1.5
-        assert recording.name == f"sub-01_task-rest_{MNI}"
 
 
 def test_single_echoes_are_noted_and_left_out(root):

@@ -1,4 +1,4 @@
-"""The same recording as fMRIPrep, the HCP, DCAN and UK Biobank pipelines write it."""
+"""The same recording as fMRIPrep and the HCP pipelines write it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from tests.planting.surfaces import add_surface_run, make_motion, save_dtseries
-from tests.planting.trees import describe, put
+from tests.planting.trees import describe
 
 VOLUMES = 120
 PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
@@ -62,23 +62,3 @@ def hcp_surface(root: Path, data: np.ndarray, motion: pd.DataFrame, end: str = "
     folder = write_regressors(add_hcp_run(root), motion)
     save_dtseries(folder / f"{folder.name}{end}.dtseries.nii", data)
     return folder
-
-
-def dcan_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame) -> Path:
-    folder = root / "sub-NDAR01" / "ses-baseline" / "files" / RESULTS / "ses-baseline_task-rest_run-01"
-    write_regressors(folder, motion)
-    shutil.copy(bold, folder / f"{folder.name}.nii.gz")
-    shutil.copy(mask, folder / "brainmask_fs.2.0.nii.gz")
-    return folder
-
-
-def ukb_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame, place: str = "reg_standard") -> Path:
-    ica = root / "1234567_20227_2_0" / "fMRI" / "rfMRI.ica"
-    for folder in (ica / place, ica / "mc"):
-        folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(bold, ica / place / "filtered_func_data_clean.nii.gz")
-    shutil.copy(mask, ica / place / "mask.nii.gz")
-    values = motion[[*PARAMETERS[3:], *PARAMETERS[:3]]].to_numpy()
-    np.savetxt(ica / "mc" / "prefiltered_func_data_mcf.par", values, fmt="%.17g")
-    put(ica.parent / "rfMRI.json", {"RepetitionTime": 2.5, "EchoTime": 0.039})
-    return ica

@@ -92,7 +92,8 @@ def nested_cv(
     called once per fold with the training rows. `selection`: see `scores.selection_scores`; the first best penalty is
     taken. `strict`: build the targets anew on the training rows of every inner fold; the default uses those of the
     outer ones, as CBIG does: the test fold informs nothing either way. `each`: who goes through the folds. Raises
-    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some fold. Source: the paper, Appendix "Evaluation protocols".
+    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some
+    fold. Source: the paper, Appendix "Evaluation protocols".
     """
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
     outcomes = _go_through(solver, targets, strict, selection, folds, each)

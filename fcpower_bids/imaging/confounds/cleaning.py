@@ -74,7 +74,7 @@ def clean_recording(
         plausibility=found.figures,
     )
     empty = np.empty((0, 0))
-    rows = [(_stored(one.series, settings), one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
+    rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
     return cleaning, [
         ParcelSeries(coverage, mean, clean, empty, flat, tuple(np.flatnonzero(lost).tolist()))
         for (mean, coverage), (clean, flat), lost in zip(parcels, rows, found.parcels, strict=True)
@@ -86,11 +86,6 @@ def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> t
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     _, kept = _kept_volumes(recording, _confounds(recording, settings, n_volumes, convention), settings)
     return int(kept.sum()), _too_short(kept, recording.repetition_time, settings)
-
-
-def _stored(series: np.ndarray, settings: Method) -> np.ndarray:
-    """Return a series as it is stored, so that whatever is made of it follows from what is there."""
-    return series.astype(np.float32).astype(np.float64) if settings.compact else series
 
 
 def _uses_table(settings: Method) -> bool:

@@ -23,12 +23,11 @@ from fcpower_bids.core.signal.quality import (
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
 from fcpower_bids.imaging.confounds.tables import (
-    MOTION_FILES,
+    MOTION_FILE,
     Columns,
     check_ranges,
     open_table,
     read_columns,
-    translate,
 )
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Method
@@ -253,7 +252,7 @@ def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> 
         aroma = " fMRIPrep does not run ICA-AROMA since 23.1." if any("aroma" in entry for entry in missing) else ""
         remedy = (
             "It has motion alone: choose --strategy 24P or none."
-            if table.name in MOTION_FILES
+            if table.name == MOTION_FILE
             else f"{aroma} Choose another --strategy, or run fMRIPrep again.".strip()
         )
         raise RecordingError(f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}. {remedy}")
@@ -325,7 +324,7 @@ def _choose_components(
                 f"{len(chosen)} aCompCor components of white matter and cerebrospinal fluid together: {table.name} "
                 "has none of either alone (fMRIPrep before 1.4).",
             )
-    if not all(tissues) and table.name in MOTION_FILES:
+    if not all(tissues) and table.name == MOTION_FILE:
         raise RecordingError(f"{table} has no aCompCor components. It has motion alone: choose --strategy 24P or none.")
     if not all(tissues):
         raise RecordingError(
@@ -356,4 +355,4 @@ def _read_masks(metadata: Path | None) -> dict[str, Any]:
             f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
     described = content.items() if isinstance(content, dict) else ()
-    return {translate(name): entry.get("Mask") for name, entry in described if isinstance(entry, dict)}
+    return {name: entry.get("Mask") for name, entry in described if isinstance(entry, dict)}

@@ -1,11 +1,10 @@
-"""Confounds tables as files: their columns by today's names, each checked for what it can mean."""
+"""Confounds tables as files: their columns by their names, each checked for what it can mean."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 
@@ -17,41 +16,12 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.table_checks import content_fault
 
 Columns = dict[str, NDArray[np.float64]]
-"""Columns of a table (T,) by today's names."""
+"""Columns of a table (T,) by their names."""
 
 _TRANSLATIONS = ("trans_x", "trans_y", "trans_z")
 _ROTATIONS = ("rot_x", "rot_y", "rot_z")
-MOTION_FILES = {
-    "Movement_Regressors.txt": ((*_TRANSLATIONS, *_ROTATIONS), np.pi / 180),
-    "prefiltered_func_data_mcf.par": ((*_ROTATIONS, *_TRANSLATIONS), 1.0),
-}
-"""Tables of motion alone, without a header: the columns that they begin with, and radians per unit of rotation.
-
-The first is that of the HCP pipelines (mm and degrees, derivatives after them), the second that of FSL's MCFLIRT.
-"""
-
-FIRST_NAMES = {
-    "X": "trans_x",
-    "Y": "trans_y",
-    "Z": "trans_z",
-    "RotX": "rot_x",
-    "RotY": "rot_y",
-    "RotZ": "rot_z",
-    "CSF": "csf",
-    "WhiteMatter": "white_matter",
-    "GlobalSignal": "global_signal",
-    "FramewiseDisplacement": "framewise_displacement",
-    "stdDVARS": "std_dvars",
-    "non-stdDVARS": "dvars",
-}
-"""Names of fMRIPrep 1.0 and 1.1, and what they have been called since."""
-
-FIRST_PATTERNS = (
-    (re.compile(r"([at])CompCor(\d+)"), r"\1_comp_cor_\2"),
-    (re.compile(r"Cosine(\d+)"), r"cosine\1"),
-    (re.compile(r"AROMAAggrComp(\d+)"), r"aroma_motion_\1"),
-    (re.compile(r"NonSteadyStateOutlier(\d+)"), r"non_steady_state_outlier\1"),
-)
+MOTION_FILE = "Movement_Regressors.txt"
+"""Table of the HCP pipelines, without a header: motion in mm and degrees, and derivatives after it."""
 
 SPREADSHEET = ('"', ";")
 """Signs of a spreadsheet program in a header: quotes, or other separators than tabs."""
@@ -61,9 +31,9 @@ LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 
 
 def open_table(table: Path) -> tuple[dict[str, str], bytes]:
-    """Return today's names of the columns with those in the file, and its bytes. Raises RecordingError."""
-    if table.name in MOTION_FILES:
-        return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}, b""
+    """Return the names of the columns, and the bytes of the file. Raises RecordingError."""
+    if table.name == MOTION_FILE:
+        return {name: name for name in (*_TRANSLATIONS, *_ROTATIONS, "framewise_displacement")}, b""
     try:
         content = table.read_bytes()
         fault = content_fault(content)
@@ -81,21 +51,12 @@ def open_table(table: Path) -> tuple[dict[str, str], bytes]:
         raise RecordingError(
             f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
         )
-    return {translate(name): name for name in header}, content
-
-
-@lru_cache(maxsize=2**12)
-def translate(name: str) -> str:
-    """Return the present name of a column that fMRIPrep 1.0 and 1.1 called otherwise."""
-    for pattern, replacement in FIRST_PATTERNS:
-        if pattern.fullmatch(name):
-            return pattern.sub(replacement, name)
-    return FIRST_NAMES.get(name, name)
+    return {name: name for name in header}, content
 
 
 def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Columns:
     """Read the named columns only of a table and its bytes. Raises RecordingError."""
-    if table.name in MOTION_FILES:
+    if table.name == MOTION_FILE:
         made = read_motion(table)
         return {name: made[name] for name in spelling}
     import pandas as pd  # slow to load
@@ -121,7 +82,7 @@ def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Co
 
 def read_motion(table: Path) -> Columns:
     """Read a table of motion alone, in mm and radians, and its displacement. Raises RecordingError."""
-    names, radians = MOTION_FILES[table.name]
+    names = (*_TRANSLATIONS, *_ROTATIONS)
     try:
         values = np.loadtxt(table, ndmin=2)[:, : len(names)]
         columns = dict(zip(names, values.T, strict=True))
@@ -129,8 +90,8 @@ def read_motion(table: Path) -> Columns:
         raise RecordingError(
             f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing again."
         ) from None
-    columns |= {name: columns[name] * radians for name in _ROTATIONS}
-    parameters = np.column_stack([columns[name] for name in (*_TRANSLATIONS, *_ROTATIONS)])
+    columns |= {name: columns[name] * (np.pi / 180) for name in _ROTATIONS}
+    parameters = np.column_stack([columns[name] for name in names])
     return {**columns, "framewise_displacement": framewise_displacement(parameters)}
 
 

@@ -9,7 +9,7 @@ import pytest
 from fcpower_bids.core.signal.quality import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.regressors import PARAMETERS, _contradicted, load_confounds
-from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy, strategy_names
+from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
 
 DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
 VERSIONS = {
@@ -39,13 +39,6 @@ ORACLE = {
     },
     "aroma": {"strategy": ("ica_aroma", "wm_csf"), "ica_aroma": "basic", "wm_csf": "basic"},
     "gsr_only": {"strategy": ("global_signal",), "global_signal": "basic"},
-}  # fmt: skip
-FIRST_NAMES = {
-    "trans_x": "X", "trans_y": "Y", "trans_z": "Z", "rot_x": "RotX", "rot_y": "RotY", "rot_z": "RotZ",
-    "csf": "CSF", "white_matter": "WhiteMatter", "global_signal": "GlobalSignal",
-    "framewise_displacement": "FramewiseDisplacement", "dvars": "non-stdDVARS", "cosine00": "Cosine00",
-    "cosine01": "Cosine01", "a_comp_cor_00": "aCompCor00", "a_comp_cor_01": "aCompCor01",
-    "aroma_motion_02": "AROMAAggrComp02", "non_steady_state_outlier00": "NonSteadyStateOutlier00",
 }  # fmt: skip
 
 
@@ -77,20 +70,6 @@ def test_same_columns_and_values_as_nilearn(tmp_path, version, name):
     assert sorted(ours.names) == sorted(expected.columns)
     np.testing.assert_allclose(ours.values, expected[list(ours.names)].to_numpy(), rtol=1e-12)
     np.testing.assert_array_equal(np.arange(ours.n_dummy, 30), steady)
-
-
-@pytest.mark.parametrize("name", sorted(set(strategy_names()) - {"acompcor", "acompcor_gsr"}))
-def test_names_of_the_first_versions_are_translated(tmp_path, frame, name):
-    strategy = load_strategy(name)
-    kept = [column for column in frame if column in FIRST_NAMES or column.startswith("aroma_motion")]
-    new = load_confounds(write(tmp_path, frame[kept], "new.tsv"), None, strategy)
-    renames = {column: column.replace("aroma_motion_", "AROMAAggrComp") for column in kept} | FIRST_NAMES
-    old = load_confounds(write(tmp_path, frame[kept].rename(columns=renames), "old.tsv"), None, strategy)
-    assert old.names == new.names
-    np.testing.assert_array_equal(old.values, new.values)
-    np.testing.assert_array_equal(old.dvars, new.dvars)
-    np.testing.assert_array_equal(old.framewise_displacement, new.framewise_displacement)
-    assert old.n_dummy == new.n_dummy == 1
 
 
 def test_missing_derivatives_and_squares_are_computed_as_fmriprep_does(tmp_path):
@@ -148,24 +127,6 @@ def test_components_are_told_apart_by_their_metadata(tmp_path, frame):
     metadata.write_text("{")
     with pytest.raises(RecordingError, match=r"confounds\.json cannot be read"):
         load_confounds(table, metadata, strategy)
-
-
-def test_fmriprep_1_0_of_myconnectome(shared):
-    (table,) = (shared / "data" / "ds000031").rglob("*desc-confounds_timeseries.tsv")
-    raw = pd.read_csv(table, sep="\t")
-    confounds = load_confounds(table, None, load_strategy("acompcor_gsr"), n_volumes=len(raw))
-    components = [f"a_comp_cor_0{number}" for number in range(6)]
-    assert confounds.names[-6:] == tuple(components)
-    column = dict(zip(confounds.names, confounds.values.T, strict=True))
-    np.testing.assert_array_equal(column["trans_y"], raw["Y"])
-    np.testing.assert_allclose(column["rot_z_derivative1"][1:], np.diff(raw["RotZ"]), atol=1e-15)
-    np.testing.assert_array_equal(column["a_comp_cor_05"], raw["aCompCor05"])
-    np.testing.assert_array_equal(column["cosine06"], raw["Cosine06"])
-    np.testing.assert_array_equal(confounds.framewise_displacement, raw["FramewiseDisplacement"])
-    np.testing.assert_array_equal(confounds.dvars, raw["non-stdDVARS"])
-    assert "6 aCompCor components of white matter and cerebrospinal fluid together" in confounds.notes[1]
-    with pytest.raises(RecordingError, match=r"needs: csf\. Choose another"):
-        load_confounds(table, None, load_strategy("36P"))
 
 
 def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):

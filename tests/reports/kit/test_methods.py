@@ -60,7 +60,7 @@ OTHER = {
     "allow_missing_parcels": True,
 }
 OF_PUBLISHED = {"encoder_protocol": "paper", "encoder_aux": (Path("aux/statistics.tsv"),)}
-WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence", "compact"}
+WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
 """Where an atlas is looked for (its name and source tell which one was found), a permission, and how results are stored
 (the text is that of no transforms, which have an entry)."""
 

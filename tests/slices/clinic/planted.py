@@ -72,7 +72,7 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
 
 
 def as_arrays(out: Path, copy: Path) -> Path:
-    """Outputs as ``--compact`` writes their FC: the array of its edges, and its parcels in the JSON."""
+    """Outputs with FC as an array alone: the array of its edges, and its parcels in the JSON."""
     shutil.copytree(out, copy)
     for path in copy.rglob("*_stat-pearsoncorrelation_relmat.tsv"):
         matrix, parcels = read_matrix(path)

@@ -19,14 +19,13 @@ from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unf
 from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.slices.pretraining.corpus.teacher import Source
-from fcpower_bids.store import change_of
 
 SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
 UNSTATED = {"licence": "n/a", "citation": "n/a"}
 KINDS = (".tsv", ".npy")
-"""A table, or the array of ``--compact``."""
+"""A table, or an array in its place."""
 
 
 def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
@@ -36,11 +35,8 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         else:
             series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
-        fault = change_of(path)
     except (OSError, *DAMAGED_ARRAY) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
-    if fault:
-        raise RecordingError(f"{path} {fault}; remove it and run the participant level on it again.")
     empty = np.isnan(series)
     if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
         raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
