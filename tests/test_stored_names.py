@@ -152,11 +152,11 @@ READERS = {
 }
 KNOWN = {
     # names of recordings and of runs, which are words
-    "locks.py": ("folder / name",),
     "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
     "outputs/status.py": (
         "output_dir / name",
         "output_dir / ASKED / f'{key}.txt'",
+        "output_dir / LOCKS / path.name",
         "output_dir / STATUSES / f'{recording}.json'",
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
@@ -228,6 +228,9 @@ KNOWN = {
     ),
     "interfaces/embedding.py": ("folder / f\"{facts['atlas']}.npz\"",),
     "outputs/dataset.py": (
+        "settings.output_dir / LOCKS / path.name",
+        "output_dir / LOCKS / target.name",
+        "output / LOCKS / path.name",
         "output_dir / 'sourcedata' / 'atlases' / f'tpl-{atlas.space}'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg.tsv'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg{extension}'",

@@ -33,7 +33,7 @@ JOB = "SLURM_MEM_PER_NODE"
 class WorkerDied(BrokenProcessPool):
     """A worker ended without a word. `cause`: the beginning of a sentence ("The process was ..."); `processes`: who."""
 
-    def __init__(self, cause: str, processes: Collection[int]) -> None:
+    def __init__(self, cause: str, processes: Collection[int] = ()) -> None:
         super().__init__(cause)
         self.cause, self.processes = cause, processes
 

@@ -120,11 +120,6 @@ class Places(Choices):
         return self.output_dir / (f"group_{self.name}.html" if self.name else "group.html")
 
     @property
-    def brains_page(self) -> Path:
-        """Brains of the cohort that can be turned."""
-        return self.output_dir / (f"brains_{self.name}.html" if self.name else "brains.html")
-
-    @property
     def record(self) -> Path:
         """File of the choices of the participant level: with the logs, for it holds absolute paths."""
         return self.output_dir / "logs" / "settings.toml"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort.brains import Brain, BrainPanel, brain_surface
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
@@ -53,7 +48,7 @@ def write_index(settings: Places) -> Path | None:
     return write_page(settings.output_dir / "group_index.html", text)
 
 
-SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".tex", ".bib")
+SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
 
 
@@ -67,7 +62,6 @@ def write_group_report(settings: Places) -> Path:
     text = render_page(
         "group.html",
         command=command,
-        brains=_brains(tables, sections, command),
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
         without_methods=problem,
         title=f"Group report: {settings.name}" if settings.name else "Group report",
@@ -94,60 +88,6 @@ def _methods(tables: GroupTables) -> tuple[str, str]:
     if markdown:
         write_citations(tables.root, tables.settings.results, markdown)
     return markdown, ""
-
-
-def _brains(tables: GroupTables, sections: Sequence[Section], command: str) -> str:
-    """Write the brains that can be turned; return the address of their page, empty where there are none."""
-    try:
-        page = write_brains(tables.settings, sections, command)
-    except Exception as error:
-        tables.explain(error, "brains")
-        return ""
-    return relative_link(page, tables.root) if page else ""
-
-
-def write_brains(settings: Places, sections: Sequence[Section], command: str) -> Path | None:
-    """Write ``brains.html``, or ``brains_NAME.html``; where nothing is drawn in a brain there is none."""
-    shown = list(_shown(sections))
-    if not shown:
-        settings.brains_page.unlink(missing_ok=True)
-        return None
-    text = render_page(
-        "brains.html",
-        further_script="brains.js",
-        command=command,
-        title=f"Brains: {settings.name}" if settings.name else "Brains",
-        dataset=settings.bids_dir.resolve().name,
-        cohort_page=relative_link(settings.results_page, settings.output_dir),
-        surface=_surface(),
-        shown=shown,
-    )
-    return write_page(settings.brains_page, text)
-
-
-def _shown(sections: Sequence[Section]) -> Iterator[tuple[str, BrainPanel, dict[str, Any]]]:
-    for section in sections:
-        for number, panel in enumerate(section.panels, 1):
-            if isinstance(panel, BrainPanel) and panel.brain:
-                yield f"{section.anchor}-{number}", panel, encode_brain(panel.brain)
-
-
-def encode_brain(brain: Brain) -> dict[str, Any]:
-    """Return what the script of the page draws; places to a tenth of a millimetre."""
-    return {
-        "parcels": brain.parcels,
-        "places": [[round(float(one), 1) for one in place] for place in brain.places],
-        "ends": brain.ends,
-        "values": [float(f"{value:.6g}") for value in brain.values],
-        "number": brain.column.heading,
-    }
-
-
-def _surface() -> dict[str, str]:
-    """Corners of the surface in tenths of a millimetre, and its faces, sixteen bits each, in base64."""
-    corners, faces = brain_surface()
-    packed = {"corners": np.rint(10 * corners).astype("<i2"), "faces": faces.astype("<u2")}
-    return {name: base64.b64encode(values.tobytes()).decode("ascii") for name, values in packed.items()}
 
 
 def make_sections(tables: GroupTables) -> list[Section]:

@@ -33,8 +33,6 @@ FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
-MOST_PRINTED = 40
-"""Rows of a table on paper, as ``page.css`` has it; 1,000 people would fill 70 sheets otherwise."""
 MOST_READ = 500_000
 """Rows of a long table that are read at a time."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
@@ -79,13 +77,6 @@ class Grid:
         if len(self.rows) <= MOST_ROWS:
             return ""
         return f"The first {MOST_ROWS:,} of {len(self.rows):,} rows; the tables behind this page have the others too."
-
-    @property
-    def printed(self) -> str:
-        """Sentence on paper about the rows that it does not show there."""
-        if len(self.rows) <= MOST_PRINTED:
-            return ""
-        return f"On paper the first {MOST_PRINTED} of {len(self.rows):,} rows; the page and its tables have the others."
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -286,28 +284,6 @@ def _sample(drawing: Drawing, left: float, middle: float, name: str, colour: str
 
 def _polygon(x: float, y: float, radius: float, corners: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in corners) + "Z"
-
-
-MISSING = -32768
-MOST_DIGITS = 4
-
-
-def encode_matrix(title: str, values: np.ndarray, order: np.ndarray) -> dict[str, Any]:
-    """Pack the lower half and diagonal of a matrix (P, P) as integers of ``digits`` decimals, for the script."""
-    values = np.asarray(values, dtype=np.float64)[np.ix_(order, order)]
-    rows, columns = np.tril_indices(len(values))
-    beside = np.abs(values[rows[rows != columns], columns[rows != columns]])
-    beside = beside[np.isfinite(beside)]
-    largest = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
-    digits = next((d for d in range(MOST_DIGITS, 0, -1) if largest * 10**d < 32767), 0)
-    whole = np.clip(np.rint(values[rows, columns] * 10.0**digits), -32767, 32767)
-    packed = np.where(np.isfinite(whole), whole, MISSING).astype("<i2")
-    return {
-        "title": title,
-        "digits": digits,
-        "limit": float(np.percentile(beside, 99)) if beside.size else largest,
-        "data": base64.b64encode(packed.tobytes()).decode("ascii"),
-    }
 
 
 def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:

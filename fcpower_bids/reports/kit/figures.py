@@ -15,8 +15,8 @@ BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
 """Okabe and Ito's colours, distinguishable with every colour vision; line style or text repeats their meaning."""
 EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
 """Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
-SIDE = 150
-"""Rows of a small matrix."""
+SIDE, LARGE = 150, 400
+"""Rows of a small matrix, and of a large one."""
 RIGHT = 0.905
 """End of the time axis, of 1; names of networks follow."""
 MOST_NETWORKS, ROOM_FOR_NAME = 40, 0.055
@@ -221,6 +221,41 @@ def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
 def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
     beside = np.concatenate([np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices])
     return float(max(np.percentile(beside, 95), 1e-6)) if beside.size else 1.0  # one parcel alone has no edge
+
+
+def draw_matrices(
+    matrices: Mapping[str, np.ndarray], networks: Sequence[tuple[str, int, int]], limit: float | None = None
+) -> str:
+    """Draw matrices (P, P) by title, each on its own colour scale, framed and named by network (name, first, stop).
+
+    NaN is grey. `limit`: of the scale; without one the 99th percentile beside the diagonal.
+    """
+    columns = min(3, len(matrices))
+    names = [name for name, *_ in networks] if len(networks) <= MOST_NETWORKS else []
+    left = 6 + 0.56 * SMALL * max(map(len, names), default=0)
+    side = min(230.0, (9.6 * POINTS - left) / columns - 14)
+    drawing = Drawing(9.6, -(-len(matrices) // columns) * (side + 42) / POINTS)
+    palette = np.vstack([colours("RdBu_r", 2 * STEPS + 1), _rgb("#9a9a9a")])
+    for place, (title, matrix) in enumerate(matrices.items()):
+        row, column = divmod(place, columns)
+        box = Box(left + column * (side + 14), row * (side + 42) + 18, side, side)
+        beside = np.abs(matrix[np.triu_indices(len(matrix), 1)])
+        beside = beside[np.isfinite(beside)]
+        most = limit or (float(np.percentile(beside, 99)) if beside.size else 1.0) or 1.0
+        small = shrink(matrix, LARGE, LARGE)
+        drawing.image(box, encode_png(step_of(small, -most, most, 2 * STEPS + 1), palette), len(small))
+        for name, first, stop in networks if names else ():
+            start, size = side * first / len(matrix), side * (stop - first) / len(matrix)
+            frame = Box(box.left + start, box.top + start, size, size)
+            drawing.rectangle(frame, "none", stroke="#000", stroke_width=0.5)
+            if column == 0 and size >= SMALL:
+                drawing.text(box.left - 4, frame.top + size / 2 + 0.36 * SMALL, name, SMALL, "end")
+        drawing.rectangle(box, "none", stroke="#000", stroke_width=0.5)
+        drawing.text(box.left + side / 2, box.top - 5, title)
+        drawing.text(
+            box.left + side / 2, box.bottom + 12, f"blue \u2264 \u2212{most:.2g}, red \u2265 {most:.2g}", SMALL
+        )
+    return drawing.svg()
 
 
 def draw_bar(

@@ -48,19 +48,19 @@ class AtlasFacts:
 
 
 def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
-    """Write ``logs/CITATION.{md,html,tex,bib}``."""
+    """Write ``logs/CITATION.{md,html,bib}``."""
     facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
     return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, facts))
 
 
 def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]:
-    """Write a text as ``CITATION.{md,html,tex,bib}``, the last with the references that it cites."""
+    """Write a text as ``CITATION.{md,html,bib}``, the last with the references that it cites."""
     references = all_references()
     body = to_html(markdown, references)
     head = '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Methods</title></head>\n'
     page = f"{head}<body>\n{body}</body>\n</html>\n"
     entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
-    texts = {".md": TAG.sub("&lt;", markdown), ".html": page, ".tex": to_latex(markdown), ".bib": entries}
+    texts = {".md": TAG.sub("&lt;", markdown), ".html": page, ".bib": entries}
     return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
@@ -160,10 +160,6 @@ Entry = Mapping[str, str]
 TAG = re.compile(r"<(?=[A-Za-z/!?])")
 """Begin of what Markdown would pass on as HTML; names and sentences come from files of strangers."""
 MARK = re.compile(r"\[(?P<cited>@\w+(?:; @\w+)*)\]|\^(?P<raised>[^\s^]+)\^")
-LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
 ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô", r"{\'i}": "í", r"{\~n}": "ñ", r"{\"o}": "ö", r"{\"a}": "ä"}
 
 
@@ -217,22 +213,6 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
     return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
 
 
-def to_latex(markdown: str) -> str:
-    """Return the text as LaTeX with natbib citations of ``CITATION.bib``."""
-
-    def mark(match: re.Match[str]) -> str:
-        if match["raised"]:
-            return rf"\textsuperscript{{{_escape_latex(match['raised'])}}}"
-        return rf"\citep{{{','.join(_keys(match))}}}"
-
-    commands = {2: "section", 3: "subsection"}
-    lines = []
-    for heading, text in _blocks(markdown):
-        converted = _convert(text, _escape_latex, mark)
-        lines.append(rf"\{commands[heading]}{{{converted}}}" if heading else converted)
-    return "\n\n".join([*lines, r"\bibliographystyle{plainnat}", r"\bibliography{CITATION}"]) + "\n"
-
-
 def _keys(match: re.Match[str]) -> list[str]:
     return [key.removeprefix("@") for key in match["cited"].split("; ")]
 
@@ -249,7 +229,3 @@ def _convert(text: str, escape: Callable[[str], str], mark: Callable[[re.Match[s
         parts += [escape(text[end : match.start()]), mark(match)]
         end = match.end()
     return "".join([*parts, escape(text[end:])])
-
-
-def _escape_latex(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in text)

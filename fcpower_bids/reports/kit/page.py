@@ -20,7 +20,6 @@ from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.reports.kit.images import colour_table
 from fcpower_bids.reports.kit.svg import POWER
 from fcpower_bids.store import write_text
 
@@ -35,19 +34,15 @@ IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
 """Characters that neither an address nor an attribute may hold."""
 LONG = 12
 """Characters from which on a name in a table may be broken."""
-MATRICES = "page.js"
-"""The script of pages with matrices, which alone needs their colours."""
 UNSET = re.compile(r"(<(script|style|title|code|pre)\b.*?</\2>|<[^>]*>)", re.DOTALL)
 """Parts of a page that are no running text."""
 MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 """A small negative number that rounding has made zero."""
 
 
-def render_page(
-    template: str, *, script_name: str = MATRICES, further_script: str = "", command: str = "", **content: Any
-) -> str:
+def render_page(template: str, *, script_name: str = "page.js", command: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
-    names = [name for name in (script_name, further_script, "copy.js") if name]
+    names = [name for name in (script_name, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
     text = (
         _environment()
@@ -56,7 +51,6 @@ def render_page(
             style=Markup(style),
             script=Markup(script),
             policy=_policy([style], [script]),
-            colours="".join(colour_table("RdBu_r")) if script_name == MATRICES else "",
             version=__version__,
             software=_software(),
             container=_container(),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -16,14 +15,10 @@ class Panel:
     # svg, alt: a drawing and its description
     svg: str = ""
     alt: str = ""
-    # for the script of the page: names, networks, encoded matrices
-    matrices: dict[str, Any] = field(default_factory=dict)
     rows: tuple[tuple[str, str], ...] = ()  # a table of two columns
     sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
     # wide, folded: over the whole width; closed at first
     wide: bool = False
     folded: bool = False
-    # its place on the printed sheet of a recording: ``whole``, ``left`` or ``right``; empty: on the screen alone
-    paper: str = ""
     failure: str = ""  # why the program failed to make it
     leads: bool = False  # whether it comes first, as what calls for caution does

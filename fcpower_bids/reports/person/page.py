@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +17,7 @@ from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.status import TABLE, Status, explain
 from fcpower_bids.outputs.tables import made_by, plain
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
-from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
+from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
@@ -28,21 +28,12 @@ from fcpower_bids.settings.command import command_of
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
-PRINTED = (
-    ("Mean FD (mm)", "mean_fd", 3),
-    ("Max FD (mm)", "max_fd", 3),
-    ("Degrees of freedom", "degrees_of_freedom", 0),
-    ("Rank", "rank", 0),
-    ("Part. ratio of FC", "participation_ratio", 1),
-    ("after the power", "participation_ratio_power", 1),
-)
-"""Heading, column and decimals of what the printed sheet of a recording says of its quality."""
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A recording under an atlas, with its panels, and ``numbers`` at the head of the printed sheet."""
+    """A recording under an atlas, with its panels."""
 
     anchor: str
     title: str
@@ -50,8 +41,6 @@ class Section:
     state: str
     reason: str
     panels: tuple[Panel, ...]
-    numbers: tuple[tuple[str, str], ...] = ()
-    printed: bool = False
 
 
 @dataclass
@@ -179,38 +168,20 @@ def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
 def _sessions(
     sessions: Sequence[tuple[str, list[Account]]], settings: ParticipantOutputs, dull: tuple[str, ...]
 ) -> list[tuple[str, list[Section]]]:
-    n_views = sum(len(account.views) for _, members in sessions for account in members)
-    return [(name, _sections(members, settings, 1 / max(1, n_views), dull)) for name, members in sessions]
+    return [(name, _sections(members, settings, dull)) for name, members in sessions]
 
 
-def _sections(
-    accounts: Sequence[Account], settings: ParticipantOutputs, share: float, dull: tuple[str, ...]
-) -> list[Section]:
+def _sections(accounts: Sequence[Account], settings: ParticipantOutputs, dull: tuple[str, ...]) -> list[Section]:
     sections = []
     for account in accounts:
         title = account.without("sub", "ses", *dull)
         state = (WORDS[account.status.state], account.status.reason)
         for number, view in enumerate(account.views):
-            panels = tuple(make_panels(account, view, settings, share))
-            numbers = tuple(_numbers(account, view.atlas))
-            sections.append(Section(_anchor(account, number), title, view.atlas, *state, panels, numbers, not number))
+            panels = tuple(make_panels(account, view, settings))
+            sections.append(Section(_anchor(account, number), title, view.atlas, *state, panels))
         if not account.views:
             sections.append(Section(_anchor(account, 0), title, "", *state, ()))
     return sections
-
-
-def _numbers(account: Account, atlas: str) -> Iterator[tuple[str, str]]:
-    """The figures of a recording under an atlas that a printed sheet has."""
-    row = next((one for one in account.quality if one["atlas"] == atlas), None)
-    if row is None:
-        return
-    kept, whole = minutes_kept(account)
-    yield "Minutes kept", f"{show_number(kept, 1)} of {show_number(whole, 1)}"
-    yield "Censored", f"{show_number(row['censored_volumes'], 0)} of {show_number(row['volumes'], 0)}"
-    for label, name, digits in PRINTED:
-        yield label, show_number(row[name], digits)
-    missing = len(account.uncovered.get(atlas, []))
-    yield "Parcels without a value", f"{missing} of {show_number(row['parcels'], 0)}"
 
 
 def _choices(settings: Participant) -> list[tuple[str, str, str]]:

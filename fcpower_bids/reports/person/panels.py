@@ -22,7 +22,7 @@ from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.kit.charts import encode_matrix, network_spans
+from fcpower_bids.reports.kit.charts import network_spans
 from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
@@ -33,9 +33,6 @@ from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
-MATRIX_ROOM = 3e6
-"""Characters of all the matrices of a page whose cells can be read by pointing at them."""
-
 
 @dataclass(frozen=True, eq=False)
 class Context:
@@ -44,7 +41,6 @@ class Context:
     account: Account
     view: View
     settings: ParticipantOutputs
-    room: float = MATRIX_ROOM
 
     @property
     def root(self) -> Path:
@@ -124,7 +120,6 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         f"Time courses; {censored} of {len(columns['kept'])} volumes are censored.",
         sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
         wide=True,
-        paper="whole",
     )
 
 
@@ -175,11 +170,8 @@ def make_design(context: Context) -> Iterator[Panel]:
     yield Panel(
         "Correlation of the nuisance regressors",
         f"{len(names)} regressors in the kept volumes, before filtering. Collinear ones count once in the regression.",
-        matrices={
-            "names": names,
-            "networks": network_spans(names),
-            "matrices": [encode_matrix("Correlation", correlation, np.arange(len(names))) | {"limit": 1.0}],
-        },
+        svg=figures.draw_matrices({"Correlation": correlation}, network_spans(names), 1.0),
+        alt=f"Correlation matrix of {len(names)} regressors.",
         sources=context.links(path),
         folded=True,
         wide=True,
@@ -187,28 +179,22 @@ def make_design(context: Context) -> Iterator[Panel]:
 
 
 def make_connectomes(context: Context) -> Iterator[Panel]:
-    """FC and its transforms, to be read cell by cell."""
+    """FC and its transforms."""
     if not context.view.connectomes:
         return
     parcels = context.view.parcellation(context.root)
     titles = [connectome_title(path) for path in context.view.connectomes]
-    size = len(parcels.names) ** 2 * 4 / 3
-    shown = list(zip(titles, context.connectomes, strict=True))[: int(context.room // size)]
-    encoded = [encode_matrix(title, matrix, parcels.order) for title, matrix in shown]
-    left_out = ", ".join(titles[len(shown) :])
+    sorted_ones = (matrix[np.ix_(parcels.order, parcels.order)] for matrix in context.connectomes)
     yield Panel(
         "Connectomes",
-        "Parcels sorted by network. Point at a cell, or move with the arrow keys, to read its pair and its values. "
-        "Each matrix has a colour scale of its own. Grey: a parcel without a value."
-        + (f" Not shown, so that the page stays small: {left_out}." if left_out else ""),
-        matrices={
-            "names": [parcels.names[place] for place in parcels.order],
-            "networks": network_spans([parcels.networks[place] for place in parcels.order]),
-            "matrices": encoded,
-        },
+        "Parcels sorted by network. Each matrix has a colour scale of its own. Grey: a parcel without a value.",
+        figures.draw_matrices(
+            dict(zip(titles, sorted_ones, strict=True)),
+            network_spans([parcels.networks[place] for place in parcels.order]),
+        ),
+        f"{len(titles)} matrices of {len(parcels.names)} parcels.",
         sources=context.links(*context.view.connectomes),
         wide=True,
-        paper="right",
     )
 
 
@@ -314,9 +300,9 @@ def _range(values: pd.Series, column: Column) -> str:
     return " ".join([f"{median} ({low} to {high})", column.unit]).strip()
 
 
-def make_panels(account: Account, view: View, settings: ParticipantOutputs, share: float = 1.0) -> list[Panel]:
+def make_panels(account: Account, view: View, settings: ParticipantOutputs) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why."""
-    context = Context(account, view, settings, MATRIX_ROOM * share)
+    context = Context(account, view, settings)
     panels: list[Panel] = []
     for name, make in PANELS.items():
         try:
@@ -362,7 +348,6 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         + (f" Median temporal SNR {median_tsnr(slices):.0f}." if slices is not None else ""),
         sources=context.links(path),
         wide=True,
-        paper="left",
         leads=bool(missing) or (slices is not None and bool(slices.dice < LOW_DICE)),
     )
 

@@ -23,7 +23,7 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
     smallest_of,
 )
-from fcpower_bids.reports.kit.charts import encode_matrix
+from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.slices.edges.tables import COMPONENTS, EDGES, SUMMARY, D
 
@@ -199,18 +199,18 @@ def _network_panels(tables: GroupTables) -> Iterator[Panel]:
         if number >= MOST_PANELS:
             return
         names = list(dict.fromkeys([*_labels(part, "network_a"), *_labels(part, "network_b")]))
-        matrices = [
-            encode_matrix(tables.title(str(name)), _pair_matrix(own, names), np.arange(len(names)))
+        matrices = {
+            tables.title(str(name)): _pair_matrix(own, names)
             for name, own in part.groupby("representation", sort=False)
-        ]
-        content: dict[str, Any] = {"names": names, "networks": [[each, i, i + 1] for i, each in enumerate(names)]}
+        }
         hits = part[part["p_family_wise"] < SIGNIFICANT]
         yield Panel(
             f"Networks that go with {target}",
             f"t of the mean of all edges between two networks: red where they are stronger {_more(target, tables)}. "
             f"{count(len(hits), 'pair')} of {_pairs(part)} {'is' if len(hits) == 1 else 'are'} significant, corrected "
             "for the number of pairs.",
-            matrices=content | {"matrices": matrices},
+            draw_matrices(matrices, [(each, i, i + 1) for i, each in enumerate(names)]),
+            f"{count(len(matrices), 'matrix', 'matrices')} of {len(names)} networks.",
             sources=tables.links("edges_networks"),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import time
 from dataclasses import replace
@@ -26,7 +25,7 @@ from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections.identification import describe_alpha
 from fcpower_bids.reports.cohort.sections.prediction import network_matrix
 from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
-from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, listed, read_long, show_p
+from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
@@ -435,109 +434,9 @@ def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
     assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
 
 
-def test_the_parts_that_answer_are_open_and_a_link_unfolds_another(browser, page, outputs):
-    browser.open(page)
-    folded = "[...document.querySelectorAll('details.part')].filter((part) => part.open).map((part) => part.id)"
-    answers = {anchor for _, _, anchor in judge_cohort(outputs[1]).findings}
-    assert set(browser.evaluate(folded)) == answers
-    assert "prediction" in answers
-    browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-    browser.evaluate("document.querySelector('nav a[href=\"#quality\"]').click()")
-    browser.evaluate("new Promise((done) => setTimeout(done, 50))")
-    assert set(browser.evaluate(folded)) == answers | {"quality"}
-    assert abs(browser.evaluate("document.getElementById('quality').getBoundingClientRect().top")) < 900
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1300, "dark")])
-def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
-    browser.resize(width, 800)
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.open(page)
-    browser.unfold()
-    try:
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        ink, paper = (
-            sum(map(int, re.findall(r"\d+", browser.evaluate(f"getComputedStyle(document.body).{name}"))[:3]))
-            for name in ("color", "backgroundColor")
-        )
-        assert (ink > 600 > 100 > paper) if scheme == "dark" else (ink < 150 < 700 < paper)
-    finally:
-        browser.resize()
-        browser.call("Emulation.setEmulatedMedia", features=[])
-
-
 MORE_ROWS = """
 (() => { const rows = document.querySelector("#quality tbody");
          while (rows.children.length < 90) rows.append(rows.lastElementChild.cloneNode(true)); })()"""
-
-
-def test_on_paper_nothing_is_cut_off(browser, page):
-    browser.resize(718, 1040)
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    browser.open(page)
-    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    try:
-        assert browser.evaluate("document.documentElement.scrollWidth") <= 718
-        kinds = "[...document.querySelectorAll('thead button')].map((one) => getComputedStyle(one).display)"
-        assert set(browser.evaluate(kinds)) == {"contents"}, "buttons are not drawn in headings on the next sheet"
-        places = (
-            "[...document.querySelectorAll('.part .panel:not(.wide)')].map((one) => one.getBoundingClientRect().left)"
-        )
-        assert len({round(place) for place in browser.evaluate(places)}) == 2  # beside each other
-        browser.evaluate(MORE_ROWS)
-        shown = "[...document.querySelectorAll('#quality tbody tr')].filter((row) => row.offsetHeight).length"
-        assert browser.evaluate(shown) == MOST_PRINTED
-    finally:
-        browser.resize()
-        browser.call("Emulation.setEmulatedMedia", media="")
-
-
-def test_every_image_loads_and_says_what_it_shows(opened):
-    images = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
-    assert len(images) > 15
-    assert all(complete and width > 100 and len(alt) > 30 for complete, width, alt in images)
-
-
-def test_every_link_leads_somewhere(opened, page):
-    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
-    inside = [link for link in links if link.startswith("#")]
-    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
-    files = {link for link in links if not link.startswith("#")}
-    assert len(files) > 100
-    assert [link for link in files if not (page.parent / link).is_file()] == []
-
-
-def test_tables_sort(opened):
-    table = "document.querySelector('#quality .sortable')"
-    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
-    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
-    values = opened.evaluate(column)
-    assert values == sorted(values)
-    assert len(set(values)) > 3
-    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
-    assert opened.evaluate(column) == values[::-1] or opened.evaluate(column)[0] == values[-1]
-
-
-def test_pointing_at_two_networks_tells_the_importance_of_the_table(opened, outputs):
-    left, top, width, height = opened.evaluate(
-        """(() => { const canvas = document.querySelector(".matrices figure > canvas");
-        canvas.scrollIntoView({block: "center", behavior: "instant"});
-        const box = canvas.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"""
-    )
-    step = height / 3
-    opened.point(left + width - height + 2.5 * step, top + 0.5 * step)
-    told = opened.evaluate('document.querySelector(".matrices output").textContent')
-    table = read_table(outputs[1].path("importance_networks"))
-    row = table[(table["network_a"] == "Vis") & (table["network_b"] == "Default")].iloc[0]
-    match = re.fullmatch(r"Vis × Default : FC(?: \(values × 10(\S+)\))? (-?[\d.]+)", told)
-    assert match, told
-    power = int((match[1] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
-    assert float(match[2]) * 10.0**power == pytest.approx(row["importance"], abs=0.51 * 10.0 ** (power - 3))
-
-
-def test_a_laptop_needs_no_sideways_scrolling_and_the_page_prints(opened):
-    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert len(opened.call("Page.printToPDF", printBackground=True)["data"]) > 100_000
 
 
 def test_malicious_text_is_shown_as_text(browser, tmp_path):
@@ -570,18 +469,3 @@ def write_choices(folder, **choices):
         Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
         **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
     )
-
-
-def test_on_paper_no_number_is_broken_into_two(opened):
-    opened.call("Emulation.setEmulatedMedia", media="print")
-    opened.resize(720, 1000)
-    try:
-        lines = opened.evaluate(
-            "[...document.querySelectorAll('.scroll td[data-value] bdi')]"
-            ".filter((one) => /^[-\\d.]+$/.test(one.innerText)).map((one) => one.getClientRects().length)"
-        )
-    finally:
-        opened.resize()
-        opened.call("Emulation.setEmulatedMedia", media="")
-    assert len(lines) > 100
-    assert set(lines) <= {0, 1}, "0 of rows that are not printed"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fcpower_bids.reports.kit.methods import FOLDER, all_references, cited_keys, in_list, in_text, to_html, to_latex
+from fcpower_bids.reports.kit.methods import FOLDER, all_references, cited_keys, in_list, in_text, to_html
 
 TEXT = "## Head & tail\n\nFC^0.35^ by <b>us</b> [@power2012; @lindquist2019], 5 % of a_b.\n\n### More\n\n[@unknown]\n"
 
@@ -25,14 +25,6 @@ def test_html_is_escaped_and_lists_what_is_cited():
     )
     assert html.count("<li>") == 2
     assert "(unknown)" in html
-
-
-def test_latex_is_escaped_and_cites():
-    latex = to_latex(TEXT)
-    assert r"\section{Head \& tail}" in latex
-    assert r"FC\textsuperscript{0.35} by \textless{}b\textgreater{}us" in latex
-    assert r"\citep{power2012,lindquist2019}, 5 \% of a\_b." in latex
-    assert latex.endswith("\\bibliography{CITATION}\n")
 
 
 def test_keys_are_those_the_references_have():

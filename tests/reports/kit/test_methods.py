@@ -161,15 +161,14 @@ def test_what_made_the_input_is_named_and_cited(tmp_path):
     assert "by fMRIPrep 25.1.0 [@esteban2019]" in methods_text(settings)
 
 
-def test_four_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):
+def test_three_files_with_the_cc0_note_and_the_entries_that_are_cited(tmp_path):
     settings = replace(PLAIN, output_dir=tmp_path)
     files = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
-    assert set(files) == {".md", ".html", ".tex", ".bib"}
-    assert all("CC0" in files[ending] for ending in (".md", ".html", ".tex"))
+    assert set(files) == {".md", ".html", ".bib"}
+    assert all("CC0" in files[ending] for ending in (".md", ".html"))
     cited = cited_keys(files[".md"], all_references())
     assert [line for line in files[".bib"].splitlines() if line.startswith("@")] == [
         all_references()[key]["text"].splitlines()[0] for key in cited
     ]
-    assert all(f"{key}" in files[".tex"] for key in cited)
     again = {path.suffix: path.read_text(encoding="utf-8") for path in write_methods(settings)}
     assert again == files

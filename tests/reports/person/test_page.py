@@ -81,18 +81,6 @@ def test_a_page_with_four_runs_at_450_parcels_is_under_five_megabytes(tmp_path):
     assert page.stat().st_size < 5e6
 
 
-def test_matrices_that_would_make_the_page_too_large_are_named_instead(written):
-    settings, _ = written
-    accounts, _ = read_accounts(settings.output_dir, "01")
-    (panel,) = [
-        panel
-        for panel in make_panels(accounts[0], accounts[0].views[0], settings, share=1000 / 3e6)
-        if panel.title == "Connectomes"
-    ]
-    assert len(panel.matrices["matrices"]) == 1
-    assert "Not shown, so that the page stays small: FC^0.35." in panel.text
-
-
 def test_many_sessions_get_pages_of_their_own(tmp_path):
     settings = write_outputs(tmp_path, n_runs=5, sessions=tuple("abcde"))
     pages = write_participant_reports(settings, ["01"])

@@ -33,7 +33,7 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     say_p,
 )
-from fcpower_bids.reports.kit.charts import encode_matrix
+from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
@@ -260,16 +260,12 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
         power = int(np.floor(np.log10(largest))) if largest > 0 else 0
         power = 0 if -1 <= power <= 2 else power
         title = tables.title(name) + (f" (values × 10{str(power).translate(RAISED)})" if power else "")
-        content: dict[str, Any] = {
-            "names": names,
-            "networks": [[label, i, i + 1] for i, label in enumerate(names)],
-            "matrices": [encode_matrix(title, values / 10.0**power, np.arange(len(names)))],
-        }
         yield Panel(
             f"Networks that matter, {tables.title(name)}",
             "Mean covariance of the edges between two networks with the prediction (Haufe transform): red where "
             "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype.",
-            matrices=content,
+            draw_matrices({title: values / 10.0**power}, [(label, i, i + 1) for i, label in enumerate(names)]),
+            f"Matrix of {len(names)} networks.",
             sources=tables.links("importance_networks", "importance_edges"),
         )
 
