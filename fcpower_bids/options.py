@@ -17,10 +17,11 @@ def option(
     or_choice: str | None = None,
     reader: str | None = None,
     question: bool | None = None,
+    in_file: bool = False,
 ) -> Any:
-    """Declare one choice."""
+    """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone."""
     about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
-    about |= {"or_choice": or_choice, "reader": reader, "question": question}
+    about |= {"or_choice": or_choice, "reader": reader, "question": question, "in_file": in_file}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -76,5 +77,3 @@ class Level:
     # also, without: options of other sections that it reads, and options of these sections that it does not
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    # the options that most people use, in the order of a first run; its help shows them first
-    first: tuple[str, ...] = ()

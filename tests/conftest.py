@@ -79,8 +79,8 @@ def troubled_demo(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def troubled_run(troubled_demo, tmp_path_factory):
-    """The troubled demo with default settings and ``--strict``."""
-    chosen = ("--atlas", "builtin", "--strict", "--nprocs", "1")
+    """The troubled demo with default settings."""
+    chosen = ("--atlas", "builtin", "--nprocs", "1")
     return once(tmp_path_factory, "troubled_run", lambda at: run_app(troubled_demo[0], at / "out", *chosen))[1]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 
 PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thresh", "0", "--dummy-scans", "0")
 """No cleaning at all, but the z-score."""

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_matrix
+from tests.command import main
 from tests.planting.planted import TR, make_cohort
 
 PEOPLE = 14

@@ -11,10 +11,10 @@ import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.confounds.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
+from tests.command import main
 from tests.running import PATIENCE, PLAIN, run_app, start_app
 from tests.telling import telling
 
@@ -247,7 +247,7 @@ def test_an_unknown_strategy_is_refused_before_any_work(exact_demo, tmp_path):
 
 def test_input_inside_the_output_can_be_run_twice(exact_demo, tmp_path):
     shutil.copytree(exact_demo[0], tmp_path / "in")
-    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     assert [run_app(tmp_path / "in", tmp_path, *options).code for _ in range(2)] == [0, 0]
 
 
@@ -269,7 +269,7 @@ def test_output_of_another_program(exact_demo, tmp_path):
 @pytest.mark.parametrize(("largest", "code"), [(60_000, 5), (5_000, 2)])
 def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact_demo, tmp_path, largest, code):
     """No file may grow beyond a limit: a connectome cannot be written, or not even the atlas."""
-    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
 
     def set_limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
@@ -300,7 +300,7 @@ def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_de
     assert str(one) in found.err
     assert str(two) in found.err
     assert not list((tmp_path / "out").glob("sub-*"))
-    session = ("--session-id", "a", "--transforms", "power", "power")
+    session = ("--session-label", "a", "--transforms", "power", "power")
     assert run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ATLAS, *session).code == 0
 
 

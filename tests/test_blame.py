@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.slices.check import workflow as check
 from fcpower_bids.slices.pretraining.corpus import pack
+from tests.command import main
 from tests.planting.planted import make_cohort
 from tests.running import PLAIN, run_app
 from tests.slices.pretraining.conftest import made_recordings
@@ -46,7 +46,7 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
     assert group(cohort) == 0
     assert (cohort.out / "group" / "check.tsv").is_file()
     monkeypatch.setattr(check, "check_cohort", broken)
-    assert group(cohort, "--seed", "3") == 4
+    assert group(cohort, "--random-seed", "3") == 4
     told = capsys.readouterr().err
     assert "check: Internal error, please report it with logs/crashes/group_check.txt" in told
     assert not (cohort.out / "group" / "check.tsv").exists()

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.planting.damage import SOUND, UNCHANGED, label, observe, plant, read_catalogue, sample
 from tests.running import run_app
 

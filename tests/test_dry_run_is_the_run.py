@@ -13,9 +13,9 @@ from importlib import import_module
 
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.execution import batches
+from tests.command import main
 from tests.planting.faults import FAULTS, Tree
 from tests.running import Finished
 

@@ -163,7 +163,7 @@ def test_cleaning_brings_the_connectome_nearer_to_that_of_the_clean_series(tmp_p
 
 def test_without_strict_an_exclusion_is_no_failure(troubled_demo, tmp_path):
     folder, _ = troubled_demo
-    found = run_app(folder, tmp_path / "out", "--atlas", "builtin", "--participant-label", "04", "--session-id", "b")
+    found = run_app(folder, tmp_path / "out", "--atlas", "builtin", "--participant-label", "04", "--session-label", "b")
     assert found.code == 0
     assert set(found.states().values()) == {"excluded"}
 
@@ -179,7 +179,7 @@ def test_some_failed_is_4_and_all_failed_is_5(tmp_path, exact_demo):
     assert str(bolds[0]) in some.reason(truth.recordings[0])
     assert str(bolds[0]) in some.err
     every = run_app(
-        copy, tmp_path / "all", "--atlas", "builtin", *PLAIN, "--participant-label", "01", "--session-id", "a"
+        copy, tmp_path / "all", "--atlas", "builtin", *PLAIN, "--participant-label", "01", "--session-label", "a"
     )
     assert every.code == 5
 
@@ -218,7 +218,7 @@ def test_dry_run_writes_nothing(exact_demo, tmp_path):
 @pytest.mark.parametrize("version", ["1.4.0"])
 def test_older_releases_of_fmriprep_give_the_same_numbers(version, exact_run, tmp_path):
     make_dataset(tmp_path / "in", DemoDesign.tiny(noise=0, nuisance=0, fmriprep_version=version))
-    options = ("--atlas", "builtin", "--participant-label", "01", "--session-id", "a")
+    options = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a")
     found = run_app(tmp_path / "in", tmp_path / "out", *options, *PLAIN)
     assert found.code == 0, found.err
     ours, theirs = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
@@ -264,7 +264,7 @@ def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
     table = LabelAxis(["parcels"], [{0: ("???", (0, 0, 0, 0)), **names}])
     atlas = tmp_path / "space-fsLR_atlas-Mine_dseg.dlabel.nii"
     nibabel.save(Cifti2Image(labels[labels > 0][None].astype(np.float32), header=(table, axis)), atlas)
-    options = ("--space", "fsLR", "--participant-label", "01", "--session-id", "a", "--atlas", atlas)
+    options = ("--space", "fsLR", "--participant-label", "01", "--session-label", "a", "--atlas", atlas)
     found = run_app(copy, tmp_path / "out", *options, *PLAIN)
     assert found.code == 0, found.err
     for ending in (SERIES, FC, POWER):

@@ -16,8 +16,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
@@ -26,6 +24,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.slices.clinic import fitting, folder
 from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
+from tests.command import main, parse_settings
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.running import as_copied
 

@@ -11,10 +11,9 @@ import shlex
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.settings import GroupLevel, Selection
+from tests.command import main, parse_settings
 from tests.planting.planted import make_cohort
 from tests.running import FOOT
 

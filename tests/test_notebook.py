@@ -13,9 +13,9 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 import fcpower_bids
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError, UsageError
+from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.planting.participant_outputs import P, add_embedding, make_outputs, series_of, write_participants
 

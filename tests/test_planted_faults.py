@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.slices.check.check import check_cohort
 from tests.analyses.cohorts import choose
+from tests.command import main
 from tests.planting.planted import Planted, draw_series, make_cohort
 from tests.slices.check.cohorts import in_memory
 

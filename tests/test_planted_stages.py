@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table, write_table
+from tests.command import main
 
 pytestmark = pytest.mark.shared
 

@@ -13,8 +13,8 @@ from scipy import stats
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
+from tests.command import main
 from tests.planting.participant_outputs import P, add_output, make_outputs, series_of, write_participants
 
 PEOPLE = 15
@@ -199,7 +199,7 @@ def assert_predicted(tree, repeat, test, train, penalty=0.5):
     np.testing.assert_allclose(wrote.loc[test, "predicted"], expected, rtol=0, atol=1e-6)
 
 
-FIXED = ("--targets", "age", "--penalties", "0.5", "--seed", "7")
+FIXED = ("--targets", "age", "--penalties", "0.5", "--random-seed", "7")
 
 
 def test_the_folds_of_an_earlier_run_are_used_again_whatever_the_seed(tree, tmp_path):
@@ -207,7 +207,7 @@ def test_the_folds_of_an_earlier_run_are_used_again_whatever_the_seed(tree, tmp_
     before, folds = tree.table("predictions"), tree.table("folds")
     shuffled = pd.read_csv(tree.out / "group" / "folds.tsv", sep="\t", dtype=str).sample(frac=1, random_state=1)
     shuffled.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
-    assert tree.group("--targets", "age", "--seed", "99", "--folds-file", tmp_path / "mine.tsv") == 0
+    assert tree.group("--targets", "age", "--random-seed", "99", "--folds-file", tmp_path / "mine.tsv") == 0
     pd.testing.assert_frame_equal(tree.table("folds"), folds)
     after = tree.table("predictions")
     np.testing.assert_allclose(after["predicted"], before["predicted"], rtol=0, atol=1e-9)

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.folds import cbig_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.core.regression.ridge import factorise_kernel
 from fcpower_bids.core.regression.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table
+from tests.command import main
 from tests.core.test_cbig import read_example
 
 pytestmark = pytest.mark.shared

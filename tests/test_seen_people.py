@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.training_people import find_in_training
 from fcpower_bids.inputs.identity import dataset_identity
+from tests.command import main
 from tests.telling import telling
 
 PEOPLE = 12

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_matrix, read_table
+from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
 
 STRANGE = ["n/a", "Node", "A", "A", "A_3", "=cmd|' /C calc'!A0", "@SUM(A1)", "-2+3", "nan", "+x"]

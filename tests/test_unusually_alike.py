@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.planting.planted import Planted, draw_table
 
 PEOPLE = 60

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses.engine import comparisons
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.planting.planted import make_cohort
 
 TITLES = {"fc": "FC", "fc_power": "FC^0.35"}

@@ -8,7 +8,8 @@ import difflib
 import re
 import sys
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -16,51 +17,49 @@ from unicodedata import normalize
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.checks import problems_of
-from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
-from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
+from fcpower_bids.cli.options import help_text, is_list, known_names, option_fields, or_choices, scalar_type
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
-from fcpower_bids.settings.levels import refuse_unread
+from fcpower_bids.settings.levels import is_read, is_taken
 
-MEMORY = {"--mem": "G", "--mem-gb": "G", "--memory-gb": "G"}
-"""Memory as others give it, and the unit of a bare number."""
+MEMORY = ("--mem", "--mem-gb")
+"""Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
 MEGABYTES = {"T": 1e6, "G": 1e3, "M": 1.0, "K": 1e-3}
-IGNORED = {
-    "--smoothing": (1, "nothing is smoothed, as means of parcels need not be"),
-    "--md-only-boilerplate": (0, "the methods text is written as Markdown, HTML and LaTeX"),
-    "--linc-qc": (0, "the quality tables are always written"),
-    "--abcc-qc": (0, "the quality tables are always written"),
-    "--warp-surfaces-native2std": (1, "no surfaces are needed"),
-    "--skull-strip-t1w": (1, "nothing anatomical is needed"),
-    "--fs-no-reconall": (0, "FreeSurfer is not used"),
-    "--sloppy": (0, "there is nothing to shorten"),
+SILENT = {"--skip-bids-validation": 0, "--notrack": 0, "--fs-license-file": 1}
+"""Options of fMRIPrep that every script has and that change nothing here, and how many values follow."""
+NO_SMOOTHING = "leave it out: nothing is smoothed, as means of parcels need not be"
+NO_SURFACES = "leave it out: no surfaces are needed"
+TABLES = "leave it out: the quality tables are always written"
+OURS = {
+    **{"-a": "--atlas", "--atlases": "--atlas", "-t": "--task-id", "--task-label": "--task-id"},
+    **{"--session-id": "--session-label", "-s": "--session-label", "--run-id": "--bids-filter-file"},
+    **{"-p": "--strategy", "--nuisance-regressors": "--strategy", "--confounds": "--strategy"},
+    **{"--denoise-strategy": "--strategy", "--custom-confounds": "--strategy FILE", "--nthreads": "--nprocs"},
+    **{"--lower-bpf": "--high-pass", "--upper-bpf": "--low-pass", "-f": "--fd-thresh", "-r": "--head-radius"},
+    **{"--bpf-order": "filter_order in the file of --config-file", "--seed": "--random-seed"},
+    **{"--exact-time": "--equal-minutes", "--create-matrices": "--equal-minutes of the level group"},
+    **{"--memory-gb": "--mem-gb", "--low-mem": "--nprocs 1", "--output-spaces": "--space", "--cifti": "--space fsLR"},
+    **{"--file-format": "--space fsLR", "--disable-bandpass-filter": "--high-pass 0 --low-pass 0"},
+    **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--config-file xcp_d"},
+    **{
+        "--smoothing": NO_SMOOTHING,
+        "--smoothing-fwhm": NO_SMOOTHING,
+        "--calculate-intranetwork-average-correlation": "",
+    },
+    **{"--standardize": "leave it out: series are z-scored", "--reindex-bids": "another --bids-database-dir"},
+    **{"--skip-parcellation": "leave it out: everything here is made of parcels", "--sloppy": "--folds 2 --repeats 1"},
+    **{"--linc-qc": TABLES, "--abcc-qc": TABLES, "--aggregate-session-reports": "leave it out: a page shows them all"},
+    **{"--md-only-boilerplate": "leave it out: the methods text is Markdown", "--stop-on-first-crash": ""},
+    **{"--warp-surfaces-native2std": NO_SURFACES, "--fs-no-reconall": NO_SURFACES, "--skull-strip-t1w": NO_SURFACES},
+    **{
+        "--clean-workdir": "another --work-dir",
+        "--resource-monitor": "",
+        "--boilerplate-only": "",
+        "--write-graph": "",
+    },
 }
-"""Options of others that change no connectome: how many values follow, and why."""
-REFUSED = {
-    "--despike": "Despiking is not done; --fd-thresh leaves out volumes with motion.",
-    "--mode": "There are no modes. --config-file xcp_d cleans as XCP-D's mode linc does, without despiking.",
-    "--cifti": "Surface recordings are found by their space: give --space fsLR.",
-    "--file-format": "Surface recordings are found by their space: give --space fsLR.",
-    "--output-spaces": "Nothing is resampled. --space chooses among the spaces that fMRIPrep wrote.",
-    "--create-matrices": "'group --equal-minutes' cuts all scans to one length; --min-time says what is too short.",
-    "--skip-parcellation": "Everything here is made of parcels. Name an atlas with --atlas.",
-    "--disable-bandpass-filter": "Give --high-pass 0 --low-pass 0.",
-    "--aggregate-session-reports": "A page shows all sessions of a participant.",
-    "--landmarks": "Leave it out: the approximation of kernel ridge by landmarks is gone, and kernel_ridge is exact.",
-    "--custom-confounds": "Give a strategy of your own as a YAML file: --strategy FILE.",
-}
-"""Options of others that would change numbers, and options that are gone, with the replacement."""
-
-
-RENAMED = {
-    "--group-fit": "--fit-transforms-on",
-    "--chunk": "--microbatch",
-    "--floor": "--eigenvalue-floor",
-    "--shrinkage": "--shrink-to-identity",
-    "--learned-filters": "--slow-controls",
-}
-"""Former spellings of our options, accepted until the release after 0.1 and left out of the help."""
+"""Names of fMRIPrep, XCP-D and giga_connectome, and ours for what they mean; words where there is no such option."""
 
 
 DATA = Path(__file__).parents[1] / "data"
@@ -71,18 +70,18 @@ def as_shipped(name: str, folder: str) -> str:
     return next((path.stem for path in (DATA / folder).iterdir() if _plain(path.stem) == _plain(name)), name)
 
 
-def present_name(name: str) -> str:
-    """Return the name of an option in a configuration file; of a former one the present name."""
-    flag = "--" + name.replace("_", "-")
-    return RENAMED.get(flag, flag).removeprefix("--").replace("-", "_")
-
-
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
+def as_known(value: str, known: Iterable[str]) -> str:
+    """Return the known name that a value spells with other capitals, ``-`` or ``_``; the value where there is none."""
+    names = tuple(known)
+    return value if value in names else next((name for name in names if _plain(name) == _plain(value)), value)
+
+
 def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Translate a command line."""
+    """Write names with ``-`` and memory in MB, drop what changes nothing; return what is called otherwise here."""
     understood: list[str] = []
     refused: list[str] = []
     rest = list(words)
@@ -90,28 +89,25 @@ def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
-        if name in RENAMED:
-            understood.append(RENAMED[name] + equals + value)
-        elif name in MEMORY:
+        if name in MEMORY:
             given = value if equals else (rest.pop(0) if rest else "")
-            understood += ["--mem-mb", _megabytes(given, MEMORY[name])]
-        elif name in IGNORED:
-            follow, why = IGNORED[name]
-            del rest[: 0 if equals else follow]
-            print(f"fcpower_bids: {name} is ignored: {why}.", file=sys.stderr)  # noqa: T201
-        elif name in REFUSED:
-            refused.append(f"There is no option {name}. {REFUSED[name]}")
+            understood += ["--mem-mb", _megabytes(given)]
+        elif name in SILENT:
+            del rest[: 0 if equals else SILENT[name]]
+        elif name in OURS:
+            ours = OURS[name] or "leave it out"
+            refused.append(f"There is no option {name}: {'use ' * ours.startswith('-')}{ours}.")
             while rest and not equals and not rest[0].startswith("-"):
                 rest.pop(0)
         else:
-            understood.append(word)
+            understood.append(name + equals + value if name.startswith("--") else word)
     return understood, refused
 
 
-def _megabytes(text: str, unit: str) -> str:
+def _megabytes(text: str) -> str:
     """``8G`` as megabytes; what is no amount is left for the parser to refuse."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", text.strip(), re.I)
-    return text if found is None else str(round(float(found[1]) * MEGABYTES[found[2].upper() or unit]))
+    return text if found is None else str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"]))
 
 
 WRITTEN = ("output_dir", "work_dir", "bids_database_dir")
@@ -185,36 +181,43 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See {self.prog} --help.")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser: three positionals and one option per field of Settings."""
+COMMANDS = (
+    "predict MODEL [MODEL ...] output_dir",
+    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
+)
+EPILOG = """\
+examples:
+  fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35
+  fcpower_bids FMRIPREP OUT participant --dry-run    what was found and what is missing
+  fcpower_bids BIDS OUT group --targets age          prediction, fingerprinting and motion
+exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,
+  7 pretrained encoder not proven better than random weights.
+Documentation: docs/ of the source, README.md first. Research software: not a medical device."""
+
+
+def build_parser(level: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of a level: three positionals and an option for each that it reads; without one, none."""
+    summaries = "\n".join(f"  {name:<12} {each.summary}" for name, each in LEVELS.items())
+    lines = [f"bids_dir output_dir {level or '{' + ','.join(LEVELS) + '}'} [options]", *(() if level else COMMANDS)]
     parser = Parser(
         prog="fcpower_bids",
-        usage=USAGE,
-        description="Functional connectomes with a flattened spectrum (FC^alpha) from fMRIPrep derivatives.",
-        epilog=EPILOG,
-        formatter_class=HelpFormatter,
+        usage="\n       ".join(f"fcpower_bids {line}" for line in lines),
+        description=f"{level}: {LEVELS[level].summary}." if level else f"levels:\n{summaries}\n  options: LEVEL --help",
+        epilog=EPILOG if level is None else None,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=120),
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("bids_dir", type=Path, help="BIDS dataset, or fMRIPrep derivatives themselves")
     parser.add_argument("output_dir", type=Path, help="output dataset (made if it is not there)")
     parser.add_argument("level", choices=LEVELS, help="what to do")
-    parser.add_argument("--help-all", action="help", help="show every option of the level and exit")
     parser.add_argument("--version", action="version", version=f"fcpower_bids {__version__}")
     groups = {name: parser.add_argument_group(title) for name, title in SECTIONS.items()}
-    for field in option_fields():
-        groups[field.metadata["section"]].add_argument(*_flags(field), **_arguments(field))
+    for field in option_fields() if level else ():
+        if not field.metadata["in_file"] and is_taken(str(level), field.name, field.metadata["section"]):
+            names = ("--" + field.name.replace("_", "-"), *field.metadata["flags"])
+            groups[field.metadata["section"]].add_argument(*names, **_arguments(field))
     return parser
-
-
-def _flags(field: dataclasses.Field[Any]) -> list[str]:
-    """Both spellings of every name: ``--min-time`` and ``--min_time``."""
-    names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
-    return list(dict.fromkeys(spelling for name in names for spelling in (name, _underscored(name))))
-
-
-def _underscored(name: str) -> str:
-    return "--" + name[2:].replace("-", "_") if name.startswith("--") else name
 
 
 def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
@@ -228,10 +231,10 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
         "dest": field.name,
         "type": kind,
         "help": text if shown is None else f"{text} [{shown}]".replace("%%", "%").replace("%", "%%"),
-        "metavar": field.name.upper(),
+        "metavar": {Path: "PATH", int: "N", float: "X"}.get(kind, "NAME"),
     }
     if field.metadata["choices"]:
-        arguments |= {"choices": field.metadata["choices"]}
+        arguments |= {"choices": field.metadata["choices"], "type": partial(as_known, known=field.metadata["choices"])}
         del arguments["metavar"]
     if is_list(field.name):
         arguments |= {"nargs": "+", "action": "extend"}
@@ -242,21 +245,20 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a file gives what the command line does not. Raises UsageError."""
-    parser = build_parser()
-    words = list(sys.argv[1:] if argv is None else argv)
-    if asked_for_help(words):
-        sys.stdout.write(help_for(words, parser))
+    words, refused = expand_aliases(list(sys.argv[1:] if argv is None else argv))
+    level = next((word for word in words if word in LEVELS), None)
+    parser = build_parser(level)
+    if {"-h", "--help"} & set(words):
+        parser.print_help()
         raise SystemExit(0)
-    words, refused = expand_aliases(words)
     try:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
-        raise UsageError(explain_places(words, str(error))) from None
+        raise UsageError(_explain_places(words, str(error))) from None
     values, errors = split_alternatives(vars(given))
-    errors += refused + [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
-    sections = {field.name: field.metadata["section"] for field in option_fields()}
-    errors += refuse_unread(given.level, sections, vars(given))
-    errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
+    flags = [item for item in unknown if item.startswith("-")]
+    errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
+    errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
         values["config_file"] = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(values["config_file"])
@@ -309,7 +311,8 @@ def _made_otherwise(given: Mapping[str, Any], made_with: Mapping[str, Any]) -> l
 
 def _shipped(path: Path) -> Path:
     """Return the file of a configuration that comes with the program, or the path as it is."""
-    shipped = DATA / "configurations" / f"{as_shipped(str(path), 'configurations')}.toml"
+    name = as_known(str(path), (one.stem for one in (DATA / "configurations").iterdir()))
+    shipped = DATA / "configurations" / f"{name}.toml"
     return shipped if not path.exists() and shipped.is_file() else path
 
 
@@ -337,9 +340,29 @@ def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     return chosen, faults
 
 
-def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
-    known = [flag for action in parser._actions for flag in action.option_strings if "_" not in flag]
-    close = difflib.get_close_matches(item.partition("=")[0].replace("_", "-"), known, n=1)
+def _explain_places(words: Sequence[str], message: str) -> str:
+    """Return what is wrong with the places and the level where that is the matter, else the message."""
+    if "level" not in message:
+        return message
+    there = next((word for word in words if word in LEVELS), None)
+    if there is not None:
+        return f"The order is bids_dir output_dir level: fcpower_bids BIDS OUT {there}."
+    close = [found for word in words for found in difflib.get_close_matches(word, LEVELS, n=1)]
+    meant = f" Did you mean {close[0]}?" if close else ""
+    return f"The level is missing: after bids_dir and output_dir comes one of {', '.join(LEVELS)}.{meant}"
+
+
+def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> str:
+    """Say who reads an option, where it is set, or which one may be meant."""
+    flag = item.partition("=")[0]
+    field = Settings.__dataclass_fields__.get(flag[2:].replace("-", "_"))
+    if field is not None and field.metadata.get("in_file"):
+        return f"{flag} is set in the file of --config-file alone: {field.name} = ..."
+    if field is not None and "section" in field.metadata:
+        readers = [one for one in LEVELS if is_read(one, field.name, field.metadata["section"])]
+        levels = f"level{'s' if len(readers) > 1 else ''} {' and '.join(readers)}"
+        return f"{flag} is an option of the {levels}; {level} does not use it. Leave it out."
+    close = difflib.get_close_matches(flag, [flag for one in parser._actions for flag in one.option_strings], n=1)
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 
@@ -361,11 +384,10 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
     values: dict[str, Any] = {}
     errors = []
     for key, value in content.items():
-        name = present_name(key)
+        name = key.replace("-", "_")
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            hint = REFUSED.get(f"--{name.replace('_', '-')}")
-            hint = hint or (f"Did you mean {close[0]}?" if close else "See fcpower_bids --help.")
+            hint = f"Did you mean {close[0]}?" if close else "See docs/usage.md."
             errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
         try:
@@ -393,7 +415,8 @@ def _convert(name: str, value: Any) -> Any:
 def _spell_source(text: str) -> str:
     """``xcp_d=PATH`` as ``xcpd=PATH``, the layout of the program; the participant level takes names as they are."""
     name, equals, place = text.partition("=")
-    return text if not equals or Path(text).exists() else f"{as_shipped(name, 'layouts')}={place}"
+    layouts = (one.stem for one in (DATA / "layouts").iterdir())
+    return text if not equals or Path(text).exists() else f"{as_known(name, layouts)}={place}"
 
 
 def _clean(name: str, value: Any) -> Any:
@@ -402,4 +425,8 @@ def _clean(name: str, value: Any) -> Any:
         prefix = PREFIXES.get(name, "")
         items = [_clean(name, item.removeprefix(prefix) if prefix else item) for item in value]
         return tuple(dict.fromkeys(items))
-    return normalize("NFC", value) if isinstance(value, str) and name not in MAY_BE_PATHS else value
+    if not isinstance(value, str):
+        return value
+    known = Settings.__dataclass_fields__[name].metadata.get("choices") if name not in PLACES else None
+    value = as_known(value, known or known_names().get(name, ()))
+    return normalize("NFC", value) if name not in MAY_BE_PATHS else value

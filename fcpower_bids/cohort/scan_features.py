@@ -52,7 +52,7 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
     return embeddings, rows
 
 
-_AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and --encoder-read."
+_AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and encoder_read."
 
 
 def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:

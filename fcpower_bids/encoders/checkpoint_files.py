@@ -41,7 +41,7 @@ def find_weights(name: str, licence: str, weights: str | Path | None, options: P
     if not options.accept_licence:
         raise UsageError(
             f"The weights of {name} are not free ({licence}); read their licence, then repeat with "
-            "--accept-encoder-licence."
+            "accept_encoder_licence = true in the file of --config-file."
         )
     path = Path(weights).expanduser()
     if path.is_dir():
@@ -142,7 +142,9 @@ def find_aux(
         places = [path / file if path.is_dir() else path for path in map(Path, aux)]
         here = [path for path in places if path.name == file and path.is_file()]
         if not here and file in needed:
-            raise UsageError(f"{name} needs {needed[file]} ({file}); give it with --encoder-aux.")
+            raise UsageError(
+                f"{name} needs {needed[file]} ({file}); give it with encoder_aux in the file of --config-file."
+            )
         if here:
             found[file] = here[0]
     return found

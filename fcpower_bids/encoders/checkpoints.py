@@ -182,7 +182,7 @@ def read_config(
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(
             f"{path} does not state {', '.join(missing)}; give the values used in training in a JSON file "
-            "(--encoder-config)."
+            "(encoder_aux in the file of --config-file)."
         )
     if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")

@@ -26,7 +26,7 @@ def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
     """Return one word for a dataset: the name given, else its DOI, else Name and a digest. Raises UsageError."""
     if name:
         if not ALLOWED.fullmatch(name):
-            raise UsageError(f"--dataset-name {name} must be letters, digits, '.', '+', '_' and '-'.")
+            raise UsageError(f"dataset_name {name} must be letters, digits, '.', '+', '_' and '-'.")
         return name
     return next((found for one in _descriptions(bids_dir.absolute()) for found in _names(one)), "")
 

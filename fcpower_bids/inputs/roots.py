@@ -29,7 +29,7 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
     roots = roots or ({kind: bids_dir} if kind in PIPELINES else {"fmriprep": _implied_root(bids_dir)})
     for root in roots.values():
         no_bids = input_type_of(root, settings.input_type) in PIPELINES
-        _check_dataset(root, settings.skip_bids_validation or no_bids)
+        _check_dataset(root, no_bids)
     return {name: root.absolute() for name, root in roots.items()}
 
 
@@ -70,15 +70,15 @@ def _is_derivative(root: Path) -> bool:
     return kind == "derivative" or (kind is None and bool({"PipelineDescription", "GeneratedBy"} & set(description)))
 
 
-def _check_dataset(root: Path, skip_validation: bool) -> None:
+def _check_dataset(root: Path, no_bids: bool) -> None:
     if not root.is_dir():
         raise DatasetError(
             f"The derivatives folder {root} does not exist. Check the path (and the mount of a container)."
         )
-    if not skip_validation and not (root / "dataset_description.json").is_file():
+    if not no_bids and not (root / "dataset_description.json").is_file():
         raise DatasetError(
             f"{root} has no dataset_description.json, so it is no BIDS dataset. Give the folder that fMRIPrep wrote it "
-            "to, or go on without it with --skip-bids-validation."
+            "to, or put that file there."
         )
     if not os.access(root, os.R_OK | os.X_OK):
         raise DatasetError(f"{root} may not be read. Give yourself read access to it.")

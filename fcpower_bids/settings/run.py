@@ -13,7 +13,7 @@ from fcpower_bids.options import Choices, option
 class Resources(Choices):
     """Processes, memory, and what happens with intermediate results."""
 
-    nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus", "--nthreads")
+    nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus")
     omp_nthreads: int = option(1, "resources", "threads per process")
     mem_mb: int = option(0, "resources", "memory for all processes in MB; 0: large arrays take up to 2 GB")
     executor: str = option("", "resources", "group level: address of a Dask scheduler [processes here]")
@@ -35,7 +35,7 @@ class Run(Choices):
 class Seed(Choices):
     """The seed of everything random."""
 
-    random_seed: int = option(0, "other", "seed of everything random", "--seed")
+    random_seed: int = option(0, "other", "seed of everything random")
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,6 @@ class Messages(Choices):
     debug: bool = option(False, "other", "tracebacks, and keep the work folder")
     verbose: bool = option(False, "other", "say more", "-v")
     quiet: bool = option(False, "other", "say only errors", "-q")
-    notrack: bool = option(False, "other", "accepted and ignored: nothing is ever tracked")
-    fs_license_file: Path | None = option(None, "other", "accepted and ignored: FreeSurfer is not used")
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,8 @@ class Selection(Choices):
     participant_label: tuple[str, ...] = option(
         (), "selection", "participants, with or without 'sub-' [all]", question=True
     )
-    session_label: tuple[str, ...] = option(
-        (), "selection", "sessions, with or without 'ses-' [all]", "--session-id", question=True
-    )
-    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label", question=True)
+    session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", question=True)
+    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", question=True)
     space: tuple[str, ...] = option(
         (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
     )
@@ -89,9 +85,7 @@ class Selection(Choices):
         "selection",
         "name of the dataset, by which an encoder knows the people it was trained on [DOI, or Name and a digest]",
         question=False,
-    )
-    skip_bids_validation: bool = option(
-        False, "selection", "do not stop at a missing dataset_description.json", question=False
+        in_file=True,
     )
 
 
@@ -147,19 +141,29 @@ class Embedding(Choices):
 
     encoder: str | None = option(None, "encoder", "encoder that embeds each recording")
     encoder_weights: str | None = option(None, "encoder", "its weights: a folder, a file or a hub id")
-    encoder_revision: str | None = option(None, "encoder", "revision of the hub id")
-    encoder_read: str = option("sequence", "encoder", "how a recording is read", choices=("sequence", "windows"))
+    encoder_revision: str | None = option(None, "encoder", "revision of the hub id", in_file=True)
+    encoder_read: str = option(
+        "sequence", "encoder", "how a recording is read", choices=("sequence", "windows"), in_file=True
+    )
     encoder_protocol: str = option(
-        "own", "encoder", "feed a published encoder as its authors do, or as in the paper", choices=("own", "paper")
+        "own",
+        "encoder",
+        "feed a published encoder as its authors do, or as in the paper",
+        choices=("own", "paper"),
+        in_file=True,
     )
     encoder_aux: tuple[Path, ...] = option(
         (),
         "encoder",
         "further files of a published encoder, or folders with them; of F-BERT: JSON with what its config.json lacks",
-        "--encoder-config",
+        in_file=True,
     )
-    accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of a published encoder's weights")
-    allow_missing_parcels: bool = option(False, "encoder", "fill parcels that the atlas lacks with their mean, 0")
+    accept_encoder_licence: bool = option(
+        False, "encoder", "you accept the licence of a published encoder's weights", in_file=True
+    )
+    allow_missing_parcels: bool = option(
+        False, "encoder", "fill parcels that the atlas lacks with their mean, 0", in_file=True
+    )
 
 
 @dataclass(frozen=True)
@@ -170,35 +174,41 @@ class Method(Choices):
         ("Schaefer400",),
         "method",
         "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts",
-        "--atlases",
     )
     atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
-    strategy: str = option(
-        "24P", "method", "confound strategy: a shipped name or a YAML file", "-p", "--nuisance-regressors"
+    strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
+    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
+    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
+    filter_order: int | None = option(
+        None, "method", "order of the Butterworth filter before its two passes [2]", in_file=True
     )
-    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none", "--lower-bpf")
-    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none", "--upper-bpf")
-    filter_order: int | None = option(None, "method", "order of the Butterworth filter before its two passes [2]")
     padding: str | None = option(
-        None, "method", "how a series goes on beyond its ends in the filter [even]", choices=("even", "constant", "odd")
+        None,
+        "method",
+        "how a series goes on beyond its ends in the filter [even]",
+        choices=("even", "constant", "odd"),
+        in_file=True,
     )
     convention: str = option(
-        "fcpower", "method", "whose steps of cleaning are followed to rounding", choices=("fcpower", "nilearn", "xcp_d")
+        "fcpower",
+        "method",
+        "whose steps of cleaning are followed to rounding",
+        choices=("fcpower", "nilearn", "xcp_d"),
+        in_file=True,
     )
     dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
-    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none", "-f")
+    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
     head_radius: str | None = option(
         None,
         "method",
         "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]",
-        "-r",
     )
     motion_filter_type: str | None = option(
         None, "method", "filter that takes breathing out of the motion parameters [none]", choices=("notch", "lp")
     )
     band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
     band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
-    motion_filter_order: int = option(4, "method", "its order, over all passes")
+    motion_filter_order: int = option(4, "method", "its order, over all passes", in_file=True)
     min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
     alpha: float = option(
@@ -209,9 +219,11 @@ class Method(Choices):
     )
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
     eigenvalue_floor: float | None = option(
-        None, "method", "least eigenvalue for transforms that need full rank (mean: 1)"
+        None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
     )
-    shrink_to_identity: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
+    shrink_to_identity: float | None = option(
+        None, "method", "shrinkage towards the identity for the same, 0 to 1", in_file=True
+    )
 
     @property
     def full_rank_remedy(self) -> dict[str, float | None]:

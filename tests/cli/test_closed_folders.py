@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.planting.participant_outputs import make_outputs
 
 
@@ -42,7 +42,7 @@ def swallowing(asked):
 @pytest.mark.parametrize(
     ("closed", "command"),
     [
-        ("bids", "{0}/bids {0}/new participant --skip-bids-validation"),
+        ("bids", "{0}/bids {0}/new participant"),
         ("bids", "{0}/bids {0}/new participant --derivatives x={0}/bids/derivatives/fmriprep"),
         ("out", "{0}/bids {0}/out group --analyses fingerprinting"),
         ("out", "predict {0}/out/group/models/x {0}/out --no-pages"),

@@ -6,9 +6,9 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
+from tests.command import parse_settings
 
 PLAIN = Settings(Path("/home/me/study/bids"), Path("/home/me/study/out"), "group")
 CHOSEN = {

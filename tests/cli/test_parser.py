@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.parser import RENAMED, build_parser, parse_settings, present_name, read_configuration
+from fcpower_bids.cli import parser
+from fcpower_bids.cli.parser import read_configuration
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.signal.censoring import CONVENTIONS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, Settings
+from tests.command import parse_settings
 
 BASE = ["in", "out", "participant"]
 
@@ -33,36 +34,21 @@ def test_relative_paths_become_absolute_but_names_stay(tmp_path, monkeypatch):
     assert chosen.strategy == str(tmp_path / "s.yml")
 
 
-NAMES = {field.name for field in option_fields()}
+def test_names_with_underscores_are_understood_and_values_are_blind_to_capitals():
+    chosen = parse_settings([*BASE, "--fd_thresh", "0.2", "--strategy", "36p", "--atlas", "schaefer-400"])
+    assert (chosen.fd_thresh, chosen.strategy, chosen.atlas) == (0.2, "36P", ("Schaefer400",))
+    group = parse_settings([*BASE[:-1], "group", "--analyses", "QC-FC", "--preset", "Paper"])
+    assert (group.analyses, group.preset) == (("qc_fc",), "paper")
 
 
-@pytest.mark.parametrize("former", [one for one in RENAMED if present_name(one[2:]) in NAMES])
-def test_former_spellings_are_understood_in_commands_and_files(former, tmp_path):
-    present = present_name(former[2:])
-    field = next(one for one in option_fields() if one.name == present)
-    level = "pretrain" if field.metadata["section"] == "pretrain" else "group"
-    text = "" if field.default is False else str((field.metadata["choices"] or ("1",))[0])
-    spelled = [["in", "out", level, name, *text.split()] for name in (former, f"--{present.replace('_', '-')}")]
-    assert parse_settings(spelled[0]) == parse_settings(spelled[1])
-    value = "true" if field.default is False else repr([text] if isinstance(field.default, tuple) else text)
-    value = text if text.isdigit() and not isinstance(field.default, tuple) else value
-    (tmp_path / "choices.toml").write_text(f"{former[2:].replace('-', '_')} = {value}\n")
-    values, errors = read_configuration(tmp_path / "choices.toml")
-    assert list(values) == [present]
-    assert errors == []
-    assert former not in build_parser().format_help()
-
-
-@pytest.mark.parametrize("field", option_fields(), ids=lambda field: field.name)
-def test_every_option_has_both_spellings(field):
-    flags = build_parser()._option_string_actions
-    assert "--" + field.name.replace("_", "-") in flags
-    assert "--" + field.name in flags
+def test_a_choice_of_the_file_alone_is_no_option():
+    with pytest.raises(UsageError, match=r"--filter-order is set in the file of --config-file alone: filter_order"):
+        parser.parse_settings([*BASE, "--filter-order", "3"])
 
 
 def test_prefixes_are_stripped_and_lists_extended():
     chosen = parse_settings(
-        [*BASE, "--participant-label", "sub-01", "02", "--session-id", "ses-a", "--participant_label", "03"]
+        [*BASE, "--participant-label", "sub-01", "02", "--session-label", "ses-a", "--participant_label", "03"]
     )
     assert chosen.participant_label == ("01", "02", "03")
     assert chosen.session_label == ("a",)
@@ -77,7 +63,7 @@ def test_accents_are_written_in_one_way_but_in_paths():
 
 def test_what_is_given_twice_is_given_once():
     chosen = parse_settings(
-        [*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--session-id", "1", "1"]
+        [*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--task-id", "1", "1"]
     )
     assert (chosen.transforms, chosen.task_id) == (("power", "fisher_z"), ("1",))
 
@@ -120,8 +106,9 @@ def test_all_mistakes_are_told_at_once():
     ],
 )
 def test_each_mistake_has_its_sentence(arguments, message):
+    group = {"--composite", "--folds", "--equal-minutes"} & set(arguments)
     with pytest.raises(UsageError, match=message):
-        parse_settings([*BASE, *arguments])
+        parse_settings([*BASE[:-1], "group" if group else "participant", *arguments])
 
 
 def test_the_output_may_not_be_the_input(tmp_path):
@@ -156,7 +143,8 @@ def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(
 
 
 def test_resources_and_messages_are_taken_by_every_level():
-    line = "--nprocs 2 --mem-mb 100 --omp-nthreads 1 --quiet --notrack --skip-bids-validation --seed 3"
+    line = "--nprocs 2 --mem-mb 100 --omp-nthreads 1 --quiet --random-seed 3"
+    line += " --notrack --fs-license-file x --skip-bids-validation"
     assert {parse_settings(["bids", "out", level, *line.split()]).nprocs for level in LEVELS} == {2}
 
 

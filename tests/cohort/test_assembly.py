@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
@@ -18,6 +17,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import Settings
+from tests.command import main
 from tests.planting.participant_outputs import (
     PARCELS,
     P,

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_matrix, read_table, write_array, write_json
+from tests.command import main
 from tests.planting.participant_outputs import make_outputs
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.cohort.joining import match_ids
 from fcpower_bids.slices.elsewhere import arrays, imports
+from tests.command import main
 
 WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.cohort.phenotype_columns import measure_sets
+from tests.command import main
 from tests.planting.planted import Planted, make_cohort
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]

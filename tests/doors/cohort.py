@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
+from tests.command import main
 from tests.planting.pipelines import write_regressors
 from tests.planting.surfaces import make_motion
 from tests.running import PLAIN, run_app

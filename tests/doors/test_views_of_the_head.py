@@ -13,8 +13,8 @@ import pytest
 from nilearn.datasets import load_mni152_brain_mask
 from nilearn.image import resample_to_img
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import main as make_demo
+from tests.command import main
 
 REAL = Path(__file__).parents[2] / "examples" / "stages"
 LIMIT = 0.5
@@ -83,7 +83,7 @@ def lose_half_a_cerebellum(root):
 
 def run(root):
     return main(
-        [str(root), str(root.parent / "out"), "participant", "--atlas", str(images(root)[2]), "--session-id", "1"]
+        [str(root), str(root.parent / "out"), "participant", "--atlas", str(images(root)[2]), "--session-label", "1"]
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from safetensors import safe_open
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.doors.cohort import SCORE, Entered, features_of, flattened, ridge
 
 QUICK = (

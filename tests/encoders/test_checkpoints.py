@@ -203,7 +203,7 @@ def test_a_file_states_what_the_configuration_does_not(checkpoint, tmp_path, rec
     raw = json.loads((checkpoint / "config.json").read_text())
     stated = {"n_regions": 12, "hidden_size": 16, "layers": 2, "heads": 4, "ff": 24}
     (checkpoint / "config.json").write_text(json.dumps(stated))
-    with pytest.raises(CheckpointError, match=r"does not state activation.*roi_labels.*--encoder-config"):
+    with pytest.raises(CheckpointError, match=r"does not state activation.*roi_labels.*encoder_aux"):
         load_encoder("fbert", checkpoint)
     fields = ("activation", "norm_first", "final_norm", "norm_eps", "pe", "cls_position", "dropout", "roi_labels")
     file = tmp_path / "rest.json"

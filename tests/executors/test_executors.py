@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.executors import WorkersLost, executing, map_tasks, select
 from fcpower_bids.settings import Resources
+from tests.command import main
 
 KINDS = ("serial", "processes", "dask")
 

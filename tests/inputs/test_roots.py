@@ -64,12 +64,11 @@ def test_raw_data_alone_are_not_enough_and_other_derivatives_are_offered(tmp_pat
     assert f"There are {other}: name one with --derivatives." in str(caught.value)
 
 
-def test_description_is_needed_unless_told_otherwise(tmp_path):
+def test_description_is_needed(tmp_path):
     root = tmp_path / "bare"
     (root / "sub-01").mkdir(parents=True)
-    with pytest.raises(DatasetError, match=r"no dataset_description.json.*--skip-bids-validation"):
+    with pytest.raises(DatasetError, match=r"no dataset_description.json"):
         derivative_roots(settings(root))
-    assert derivative_roots(settings(root, skip_bids_validation=True)) == {"fmriprep": root}
 
 
 def test_broken_description_is_named(tmp_path):

@@ -568,7 +568,6 @@ def no_description(tree):
 @fault
 def no_description_and_no_validation(tree):
     no_description(tree)
-    tree.options += ["--skip-bids-validation"]
 
 
 @fault

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.person import index, recording_facts
 from fcpower_bids.reports.person.index import write_index
+from tests.command import main
 from tests.running import FOOT
 
 

@@ -39,7 +39,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="find
 HELD = """
 import sys, time
 from pathlib import Path
-from fcpower_bids.cli.run import main
+from tests.command import main
 from fcpower_bids.interfaces import nodes
 from fcpower_bids.executors import pool
 
@@ -146,14 +146,16 @@ def kill_itself(*_arguments):
 
 def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(participant, "WRITE_PAGES", "tests.workflows.test_batches:kill_itself")
-    found = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-id", "a")
+    found = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-label", "a")
     assert found.code == 4
     assert "Not all pages were made. The process was killed from outside" in found.err
     assert "--reports-only" in found.err
     assert "Traceback" not in found.err
     assert set(found.states().values()) == {"done"}
     monkeypatch.undo()
-    again = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-id", "a", "--reports-only")
+    again = run_app(
+        demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-label", "a", "--reports-only"
+    )
     assert again.code == 0
     assert again.files("sub-01.html")
 
@@ -287,7 +289,7 @@ def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
     mine = folder / "tpl-MNI152NLin2009cAsym_atlas-Mine_dseg.nii"
     labels = nibabel.load(image)
     nibabel.save(labels, mine)
-    options = ("--atlas", "Mine", "--atlas-dir", folder, "--participant-label", "01", "--session-id", "a")
+    options = ("--atlas", "Mine", "--atlas-dir", folder, "--participant-label", "01", "--session-label", "a")
     first = run_app(demo, tmp_path / "out", *options)
     assert first.code == 0, first.err
     assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
@@ -310,7 +312,7 @@ def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
 def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
     """Its parcels were kept when the cleaning failed; they are those of another file now."""
     copy = shutil.copytree(demo, tmp_path / "in")
-    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     (table,) = copy.rglob("sub-01_ses-a_*_desc-confounds_timeseries.tsv")
     content = table.read_text()
     table.write_text(content.replace("trans_x", "other"))
@@ -324,7 +326,7 @@ def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
 
 
 def test_what_is_excluded_now_has_no_connectome_of_before(demo, tmp_path):
-    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     found = run_app(demo, tmp_path / "out", *options, "--min-time", "0")
     assert len(found.files("sub-01/**/*_relmat.tsv")) == 2
     assert run_app(demo, tmp_path / "out", *options, "--min-time", "9999").code == 0

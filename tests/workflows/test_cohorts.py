@@ -10,7 +10,6 @@ import pytest
 from safetensors.torch import save_file
 
 from fcpower_bids.analyses import ALL
-from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_json, read_table
@@ -19,6 +18,7 @@ from fcpower_bids.slices.published_encoders import brainlm as brainlm_module
 from fcpower_bids.slices.published_encoders.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
+from tests.command import parse_settings
 from tests.planting.participant_outputs import (
     PARCELS,
     add_embedding,

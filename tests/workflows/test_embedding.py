@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.outputs.status import write_status_table
+from tests.command import main
 
 PARCELS = tuple(f"parcel{number:04d}" for number in range(1, 7))
 

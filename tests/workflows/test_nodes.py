@@ -14,7 +14,7 @@ from fcpower_bids.outputs.tables import read_matrix
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.running import run_app
 
-ONE = ("--participant-label", "01", "--session-id", "a")
+ONE = ("--participant-label", "01", "--session-label", "a")
 ATLAS = ("--atlas", "builtin")
 
 

@@ -10,12 +10,11 @@ from collections import Counter, namedtuple
 import pytest
 
 from benchmarks.overhead import plant
-from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.pool import WorkerDied
 from fcpower_bids.workflows.preflight import plan
 from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
+from tests.command import main, parse_settings
 from tests.planting.faults import Tree
 from tests.planting.trees import MNI, add_run, describe, put
 

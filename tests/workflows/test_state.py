@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.outputs.tables import read_table
+from tests.command import main
 from tests.running import PLAIN, run_app
 
 WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
@@ -53,7 +53,17 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
     from fcpower_bids.interfaces import embedding
 
     (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
-    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, "--participant-label", "01", "--session-id", "a")
+    asked = (
+        *WORDS,
+        "--encoder",
+        "random-init",
+        "--use-plugin",
+        here,
+        "--participant-label",
+        "01",
+        "--session-label",
+        "a",
+    )
     real = embedding._embed
 
     def broken(path, settings, atlases, person):
@@ -62,7 +72,7 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
 
     monkeypatch.setattr(embedding, "_embed", broken)
     assert run_app(exact_demo[0], output, *asked).code == 4
-    other = run_app(exact_demo[0], output, *WORDS, "--participant-label", "01", "--session-id", "a")
+    other = run_app(exact_demo[0], output, *WORDS, "--participant-label", "01", "--session-label", "a")
     assert other.code == 0, "a request without an encoder is not about it"
     assert set(write_status_table(output)["state"]) == {"done"}
     monkeypatch.setattr(embedding, "_embed", real)

@@ -66,10 +66,6 @@ PACK = Level(
         *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
         *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
     ),
-    first=(
-        *("participant_label", "atlas", "corpus", "public_corpus", "window", "family_column"),
-        *("dataset_name", "quiet"),
-    ),
 )
 PRETRAIN = Level(
     "an encoder from a corpus, or from the recordings that were processed",
@@ -80,18 +76,4 @@ PRETRAIN = Level(
         *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
     ),
     without=("public_corpus",),
-    first=(
-        *(
-            "corpus",
-            "participant_label",
-            "encoder",
-            "atlas",
-            "family_column",
-            "steps",
-            "batch_size",
-            "learning_rate",
-        ),
-        *("loss", "window", "held_out", "checkpoint_every", "accelerator", "devices"),
-        *("accept_unproven", "random_seed", "quiet"),
-    ),
 )

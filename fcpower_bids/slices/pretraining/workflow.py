@@ -120,7 +120,7 @@ def _dataset(settings: TrainingSettings) -> str:
     if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
         raise UsageError(
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
-            "be distinguished from those of other datasets in the corpus. Name it with --dataset-name."
+            "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
         )
     return name
 

@@ -94,7 +94,7 @@ class PublishedEncoder:
         if self.needs_statistics and self.statistics is None:
             raise RecordingError(
                 f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
-                "give cohort_statistics.tsv with --encoder-aux, or fit it on the training recordings."
+                "give cohort_statistics.tsv as encoder_aux in a file, or fit it on the training recordings."
             )
         columns = self.columns(parcel_names)
         times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
@@ -185,7 +185,7 @@ class PublishedEncoder:
             return series
         if repetition_time > target:
             as_they_are = replace(self, protocol="paper").target_time is None
-            remedy = "use --encoder-protocol paper to feed them as they are" if as_they_are else "leave it out"
+            remedy = "set encoder_protocol to paper to feed them as they are" if as_they_are else "leave it out"
             raise RecordingError(
                 f"{recipe.name} was trained on volumes {target:g} s apart and those of the recording are "
                 f"{repetition_time:g} s apart; {remedy}."

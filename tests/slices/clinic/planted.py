@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.outputs.tables import (
@@ -21,6 +20,7 @@ from fcpower_bids.outputs.tables import (
     write_json,
     write_table,
 )
+from tests.command import main
 from tests.planting.participant_outputs import ATLAS, P, add_output
 
 MEAN, SD = 45.0, 12.0

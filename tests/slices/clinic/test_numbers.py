@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.folds import deal_families
 from fcpower_bids.outputs.tables import read_table
+from tests.command import main
 from tests.doors.cohort import ridge
 from tests.slices.clinic.planted import group, make_cohort, models
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.slices.clinic.skill import judge_skill, say_added
+from tests.command import main
 from tests.slices.clinic.planted import group, make_cohort, models
 
 ALARM = "This model does no better than guessing the average age."

@@ -12,8 +12,8 @@ import pytest
 from safetensors import safe_open
 from scipy import stats
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table
+from tests.command import main
 from tests.doors.cohort import ONE, Truth, by_list, power
 from tests.slices.clinic.planted import MEAN, QUICK, SD
 

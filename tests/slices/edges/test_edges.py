@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 from scipy import optimize, special, stats
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
+from tests.command import main
 from tests.planting.participant_outputs import ATLAS, make_outputs
 from tests.reports.turned import read_brains
 from tests.slices.elsewhere.test_doors import write_list

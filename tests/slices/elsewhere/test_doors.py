@@ -12,8 +12,8 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.slices.elsewhere.layouts import layout_names, load_layout
+from tests.command import main
 from tests.slices.elsewhere import sources
 from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
 

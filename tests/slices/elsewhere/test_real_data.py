@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.slices.elsewhere import sources
 from tests.slices.elsewhere.test_doors import identified, run_group, write_list, written
 

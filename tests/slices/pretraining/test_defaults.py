@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
+from tests.command import main
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import plant_outputs
 

@@ -13,14 +13,13 @@ import torch
 from scipy import stats
 from sklearn.decomposition import PCA
 
-from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.slices.pretraining.corpus.pack import Pack
 from fcpower_bids.slices.pretraining.engine import EVALUATION, draw_batch
 from fcpower_bids.slices.pretraining.judgement import fit_components, within_alignment
 from fcpower_bids.slices.pretraining.selection import CONFIRM, TRAIN, split_families
+from tests.command import main, parse_settings
 from tests.running import as_copied
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs

@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import torch
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
@@ -27,6 +26,7 @@ from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
+from tests.command import main
 from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
 from tests.slices.pretraining.conftest import NAMES, as_sources, made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain

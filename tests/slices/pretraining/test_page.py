@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.slices.pretraining.page import write_training_page
 from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
+from tests.command import parse_settings
 
 VERDICT = "The model is <b>not</b> proven (by 5 families)."
 MAPS = ("model", "random-init", "fc", "fc_power", "pca", "chance")

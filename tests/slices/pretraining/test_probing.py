@@ -11,12 +11,12 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.training_people import HELD_OUT, find_in_training
 from fcpower_bids.slices.pretraining.probing import REPEATS
 from fcpower_bids.slices.pretraining.selection import SELECT, split_families
+from tests.command import main
 from tests.slices.pretraining.conftest import NAMES, made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 

@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.processes import layout
+from tests.command import main
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
@@ -118,7 +118,7 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
 SIGNALLED = """
 import shutil, signal, sys
 from pathlib import Path
-from fcpower_bids.cli.run import main
+from tests.command import main
 from fcpower_bids.slices.pretraining.engine import Batches
 
 number, at, folder, *words = sys.argv[1:]

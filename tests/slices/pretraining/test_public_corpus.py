@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.slices.pretraining.corpus import public as public_corpus
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
+from tests.command import parse_settings
 from tests.slices.pretraining.conftest import NAMES, made_recordings
 from tests.slices.pretraining.outputs import CLOCKED, plant_outputs, run_pretrain
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
+from tests.command import main
 from tests.planting.planted import Planted, make_cohort
 from tests.test_predictors import regress
 

@@ -151,7 +151,7 @@ class _Pack:
         if known["place"] != text["place"] and known["source"] != text["source"]:
             raise UsageError(
                 f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these are "
-                "two datasets, name this one with --dataset-name; if it is one that was processed anew, remove the "
+                "two datasets, name this one (dataset_name in a file); if one was processed anew, remove the "
                 "corpus and pack again."
             )
 

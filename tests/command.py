@@ -1,0 +1,63 @@
+"""The command, with options that are set in a file alone given as if the command line had them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fcpower_bids.cli import parser, run
+from fcpower_bids.cli.options import is_list, option_fields, scalar_type
+from fcpower_bids.settings import Settings
+
+
+def in_file(words: Sequence[object]) -> list[str]:
+    """Move options that are set in a file alone from a command line into a file."""
+    names = {field.name for field in option_fields() if field.metadata["in_file"]}
+    rest, moved, given = [], {}, [str(word) for word in words]
+    while given:
+        word = given.pop(0)
+        name = word[2:].replace("-", "_") if word.startswith("--") else ""
+        if name not in names:
+            rest.append(word)
+            continue
+        values = []
+        while given and not (given[0].startswith("-") and not given[0][1:2].isdigit()):
+            values.append(given.pop(0))
+        kind = scalar_type(name)
+        typed = [value if kind not in (int, float) else kind(value) for value in values]
+        moved[name] = [*moved.get(name, []), *typed] if is_list(name) else True if kind is bool else typed[0]
+    if not moved:
+        return rest
+    lines = [f"{name} = {_toml(value)}" for name, value in moved.items()]
+    flag = next((flag for flag in ("-c", "--config-file") if flag in rest), "")
+    if flag:
+        place = rest.index(flag)
+        shown = parser._shipped(Path(rest[place + 1])).read_text()
+        lines += [line for line in shown.splitlines() if line.partition("=")[0].strip().replace("-", "_") not in moved]
+        del rest[place : place + 2]
+    path = Path(tempfile.mkdtemp()) / "choices.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return [*rest, "--config-file", str(path)]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, (int, float))
+        else f'"{value}"'
+    )
+
+
+def main(words: Sequence[object]) -> int:
+    """`fcpower_bids.cli.run.main`."""
+    return run.main(in_file(words))
+
+
+def parse_settings(words: Sequence[object]) -> Settings:
+    """`fcpower_bids.cli.parser.parse_settings`."""
+    return parser.parse_settings(in_file(words))
