@@ -19,7 +19,6 @@ from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, make_outputs
-from tests.reports.turned import read_brains
 from tests.slices.elsewhere.test_doors import write_list
 
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
@@ -406,18 +405,6 @@ def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
     page = (folder.parent / "group.html").read_text(encoding="utf-8")
     said = f"{drawn} connection{'s' if drawn > 1 else ''} in a brain seen from the left"
     assert page.count("in a brain seen from the left") == page.count(said) == 1
-    ((title, brain),) = read_brains(folder.parent / "brains.html").items()
-    assert f'<a href="brains.html#{brain["anchor"]}">' in page
-    assert title == "Connections that go with edge in FC"
-    table = part(folder, "edges", "edge", "fc")
-    table = table[table["p_family_wise"] < 0.05]
-    ends = [[brain["parcels"][end] for end in pair] for pair in brain["ends"]]
-    assert ends == table[["parcel_a", "parcel_b"]].to_numpy().tolist()
-    assert brain["places"] == [places[name] for name in brain["parcels"]]
-    assert brain["values"] == pytest.approx(table["t"].tolist(), rel=1e-5)
-    assert [(one[0], one[2], one[-1]) for one in brain["cells"]] == [
-        (a, b, f"{t:.2f}") for (a, b), t in zip(ends, table["t"], strict=True)
-    ]
 
 
 def test_a_network_that_does_not_outlive_the_number_of_representations_is_no_answer(results, tmp_path):
