@@ -12,7 +12,7 @@ from fcpower_bids.store import leftovers, make_folder, sweep, write_text
 
 LOCKS = "logs/locks"
 """Where the locks of an output folder are."""
-SHARED = ("logs", "logs/asked", "sourcedata/atlases", "sourcedata/atlases/tpl-*")
+SHARED = ("logs", "sourcedata/atlases", "sourcedata/atlases/tpl-*")
 """Folders below that of the outputs whose files are written in turn, each under a lock of its name."""
 
 

@@ -155,12 +155,10 @@ KNOWN = {
     "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
     "outputs/status.py": (
         "output_dir / name",
-        "output_dir / ASKED / f'{key}.txt'",
         "output_dir / LOCKS / path.name",
         "output_dir / STATUSES / f'{recording}.json'",
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
-    "store.py": ("folder / name",),  # which is where names are checked
     # words of the command line
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
@@ -188,10 +186,7 @@ KNOWN = {
     "interfaces/bundles.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
-    "encoders/checkpoints.py": (
-        "target / plain.name",
-        "PLAIN_MODELS / f\"{WORDS[config.model_type]['module']}.py\"",
-    ),
+    "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "slices/published_encoders/parcel_orders.py": (
         "files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",
     ),
@@ -219,7 +214,7 @@ KNOWN = {
     "slices/pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
-    "slices/pretraining/page.py": ("root / name", "folder / name"),
+    "slices/pretraining/page.py": ("root / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f\"series_{facts['atlas']}.npz\"",

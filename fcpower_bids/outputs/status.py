@@ -18,7 +18,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.locks import LOCKS, lock, write_shared
+from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -27,9 +27,6 @@ from fcpower_bids.store import explain_no_room, is_inner, known_digest, may_writ
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
-ASKED, REQUESTED = "logs/asked", re.compile(r"sub-[A-Za-z0-9_+-]+")
-"""Folder with a file per request, and its lines: recordings, or people in a list that came before the jobs."""
-NOT_BEGUN = "It was asked for, and no job has begun it or it was lost: run the participant level on it again."
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8
@@ -261,30 +258,14 @@ def forget_found(output_dir: Path, names: Collection[str], refused: Collection[s
             status_path(output_dir, name).unlink(missing_ok=True)
 
 
-def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:
-    """Keep which recordings a job was asked for, so that those that it never begins are missed."""
-    key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]
-    write_shared(output_dir, output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))
-
-
-def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:
-    """Return a status for everything that a job was asked for, and that has none: a recording, or a whole person."""
-    people = {name.partition("_")[0] for name in names}
-    files = sorted((output_dir / ASKED).glob("*.txt")) if (output_dir / ASKED).is_dir() else []
-    asked = {line for file in files for line in file.read_text(encoding="utf-8").split()}
-    lacking = sorted(asked - set(names) - people)
-    return [Status(name, FAILED, reason=NOT_BEGUN) for name in lacking if REQUESTED.fullmatch(name)]
-
-
 def write_status_table(output_dir: Path) -> pd.DataFrame:
     """Put ``logs/status.tsv`` together from the statuses of all recordings; where it may not be written, its rows."""
     path = output_dir / TABLE
     if not may_write(path.parent):
-        return status_rows(output_dir, names := recorded(output_dir), not_begun(output_dir, names))
+        return status_rows(output_dir, recorded(output_dir))
     # One after the other: the last to write has seen what all others wrote.
     with lock(output_dir / LOCKS / path.name):
-        names = recorded(output_dir)
-        table = status_rows(output_dir, names, not_begun(output_dir, names))
+        table = status_rows(output_dir, recorded(output_dir))
         write_declared(path, table, STATUS_TABLE)
     return table
 

@@ -26,7 +26,6 @@ from fcpower_bids.outputs.status import (
     embedding_names,
     forget_embeddings,
     forget_found,
-    note_request,
     status_rows,
     write_status,
     write_status_table,
@@ -37,9 +36,8 @@ from fcpower_bids.store import make_folder
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.execution import FOR_PAGES, processes
 from fcpower_bids.workflows.execution.batches import Job, run_jobs
-from fcpower_bids.workflows.preflight.plan import Plan, describe_plan, plan_run
+from fcpower_bids.workflows.preflight.plan import ALL_FAILED, SOME_FAILED, Plan, describe_plan, exit_code, plan_run
 from fcpower_bids.workflows.run_progress import Progress, say
-from fcpower_bids.workflows.status import ALL_FAILED, SOME_FAILED, exit_code
 
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""
@@ -118,11 +116,9 @@ def _dry_run(settings: Settings) -> int:
 
 
 def _note(plan: Plan, settings: Settings) -> None:
-    """Write what was asked for, the status of what is not processed, and the atlases of what is."""
+    """Write the status of what is not processed, and the atlases of what is."""
     if not settings.reports_only:
-        labels = [label.removeprefix("sub-") for label in settings.participant_label]
         names = [recording.name for recording, _ in plan.jobs]
-        note_request(settings.output_dir, labels, names)
         forget_embeddings(settings.output_dir, set(names), set(_embeddings(plan.jobs, settings)))
         forget_found(settings.output_dir, names, [status.recording for status in plan.refused])
     for status in plan.refused:

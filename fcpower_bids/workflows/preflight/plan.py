@@ -24,6 +24,7 @@ from fcpower_bids.outputs.status import (
     EXCLUDED,
     FAILED,
     MOST_ALIKE,
+    RUNNING,
     SKIPPED,
     Status,
     describe_reasons,
@@ -37,7 +38,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.execution.batches import Job, is_done
-from fcpower_bids.workflows.status import exit_code
 
 BLOCK = 200
 """Recordings that one process judges before another is worth its start: about two seconds."""
@@ -96,6 +96,18 @@ def _existing(folder: Path) -> Path:
 
 ATLAS, INPUTS, BANDPASS, EMBED = "atlas", "inputs", "bandpass", "embed"
 """Steps that the statuses name."""
+
+
+SOME_FAILED, ALL_FAILED = 4, 5
+"""Exit codes of the participant level."""
+
+
+def exit_code(states: Sequence[str]) -> int:
+    """Return the documented exit code for the states of all recordings."""
+    failed = sum(state in (FAILED, RUNNING) for state in states)
+    if failed:  # what was skipped has no result either
+        return ALL_FAILED if failed + list(states).count(SKIPPED) == len(states) else SOME_FAILED
+    return 0
 
 
 @dataclass(frozen=True)

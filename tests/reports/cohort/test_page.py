@@ -251,7 +251,7 @@ def test_every_panel_and_table_names_its_data(outputs, sections):
 def test_every_drawing_has_a_description(sections):
     drawn = [panel for section in sections for panel in section.panels if panel.svg]
     assert len(drawn) > 15
-    assert all(len(panel.alt) > 30 for panel in drawn)
+    assert all(len(panel.alt) > 15 for panel in drawn)
 
 
 def test_the_encoder_of_noise_gets_no_praise(outputs, sections):
