@@ -106,7 +106,7 @@ def test_all_mistakes_are_told_at_once():
     ],
 )
 def test_each_mistake_has_its_sentence(arguments, message):
-    group = {"--composite", "--folds", "--equal-minutes"} & set(arguments)
+    group = {"--targets", "--folds", "--equal-minutes"} & set(arguments)
     with pytest.raises(UsageError, match=message):
         parse_settings([*BASE[:-1], "group" if group else "participant", *arguments])
 
