@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from fcpower_bids import plugins
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
@@ -24,6 +23,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
+from fcpower_bids.registry import load
 from fcpower_bids.settings import Analysis
 from fcpower_bids.workflows.cohorts import import_sources, open_cohort
 
@@ -215,7 +215,8 @@ class LoadedCohort:
         Everyone is a group of their own where there are neither.
         """
         names = sorted(set(self.names))
-        alike = [pair for find in plugins.load("alike") for pair in find(self._cohort, self._settings)]
+        find_alike = load("fcpower_bids.slices.check.check:find_alike")
+        alike = list(find_alike(self._cohort, self._settings))
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))

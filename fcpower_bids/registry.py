@@ -10,6 +10,12 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 
+def load(place: str) -> Any:
+    """Import what a place names (``"package.module:attribute"``)."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 class Registry(Mapping[str, Any]):
     """Names and what they stand for (``"package.module:attribute"``), imported lazily; `kind` is the user's word."""
 

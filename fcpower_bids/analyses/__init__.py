@@ -10,26 +10,29 @@ one line here.
 from importlib import import_module
 from typing import Any
 
-from fcpower_bids.plugins import extend, places
 from fcpower_bids.registry import Registry
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
 
 ANALYSES = Registry(
     "analysis",
-    extend(
-        {
-            "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
-            "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
-            "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
-            "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
-        },
-        "analyses",
-        "analyses_of_cohorts",
-    ),
+    {
+        "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
+        "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
+        "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
+        "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
+        "edges": "fcpower_bids.slices.edges.analysis:analyse_edges",
+        "transform_screen": "fcpower_bids.slices.spectrum.screen:analyse_transforms",
+        "spectral_controls": "fcpower_bids.slices.spectrum.controls:analyse_controls",
+        "spectrum_geometry": "fcpower_bids.slices.spectrum.geometry:analyse_geometry",
+        "learning_curves": "fcpower_bids.slices.curves.learning:analyse_learning_curves",
+        "encoder_comparison": "fcpower_bids.slices.encoders_compared.analysis:analyse_encoders",
+        "harmonisation": "fcpower_bids.slices.sites.comparison:analyse_harmonisation",
+        "parcellation_sweep": "fcpower_bids.slices.curves.sweep:analyse_parcellations",
+    },
 )
 
-OF_COHORTS = frozenset(places("analyses_of_cohorts"))
+OF_COHORTS = frozenset({"parcellation_sweep"})
 """Analyses that take a mapping of atlas to cohort instead of one cohort."""
 
 ALL = "all"

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
@@ -68,7 +67,8 @@ def problems_of(settings: Settings) -> list[str]:
         _results_name,
         _harmonisation,
         _equal_minutes,
-        *plugins.load("checks"),
+        _models,
+        _training,
     )
     return [problem for check in checks for problem in check(settings)]
 
@@ -251,3 +251,19 @@ def _torch(settings: Settings) -> Iterator[str]:
     missing = [name for name in OF_ENCODERS if importlib.util.find_spec(name) is None]
     if asked and missing:
         yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[encoder]'."
+
+
+def _models(settings: Settings) -> Iterator[str]:
+    """Features of the models would not be those of new people; a threshold that no t can be compared with."""
+    if settings.save_models and settings.sites not in (PERMUTE, HOLD_OUT):
+        yield "--save-models writes models of features as they are. Leave out --sites."
+    if settings.accept_no_skill and not settings.save_models:
+        yield "--accept-no-skill is about the models of --save-models. Give both, or leave it out."
+    if settings.nbs_threshold is not None and settings.nbs_threshold <= 0:
+        yield f"--nbs-threshold {settings.nbs_threshold} is a size of t and must be above 0."
+
+
+def _training(settings: Settings) -> Iterator[str]:
+    for item in settings.architecture:
+        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
+            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."

@@ -11,21 +11,13 @@ from importlib import import_module
 from pathlib import Path
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
-from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings
 from fcpower_bids.store import explain_no_room, place_of
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
-COMMANDS = {
-    "prefetch": "fcpower_bids.cli.prefetch",
-}
+COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
-
-
-def commands() -> dict[str, str]:
-    """Return the commands, with those of all slices."""
-    return extend(COMMANDS, "commands")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +73,7 @@ def _refused(error: Exception) -> str | None:
 
 def _run(argv: list[str]) -> int:
     _limit_threads(1)
-    if argv and (module := commands().get(argv[0])):
+    if argv and (module := COMMANDS.get(argv[0])):
         return int(import_module(module).main(argv[1:]))
     from fcpower_bids.cli.parser import parse_settings  # a command of a slice has no need of it
 

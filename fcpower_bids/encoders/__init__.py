@@ -7,28 +7,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.plugins import extend, places
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import Embedding, Participant
 
 if TYPE_CHECKING:
     from fcpower_bids.encoders.embedding import Encoder
 
+OF_OTHERS = {
+    "brainlm-111m": "fcpower_bids.slices.published_encoders.brainlm:load_brainlm",
+    "brainlm-650m": "fcpower_bids.slices.published_encoders.brainlm:load_brainlm_650m",
+    "brain-jepa": "fcpower_bids.slices.published_encoders.brain_jepa:load_brain_jepa",
+    "brainmass": "fcpower_bids.slices.published_encoders.brainmass:load_brainmass",
+    "brain-harmonix-f": "fcpower_bids.slices.published_encoders.brain_harmonix:load_brain_harmonix",
+    "brain-semantoks": "fcpower_bids.slices.published_encoders.brain_semantoks:load_brain_semantoks",
+}
 ENCODERS = Registry(
     "encoder",
-    extend(
-        {
-            "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
-            "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
-            "fbert": "fcpower_bids.encoders.loading:load_fbert",
-            "random-init": "fcpower_bids.encoders.loading:load_random_init",
-        },
-        "encoders",
-    ),
+    {
+        "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
+        "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
+        "fbert": "fcpower_bids.encoders.loading:load_fbert",
+        "random-init": "fcpower_bids.encoders.loading:load_random_init",
+        **OF_OTHERS,
+    },
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux) -> Encoder``."""
 
-PUBLISHED = tuple(places("encoders"))
+PUBLISHED = tuple(OF_OTHERS)
 """Encoders of others; their loaders take `checkpoint_files.PublishedOptions` as ``published`` in place of ``aux``."""
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from fcpower_bids import plugins
-from fcpower_bids.options import Choices
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.levels import LEVELS, is_read, overridden
+from fcpower_bids.settings.pretraining import Pretraining
 from fcpower_bids.settings.run import Embedding, Messages, Method, Places, Resources, Run, Seed, Selection
 
 __all__ = [
@@ -28,6 +26,7 @@ __all__ = [
     "Participant",
     "ParticipantOutputs",
     "Places",
+    "Pretraining",
     "Resources",
     "Run",
     "Seed",
@@ -78,24 +77,15 @@ SECTIONS = {
     "method": "Cleaning, parcels and connectomes",
     "encoder": "Embedding",
     "group": "Group level",
-    **plugins.places("option_sections"),
+    "pretrain": "Pretraining",
     "resources": "Resources",
     "other": "Other",
 }
 
 
-if TYPE_CHECKING:
-
-    @dataclass(frozen=True)
-    class OfSlices(Choices):
-        """Options of slices."""
-else:  # a slice reads its own part under its own type
-    OfSlices = make_dataclass("OfSlices", [], bases=(*plugins.load("options"), Choices), frozen=True)
-
-
 @dataclass(frozen=True)
 class Settings(
-    OfSlices,
+    Pretraining,
     ParticipantOutputs,
     Assembly,
     Analysis,
@@ -111,8 +101,8 @@ class Settings(
 
     @property
     def checks_only(self) -> bool:
-        """Whether the group level ends before its analyses: the choice of a slice."""
-        return bool(getattr(self, "check", False))
+        """Whether the group level ends before its analyses."""
+        return self.check
 
     def as_toml(self) -> str:
         """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.options import Choices, asks, refines
-from fcpower_bids.plugins import places
 
 PERMUTE, HOLD_OUT = "permute", "hold-out"
 
@@ -29,7 +28,7 @@ class GroupLevel(Choices):
         PERMUTE,
         "sites of --site-column: permute targets within them, hold each out in turn, or take them from the features "
         "by ComBat, in the fold",
-        choices=(PERMUTE, HOLD_OUT, *places("harmonisers")),
+        choices=(PERMUTE, HOLD_OUT, "combat"),
     )
     stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
@@ -83,6 +82,23 @@ class GroupLevel(Choices):
     )
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks")
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels")
+    check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop")
+    save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
+    accept_no_skill: bool = refines(False, "with --save-models: write models, too, that do no better than a guess")
+    scan_minutes: tuple[float, ...] = refines(
+        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
+    )
+    sample_sizes: tuple[int, ...] = refines(
+        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
+    )
+    nbs_threshold: float | None = refines(
+        None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges"
+    )
+    slow_controls: bool = refines(
+        False,
+        "spectral_controls: also filters learned inside the folds, and distances with a decomposition for each pair",
+        reader="spectral_controls",
+    )
 
     @property
     def target_columns(self) -> tuple[str, ...]:

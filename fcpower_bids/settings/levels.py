@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids import plugins
 from fcpower_bids.options import Level
 
 if TYPE_CHECKING:
@@ -27,7 +26,24 @@ LEVELS: Mapping[str, Level] = {
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
         without=("input_type", "bids_database_dir", "use_plugin"),
     ),
-    **dict(zip(plugins.places("levels"), plugins.load("levels"), strict=True)),
+    "pack": Level(
+        "series into a corpus for pretraining",
+        "fcpower_bids.slices.pretraining.workflow:run_pack",
+        also=(
+            *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
+            *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
+        ),
+    ),
+    "pretrain": Level(
+        "an encoder from a corpus, or from the recordings that were processed",
+        "fcpower_bids.slices.pretraining.workflow:run_pretrain",
+        sections=("pretrain",),
+        also=(
+            *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
+            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
+        ),
+        without=("public_corpus",),
+    ),
 }
 
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids import plugins
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.scan_parts import equalise_scans
 from fcpower_bids.cohort.assembly import load_cohort
@@ -22,10 +21,11 @@ from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
-from fcpower_bids.errors import DatasetError, FcPowerError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
+from fcpower_bids.registry import load
 from fcpower_bids.settings import Method, Settings
 
 
@@ -116,18 +116,18 @@ class Source:
     bring: Callable[[Settings], None]
 
 
+ELSEWHERE = "fcpower_bids.slices.elsewhere.imports:SOURCE"
+
+
 def import_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
-    if settings.derivatives and not plugins.places("sources"):
-        raise UsageError("This installation has nothing that reads --derivatives at group level. Leave the option out.")
-    for source in plugins.load("sources"):
-        source.bring(settings)
+    load(ELSEWHERE).bring(settings)
 
 
 @contextmanager
 def untouched(settings: Settings) -> Iterator[Settings]:
     """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
-    if not any(source.is_named(settings) for source in plugins.load("sources")):
+    if not load(ELSEWHERE).is_named(settings):
         yield settings
         return
     with TemporaryDirectory(prefix="fcpower_bids-") as folder:

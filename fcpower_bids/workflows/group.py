@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
@@ -32,6 +31,7 @@ from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.registry import load
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
@@ -41,7 +41,7 @@ from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.cohorts import import_sources, open_cohorts, untouched
 from fcpower_bids.workflows.embedding import embed_stored
-from fcpower_bids.workflows.run_progress import BEFORE, INDEX, PAGE, Attempts, say
+from fcpower_bids.workflows.run_progress import CHECK, INDEX, PAGE, Attempts, say
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
@@ -156,14 +156,13 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
-        for name, step in zip(plugins.places(BEFORE), plugins.load(BEFORE), strict=True):
-            cohort = attempts.run(name, partial(step, cohort, settings)) or cohort
+        check = load("fcpower_bids.slices.check.workflow:check_first")
+        cohort = attempts.run(CHECK, partial(check, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
         if not settings.checks_only:
             _run_analyses(cohort, by_atlas, attempts)
     if not settings.checks_only:
-        for step in plugins.load("after_analyses"):
-            step(cohort, attempts)
+        load("fcpower_bids.slices.clinic.folder:save_models")(cohort, attempts)
 
 
 def _refuse_other_question(settings: Settings) -> None:

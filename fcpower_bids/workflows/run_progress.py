@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeVar
 import pandas as pd
 from tqdm import tqdm
 
-from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.status import FAILED, Status, describe_reasons, explain
 from fcpower_bids.settings import Settings
@@ -96,8 +95,6 @@ class Progress:
 Result = TypeVar("Result")
 PAGE, INDEX, CHECK = "page", "index", "check"
 """The page and the check count where nothing else was asked for; the index of the recordings is never asked for."""
-BEFORE = "before_analyses"
-"""Steps of slices ahead of the analyses; of these only the check can be asked for."""
 
 
 class Attempts:
@@ -111,7 +108,7 @@ class Attempts:
         self.failed: dict[str, str] = {}
         self._causes: list[Exception] = []
         asked = (PAGE,) * settings.reports_only + (CHECK,) * settings.checks_only
-        self._apart = {INDEX, PAGE, CHECK, *plugins.places(BEFORE)}.difference(asked)
+        self._apart = {INDEX, PAGE, CHECK}.difference(asked)
 
     def run(
         self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False

@@ -306,7 +306,7 @@ def test_the_table_of_statuses_is_that_of_now(lines, settings):
     ("asked", "expected"),
     [
         ({}, ["--eigenvalue-floor is not used: no transform that needs full rank is asked for."]),
-        ({"representations": ("fc", "fc+log_euclidean")}, []),
+        ({"representations": ("fc", "log_euclidean")}, []),
         ({"analyses": ("qc_fc", "transform_screen")}, []),
     ],
 )

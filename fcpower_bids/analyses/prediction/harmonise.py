@@ -10,7 +10,6 @@ from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.plugins import places
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
@@ -26,7 +25,7 @@ class Harmoniser:
     facts: Callable[[Study], dict[str, Any]]  # entries of the sidecar
 
 
-HARMONISERS = Registry("harmonisation", places("harmonisers"))
+HARMONISERS = Registry("harmonisation", {"combat": "fcpower_bids.slices.sites.combat:BY_COMBAT"})
 
 
 def changes_features(sites: str) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import Facts, read_toml
+from fcpower_bids.registry import load
 from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import FOLDER, fill, fill_part
@@ -56,6 +56,20 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
         return {}
 
 
+FURTHER = (
+    "edges.page:METHODS",
+    "spectrum.page:METHODS_SCREEN",
+    "spectrum.page:METHODS_CONTROLS",
+    "spectrum.geometry_page:METHODS",
+    "curves.page:METHODS_LEARNING",
+    "curves.page:METHODS_IDENTIFICATION",
+    "curves.page:METHODS_SWEEP",
+    "encoders_compared.page:METHODS",
+    "sites.page:METHODS",
+)
+"""Paragraphs of the further analyses, by their places in `slices`."""
+
+
 def group_methods(tables: GroupTables) -> str:
     """Return the text as Markdown with pandoc's citations; empty where no choices are noted. Raises DatasetError."""
     chosen = read_choices(tables)
@@ -68,7 +82,7 @@ def group_methods(tables: GroupTables) -> str:
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
     }
     motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
-    known = (*PARAGRAPHS, *plugins.load("methods"))
+    known = (*PARAGRAPHS, *(load(f"fcpower_bids.slices.{place}") for place in FURTHER))
     parts = [one for one in known if one.analysis in done and len(tables.rows(one.table))]
     texts = {one: fill_part(one.template, one=one.facts(tables, one.table), chosen=chosen, **facts) for one in parts}
     headed = [tables.facts(one.table) for one in parts if one.heading]

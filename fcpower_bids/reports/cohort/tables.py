@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids import plugins
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
@@ -23,6 +22,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.registry import load
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column, TableSpec
@@ -229,7 +229,12 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
-COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, *plugins.load("cohort_tables"), LEFT_OUT)
+OF_CHECK = ("findings:CHECK", "pairs:CHECK_PAIRS", "findings:CHECK_COMBINED")
+COHORT_TABLES = (
+    *(SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE),
+    *(load(f"fcpower_bids.slices.check.{place}") for place in OF_CHECK),
+    LEFT_OUT,
+)
 """Tables that no analysis writes."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,6 @@ from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.clinic.calibration import REFERENCE
 from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
-from fcpower_bids.slices.clinic.options import ModelChoices
 from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
 from fcpower_bids.store import digest_of, replace_folder, stored_path
 from fcpower_bids.workflows.run_progress import Attempts, say
@@ -175,7 +174,7 @@ TABLES = (replace(REFERENCE, name=f"{IN_MODEL}/{REFERENCE.name}"),)
 def save_models(cohort: Cohort, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone, if asked for."""
     settings = attempts.settings
-    if not cast(ModelChoices, settings).save_models:
+    if not settings.save_models:
         return
     for target in (*cohort.targets, *settings.composites):
         for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
@@ -192,7 +191,7 @@ def write_model(
 ) -> Path:
     """Fit a model of one target and write its folder. Raises Unfit, DatasetError."""
     model = fit_final_model(cohort, settings, target, representation, tested)
-    refuse_without_skill(model.facts, cast(ModelChoices, settings).accept_no_skill)
+    refuse_without_skill(model.facts, settings.accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
     own = dataclasses.replace(settings, atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), own)

@@ -11,7 +11,6 @@ from pathlib import Path
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings.command import join_words
-from fcpower_bids.slices.clinic.options import ACCEPT
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,7 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--accept-differences", action="store_true", help="predict scans that were cleaned otherwise than the model's"
     )
     parser.add_argument(
-        ACCEPT, action="store_true", help="use models, too, that do no better than a guess; every page then says so"
+        "--accept-no-skill",
+        action="store_true",
+        help="use models, too, that do no better than a guess; every page then says so",
     )
     return parser
 
@@ -82,7 +83,7 @@ def _words(options: argparse.Namespace) -> list[str | Path]:
         value = getattr(options, name)
         words += [f"--{name}", value] if value else []
     flags = {"--no-pages": options.no_pages, "--accept-differences": options.accept_differences}
-    flags[ACCEPT] = options.accept_no_skill
+    flags["--accept-no-skill"] = options.accept_no_skill
     return [*words, *(flag for flag, given in flags.items() if given)]
 
 

@@ -14,7 +14,6 @@ from fcpower_bids.analyses.prediction.prediction import SUMMARY
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import find_table
 from fcpower_bids.outputs.tables import read_declared
-from fcpower_bids.slices.clinic.options import ACCEPT
 
 SIGNIFICANT = 0.05
 SPREAD = (0.05, 0.95)
@@ -133,4 +132,4 @@ def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
     if facts["Skill"]["Found"] or accepted:
         return
     remedy = "do not use it" if tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"
-    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with {ACCEPT}.")
+    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with --accept-no-skill.")

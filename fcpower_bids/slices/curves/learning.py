@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ from fcpower_bids.slices.curves.identification import (
     IDENTIFICATION_GAINS,
     IdentificationCurves,
 )
-from fcpower_bids.slices.curves.options import CurveChoices
 
 CELL_COLUMNS = join_columns(
     Column.number(
@@ -86,12 +84,7 @@ SIZE_FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class CurveAnalysis(CurveChoices, Analysis):
-    """Settings that the analysis may depend on."""
-
-
-def check_choices(cohort: Cohort, settings: CurveAnalysis) -> None:
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse lengths and sizes that are not possible."""
     choose_minutes(cohort, settings.scan_minutes)
     if len(cohort.phenotypes.columns):
@@ -99,7 +92,7 @@ def check_choices(cohort: Cohort, settings: CurveAnalysis) -> None:
 
 
 def analyse_learning_curves(
-    cohort: Cohort, settings: CurveAnalysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
+    cohort: Cohort, settings: Analysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
 ) -> dict[str, Table]:
     """Repeat prediction and identification with fewer people and with shorter scans.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs
-from fcpower_bids.slices.edges.options import EdgeChoices
 from fcpower_bids.slices.edges.permuted import SAMPLE, permute_edges
 from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
 from fcpower_bids.slices.edges.tables import OF_EDGES, STRONGEST
@@ -40,19 +38,14 @@ WITHOUT_EDGES = (
 )
 
 
-@dataclass(frozen=True)
-class EdgeAnalysis(EdgeChoices, Analysis):
-    """Settings that the analysis of edges may depend on."""
-
-
-def check_choices(cohort: Cohort, settings: EdgeAnalysis) -> None:
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse embeddings alone, targets that no edge can go with, and blocks that allow no exchange."""
     _, people = _choose(cohort, settings)
     for _ in _ask(cohort, plan_exchange(cohort, people, settings), settings):
         pass
 
 
-def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
+def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
     names, people = _choose(cohort, settings)
     exchange = plan_exchange(cohort, people, settings)
@@ -63,7 +56,7 @@ def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
     return describe_edges(tested, cohort, facts)
 
 
-def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
+def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People]:
     """Representations of edges, and the people with scans, phenotypes and covariates."""
     names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
     if FC in names:  # a single edge of FC^alpha has no meaning of its own
@@ -76,7 +69,7 @@ def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], Pe
     return edges, people
 
 
-def _ask(cohort: Cohort, exchange: Exchange, settings: EdgeAnalysis) -> Iterator[Question]:
+def _ask(cohort: Cohort, exchange: Exchange, settings: Analysis) -> Iterator[Question]:
     """Model and permutations of every target."""
     preset = resolve_preset(settings)
     for target in choose_targets(exchange.people.phenotypes, settings, cohort.targets or None, preset.covariates):
@@ -86,7 +79,7 @@ def _ask(cohort: Cohort, exchange: Exchange, settings: EdgeAnalysis) -> Iterator
             raise type(error)(f"Target '{target.name}': {error}") from error
 
 
-def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Question:
+def _ask_of(target: Target, exchange: Exchange, settings: Analysis) -> Question:
     people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
     values = target.build()(known)[known, 0]
     sites = None if sites is None else sites[known]
@@ -104,7 +97,7 @@ def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Quest
 
 
 def _test(
-    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: EdgeAnalysis
+    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: Analysis
 ) -> Iterator[Tested]:
     known = set(cohort.networks) != {UNKNOWN}
     pair = number_pairs(cohort.networks)[1] if known else None
@@ -123,7 +116,7 @@ def _test(
             yield Tested(asked, each.name, each.weight, found, of_pairs)
 
 
-def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: EdgeAnalysis) -> dict[str, Any]:
+def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:
     covariates, people = resolve_preset(settings).covariates, exchange.people
     number = len(questions[0].orders)
     return {

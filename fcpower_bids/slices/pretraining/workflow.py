@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,18 +27,12 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
-from fcpower_bids.slices.pretraining.options import Pretraining
 from fcpower_bids.store import file_in_the_way
 from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.run_progress import say
 
-if TYPE_CHECKING:
 
-    class TrainingSettings(Pretraining, Settings):
-        """All choices of a run, with those of the training."""
-
-
-def run_pack(settings: TrainingSettings) -> int:
+def run_pack(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
     from fcpower_bids.slices.pretraining.corpus.public import is_public  # loads torch
 
@@ -56,7 +50,7 @@ def run_pack(settings: TrainingSettings) -> int:
     return 0
 
 
-def ready_corpus(settings: TrainingSettings) -> Path:
+def ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.slices.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
 
@@ -72,11 +66,11 @@ def ready_corpus(settings: TrainingSettings) -> Path:
     return corpus
 
 
-def _folder(settings: TrainingSettings) -> Path:
+def _folder(settings: Settings) -> Path:
     return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
 
 
-def _pack(settings: TrainingSettings, corpus: Path) -> Any:
+def _pack(settings: Settings, corpus: Path) -> Any:
     from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus  # loads torch
 
     check_input_folder(settings.bids_dir)
@@ -98,11 +92,11 @@ def _pack(settings: TrainingSettings, corpus: Path) -> Any:
     return table
 
 
-def _labels(settings: TrainingSettings) -> set[str]:
+def _labels(settings: Settings) -> set[str]:
     return {label.removeprefix("sub-") for label in settings.participant_label}
 
 
-def _check_people(table: Any, settings: TrainingSettings, corpus: Path) -> None:
+def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
     """Refuse a corpus that holds people of this dataset who are not chosen now: they would be trained on."""
     own = table[table["dataset"] == _dataset(settings)]
     chosen, there = _labels(settings), set(own["subject"])
@@ -115,7 +109,7 @@ def _check_people(table: Any, settings: TrainingSettings, corpus: Path) -> None:
         )
 
 
-def _dataset(settings: TrainingSettings) -> str:
+def _dataset(settings: Settings) -> str:
     """Name of the dataset in the corpus, by which an encoder will know its people."""
     if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
         raise UsageError(
@@ -143,7 +137,7 @@ def _atlases(output_dir: Path) -> set[str]:
     return {"_".join(f"{key}-{value}" for key, value in found if key in ATLAS_KEYS) for found in entities}
 
 
-def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
+def choose_atlas(found: Iterable[str], settings: Settings) -> str:
     """Return the one atlas to train on: the only one, or the one that ``--atlas`` means. Raises UsageError."""
     found = sorted(found)
     if len(found) == 1 and settings.atlas == Method.atlas:
@@ -164,7 +158,7 @@ def _reason_against(output_dir: Path, series: Path) -> str:
     return f"it is {status.state} at participant level: {status.reason or 'run it again'}"
 
 
-def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
+def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
 
     found = find_series(
@@ -183,7 +177,7 @@ def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
     return [source for source in sources if not chosen or source[0]["subject"] in chosen]
 
 
-def _labels_of(settings: TrainingSettings, column: str | None) -> dict[str, str]:
+def _labels_of(settings: Settings, column: str | None) -> dict[str, str]:
     """Return the family or site of each participant where the dataset says so, else nothing."""
     path = settings.bids_dir / "participants.tsv"
     if column is None or not is_table(path):
@@ -208,14 +202,14 @@ FOLLOWING = ("batch_size", "learning_rate", "warmup")
 """Options that follow objective and size unless given."""
 
 
-def run_pretrain(settings: TrainingSettings) -> int:
+def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code."""
     from fcpower_bids.slices.pretraining.processes import on_all_processes  # loads torch
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
-def _pretrain(settings: TrainingSettings, processes: Any) -> int:
+def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
     from fcpower_bids.slices.pretraining.train import train  # loads torch
 
@@ -237,7 +231,7 @@ def _pretrain(settings: TrainingSettings, processes: Any) -> int:
     return 0
 
 
-def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
+def _read_probe(settings: Settings, found: list[Any]) -> str:
     """Read the cohort of ``--probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
     from fcpower_bids.slices.pretraining.probing import ExternalCohort
@@ -274,7 +268,7 @@ def _read_probe(settings: TrainingSettings, found: list[Any]) -> str:
     return f"{found[0].name} ({len(names)} people: {what})"
 
 
-def _tell(settings: TrainingSettings, result: Any) -> None:
+def _tell(settings: Settings, result: Any) -> None:
     from fcpower_bids.slices.pretraining.page import write_training_page  # only the end needs it
 
     say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
@@ -291,7 +285,7 @@ def _tell(settings: TrainingSettings, result: Any) -> None:
         say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
 
 
-def pretrain_config(settings: TrainingSettings) -> Any:
+def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
     from fcpower_bids.slices.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
     from fcpower_bids.slices.pretraining.processes import best_precision

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -57,7 +56,6 @@ from fcpower_bids.slices.spectrum.learned_filters import (
     LearnedFilters,
     filter_grams,
 )
-from fcpower_bids.slices.spectrum.options import FilterChoices
 
 SINGLE_MODES = (1, 4, 10, 20, 50)
 SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
@@ -127,23 +125,18 @@ FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class ControlAnalysis(FilterChoices, Analysis):
-    """Settings that the analysis may depend on."""
-
-
-def check_choices(cohort: Cohort, settings: ControlAnalysis) -> None:
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse another kernel, and what allows no prediction."""
     _open(cohort, settings)
 
 
-def _open(cohort: Cohort, settings: ControlAnalysis) -> Study:
+def _open(cohort: Cohort, settings: Analysis) -> Study:
     if settings.kernel != "correlation":
         raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
     return open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
 
 
-def analyse_controls(cohort: Cohort, settings: ControlAnalysis) -> dict[str, Table]:
+def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
@@ -169,7 +162,7 @@ class _Controls:
         self.filtered = FilteredFamily(self.family)
         self.eigenvalues = self.filtered.eigenvalues()
         self._ambiguous: list[str] = []
-        self._slow = cast(FilterChoices, study.settings).slow_controls
+        self._slow = study.settings.slow_controls
 
     def groups(self) -> list[Callable[[], None]]:
         """Return the groups of controls, in the order of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from fcpower_bids import plugins
+from fcpower_bids.registry import load
 from fcpower_bids.reports.cohort.findings import smallest_p_of_targets
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import (
@@ -29,7 +29,24 @@ PARTS = (
 )
 
 
+FURTHER = (
+    "check.page:PART",
+    "edges.page:PART",
+    "spectrum.page:SCREEN_PART",
+    "spectrum.page:CONTROLS_PART",
+    "spectrum.geometry_page:PART",
+    "curves.page:CURVES_PART",
+    "curves.page:SWEEP_PART",
+    "encoders_compared.page:ENCODER_PART",
+    "encoders_compared.page:COMPARISON_PART",
+    "sites.page:PART",
+)
+"""Parts of the further analyses, by their places in `slices`."""
+
+
 @cache
 def page_parts() -> tuple[Part, ...]:
-    """Parts of the page in their order, with those of all slices."""
-    return tuple(sorted((*PARTS, *plugins.load("sections")), key=lambda part: part.place))
+    """Parts of the page in their order."""
+    return tuple(
+        sorted((*PARTS, *(load(f"fcpower_bids.slices.{place}") for place in FURTHER)), key=lambda part: part.place)
+    )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.options import Choices, Level, option
+from fcpower_bids.options import Choices, option
 
 
 @dataclass(frozen=True)
@@ -50,30 +48,3 @@ class Pretraining(Choices):
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
     num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
     accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))
-
-
-def check_training(settings: Pretraining) -> Iterator[str]:
-    """Yield a sentence for each choice that cannot be."""
-    for item in settings.architecture:
-        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
-            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
-
-
-PACK = Level(
-    "series into a corpus for pretraining",
-    "fcpower_bids.slices.pretraining.workflow:run_pack",
-    also=(
-        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
-        *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
-    ),
-)
-PRETRAIN = Level(
-    "an encoder from a corpus, or from the recordings that were processed",
-    "fcpower_bids.slices.pretraining.workflow:run_pretrain",
-    sections=("pretrain",),
-    also=(
-        *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
-        *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
-    ),
-    without=("public_corpus",),
-)
