@@ -221,10 +221,9 @@ def differences(expected: dict[str, pd.DataFrame], actual: dict[str, pd.DataFram
 
 def _by_name(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """A table by the names of its rows; rows of one name are counted."""
-    names = table[keys].agg(" ".join, axis=1)
-    return table.set_axis(
-        [f"{name} #{count}" for name, count in zip(names, names.groupby(names).cumcount(), strict=True)]
-    )
+    names = pd.Series([" ".join(row) for row in table[keys].to_numpy(str)], dtype=object)
+    counts = names.groupby(names).cumcount()
+    return table.set_axis([f"{name} #{count}" for name, count in zip(names, counts, strict=True)])
 
 
 if __name__ == "__main__":
