@@ -55,10 +55,10 @@ demo-planted: install
 	rm -rf $(DEMO)
 	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --subjects 48
 	$(PLANTED) participant --atlas builtin --quiet
-	$(PLANTED) pretrain --participant-label $(TRAINED) --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.4 \
-	  --checkpoint-every 50 --learning-rate 0.001 --accept-unproven --family-column family_id
+	$(PLANTED) pretrain --participant-label $(TRAINED) --steps 150 --family-column family_id \
+	  --config-file $(CURDIR)/examples/demo-planted.toml
 	$(PLANTED) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
-	  --allow-missing-parcels
+	  --config-file $(CURDIR)/examples/demo-planted.toml
 	$(PLANTED) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
 	  --representations fc fc_power embedding
 	@echo

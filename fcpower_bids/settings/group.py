@@ -21,7 +21,7 @@ class GroupLevel(Choices):
     )
     covariates: tuple[str, ...] = asks((), "columns regressed from the targets in the fold; part of the model of edges")
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
-    missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
+    missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0", in_file=True)
     family_column: str | None = asks(None, "column whose equal values never span a split")
     site_column: str | None = asks(None, "column of sites; see --sites")
     sites: str = asks(
@@ -30,7 +30,7 @@ class GroupLevel(Choices):
         "by ComBat, in the fold",
         choices=(PERMUTE, HOLD_OUT, "combat"),
     )
-    stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")
+    stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole", in_file=True)
     representations: tuple[str, ...] = refines(("fc", "fc_power"), "features of people: fc fc_power embedding")
     analyses: tuple[str, ...] = refines(
         (), "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
@@ -39,6 +39,7 @@ class GroupLevel(Choices):
         None,
         "choose the exponent on this cohort, as '--alpha grid' does; --alpha is then that of all else",
         choices=("grid", "nested", "align"),
+        in_file=True,
     )
     kernel: str = refines("correlation", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = asks(
@@ -48,11 +49,13 @@ class GroupLevel(Choices):
     )
     repeats: int | None = refines(None, "repetitions of the outer folds [preset]")
     folds: int | None = refines(None, "outer folds [preset]")
-    inner_folds: int | None = refines(None, "inner folds [preset]")
+    inner_folds: int | None = refines(None, "inner folds [preset]", in_file=True)
     folds_file: Path | None = asks(
         None, "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
     )
-    penalties: tuple[float, ...] = refines((), "ridge penalties, as they are, in the place of the preset's")
+    penalties: tuple[float, ...] = refines(
+        (), "ridge penalties, as they are, in the place of the preset's", in_file=True
+    )
     selection: str | None = refines(
         None,
         "score of the inner folds that selects the penalty [preset]",
@@ -64,9 +67,13 @@ class GroupLevel(Choices):
             "pooled_predictive_cod",
             "mean_predictive_cod",
         ),
+        in_file=True,
     )
     fit_transforms_on: str | None = refines(
-        None, "people that z-scores, PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
+        None,
+        "people that z-scores, PCA and tangent references are fitted to [preset]",
+        choices=("cohort", "fold"),
+        in_file=True,
     )
     permutations: int | None = refines(
         None,
@@ -80,24 +87,36 @@ class GroupLevel(Choices):
     equal_minutes: bool = asks(
         False, "cut every scan to the length of the shortest one, and compute FC again from the stored series"
     )
-    drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks")
-    drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels")
+    drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
+    drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
     check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop")
     save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
-    accept_no_skill: bool = refines(False, "with --save-models: write models, too, that do no better than a guess")
+    accept_no_skill: bool = refines(
+        False, "with --save-models: write models, too, that do no better than a guess", in_file=True
+    )
     scan_minutes: tuple[float, ...] = refines(
-        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
+        (),
+        "learning_curves: lengths of scan [doubling from 1.2]",
+        reader="learning_curves",
+        in_file=True,
     )
     sample_sizes: tuple[int, ...] = refines(
-        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
+        (),
+        "learning_curves: numbers of people [25 50 100 150 ...]",
+        reader="learning_curves",
+        in_file=True,
     )
     nbs_threshold: float | None = refines(
-        None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges"
+        None,
+        "edges: |t| above which edges form networks [that of p = 0.001]",
+        reader="edges",
+        in_file=True,
     )
     slow_controls: bool = refines(
         False,
         "spectral_controls: also filters learned inside the folds, and distances with a decomposition for each pair",
         reader="spectral_controls",
+        in_file=True,
     )
 
     @property

@@ -127,7 +127,7 @@ def test_the_output_may_not_be_the_input(tmp_path):
         ("participant", "--targets age", "levels group and pretrain" if "pretrain" in LEVELS else "level group"),
         ("participant", "--folds 3", "level group"),
         *([("pack", "--dry-run", "levels participant and group and pretrain")] if "pack" in LEVELS else ()),
-        *([("group", "--window 9", "levels pack and pretrain")] if "pack" in LEVELS else ()),
+        *([("group", "--corpus x", "levels pack and pretrain")] if "pack" in LEVELS else ()),
     ],
 )
 def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(tmp_path, level, words, readers):
@@ -194,7 +194,6 @@ def test_the_command_line_wins_over_the_file(tmp_path):
         (["--alpha", "0.5"], (0.5, None)),
         (["--alpha", "nested"], (ALPHA_STAR, "nested")),
         (["--alpha-selection", "grid"], (ALPHA_STAR, "grid")),
-        (["--alpha", "0.5", "--alpha-selection", "align"], (0.5, "align")),
     ],
 )
 def test_the_exponent_is_a_number_and_its_choice_on_the_cohort_another_option(arguments, expected):

@@ -18,6 +18,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders.training_people import person_digest
+from tests.command import in_file
 from tests.doors.cohort import PEOPLE, WAYS_IN, Entered, Shape, Truth, flattened
 from tests.doors.ways_on import run, table
 
@@ -97,7 +98,7 @@ def pack(cell: Cell, folder: Path, place: Path) -> tuple[dict[str, Entered], Pat
 def train(place: Path, corpus: Path, bids: Path, processes: int) -> Path:
     """Train in processes of their own where there are several; returns the folder of the encoder."""
     out = place / f"trained_{processes}"
-    words = [str(word) for word in (bids, out, "pretrain", "--corpus", corpus, *TRAINING)]
+    words = in_file([bids, out, "pretrain", "--corpus", corpus, *TRAINING])
     if processes == 1:
         assert (ended := run(*words)).code == 0, ended.said
     else:
@@ -163,7 +164,7 @@ def test_two_datasets_under_one_name_are_refused(folder, tmp_path):
     words = ("pack", "--corpus", tmp_path / "corpus", "--window", WINDOW, "--quiet", "--nprocs", "1")
     nameless = run(first.bids, first.out, *words)
     assert nameless.code == 2
-    assert "Name it with --dataset-name" in nameless.said
+    assert "Name it by dataset_name in a file" in nameless.said
     assert run(first.bids, first.out, *words, "--dataset-name", "one").code == 0
     again = run(second.bids, second.out, *words, "--dataset-name", "one")
     assert again.code == 2, again.said

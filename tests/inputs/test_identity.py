@@ -77,7 +77,7 @@ def test_a_recording_of_other_outputs_is_never_replaced(tmp_path, capsys, name):
     assert pack(tmp_path / "one", corpus, *options) == 0
     before = pd.read_csv(f"{corpus}/recordings.tsv", sep="\t")
     assert pack(tmp_path / "two", corpus, *options) == 2
-    assert "name this one with --dataset-name" in capsys.readouterr().err
+    assert "name this one (dataset_name in a file)" in capsys.readouterr().err
     pd.testing.assert_frame_equal(pd.read_csv(f"{corpus}/recordings.tsv", sep="\t"), before)
     assert pack(tmp_path / "two", corpus, "--dataset-name", "second") == 0
     assert packed(corpus) == [3, 3]
@@ -87,7 +87,7 @@ def test_a_dataset_that_says_nothing_of_itself_has_to_be_named(tmp_path, capsys)
     plant_outputs(tmp_path, made_recordings(people=3, sessions=1))
     describe(tmp_path / "bids")
     assert pack(tmp_path, str(tmp_path / "corpus")) == 2
-    assert "Name it with --dataset-name." in capsys.readouterr().err
+    assert "Name it by dataset_name in a file." in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "a/b") == 2
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "mine") == 0

@@ -39,7 +39,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="find
 HELD = """
 import sys, time
 from pathlib import Path
-from tests.command import main
+from fcpower_bids.cli.run import main
 from fcpower_bids.interfaces import nodes
 from fcpower_bids.executors import pool
 

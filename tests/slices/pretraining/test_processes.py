@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from fcpower_bids.errors import UsageError
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.processes import layout
-from tests.command import main
+from tests.command import in_file, main
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
@@ -38,7 +38,7 @@ def run(folder, name: str, *options: str, launcher: tuple[str, ...] = PROGRAM) -
     """Run the command in its own processes, with a pack and an encoder of its own."""
     out = folder / name
     shutil.copytree(folder / "out", out)
-    words = [sys.executable, *launcher, folder / "bids", out, "pretrain", *QUICK, *options]
+    words = [sys.executable, *launcher, *in_file([folder / "bids", out, "pretrain", *QUICK, *options])]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment, check=False)
 
@@ -118,7 +118,7 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
 SIGNALLED = """
 import shutil, signal, sys
 from pathlib import Path
-from tests.command import main
+from fcpower_bids.cli.run import main
 from fcpower_bids.slices.pretraining.engine import Batches
 
 number, at, folder, *words = sys.argv[1:]
