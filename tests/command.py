@@ -15,6 +15,8 @@ def in_file(words: Sequence[object]) -> list[str]:
     """Move options that are set in a file alone from a command line into a file."""
     names = {field.name for field in option_fields() if field.metadata["in_file"]}
     rest, moved, given = [], {}, [str(word) for word in words]
+    if given[:1] and given[0] in run.COMMANDS:
+        return given
     while given:
         word = given.pop(0)
         name = word[2:].replace("-", "_") if word.startswith("--") else ""
