@@ -166,21 +166,6 @@ def remove_abandoned(folder: Path) -> None:
                 path.unlink()
 
 
-def put_on_disk(arrays: Sequence[NDArray[np.floating]], folder: Path | None, most: int) -> tuple[Any, ...]:
-    """Write arrays to be read by other processes, where they have more bytes together than these may map.
-
-    Return them as they are where they have not, lie on disk, or where there is no folder for what does not fit.
-    """
-    if folder is None or sum(getattr(each, "nbytes", 0) for each in arrays) <= most:
-        return tuple(arrays)
-    written = []
-    for each in arrays:
-        rows = ScratchRows(folder, (each.shape[0], each.shape[1]), each.dtype)
-        rows[:] = each
-        written.append(rows)
-    return tuple(written)
-
-
 def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.floating] | ScratchRows:
     """Return an array to be filled by rows: on disk where it would take more memory than there is for one array."""
     folder = scratch()

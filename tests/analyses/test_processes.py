@@ -61,19 +61,3 @@ def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, made,
         pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)
     assert made, "this analysis wrote none to disk"
     assert list(tmp_path.iterdir()) == [], "what was written is removed"
-
-
-@pytest.mark.parametrize("nprocs", [1, 2])
-def test_kernels_on_disk_give_the_tables_of_those_in_memory(cohort, nprocs, made, monkeypatch, tmp_path):
-    """Inverses by tiles differ from those of LAPACK in the last digits."""
-    monkeypatch.setattr("fcpower_bids.executors.select.WORTH", 0.0)
-    settings = choose(**CHOICES, representations=("fc", "fc_power"), permutations=20, nprocs=nprocs)
-    expected = ANALYSES["prediction"](cohort, settings)
-    monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.fits_in_memory", lambda n: False)
-    with executing(settings, tmp_path):
-        found = ANALYSES["prediction"](cohort, settings)
-    assert found.keys() == expected.keys()
-    for table in expected:
-        pd.testing.assert_frame_equal(found[table].frame, expected[table].frame, rtol=1e-8, atol=1e-9)
-    assert len(made) > 7 * 2, "inverses of every penalty lie on disk, of both representations"
-    assert list(tmp_path.iterdir()) == [], "what was written is removed"

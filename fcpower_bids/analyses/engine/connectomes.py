@@ -17,21 +17,18 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
 from fcpower_bids.core.connectome.spectrum import clip_tolerance
-from fcpower_bids.core.regression.dense import HOST, dense
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
     correlation_kernel,
-    fill_correlations,
     power_features,
 )
 from fcpower_bids.core.regression.presets import PRESETS
-from fcpower_bids.core.regression.ridge import fits_in_memory
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import map_tasks
-from fcpower_bids.ondisk import RowsOnDisk, ScratchRows, make_room
+from fcpower_bids.ondisk import make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import available_bytes, scratch
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 
 Spectrum = tuple[FloatArray, FloatArray]
@@ -84,9 +81,6 @@ def fits(n: int, n_parcels: int) -> bool:
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
 """The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""
-
-PANEL_COPIES = 4
-"""Arrays of the size of a panel of a kernel that are there while it is computed."""
 
 BLOCK = 32
 """Connectomes that a process takes at a time."""
@@ -274,13 +268,3 @@ def describe_precision(shape: tuple[int, ...]) -> str:
 def similarity(features: FeatureSource) -> FloatArray:
     """Pearson correlation between the features of all pairs; products in single precision for a very large cohort."""
     return correlation_kernel(features, dtype=precision(features.shape))
-
-
-def similarity_in_panels(features: FeatureSource) -> FloatArray | RowsOnDisk:
-    """`similarity` where kernels fit into the memory that was given; else on disk, and never whole in memory."""
-    n, folder = features.shape[0], scratch()
-    if folder is None or dense() is not HOST or fits_in_memory(n):
-        return similarity(features)
-    kernel = ScratchRows(folder, (n, n), np.float64)
-    fill_correlations(features, kernel, available_bytes() // (PANEL_COPIES * 8 * n), precision(features.shape))
-    return kernel

@@ -11,7 +11,6 @@ import numpy as np
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, trace_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, nested_cv
@@ -34,7 +33,7 @@ def make_solver(people: Representation, preset: PredictionPreset) -> Solver:
     """Kernel ridge regression on the correlation between people's features, or a linear probe on z-scored features."""
     fitted = people.fitted
     if people.kernel == "correlation":
-        whole = people.similarity_in_panels()  # of features that need no fit; its mean diagonal is the unit
+        whole = people.similarity()  # of features that need no fit; its mean diagonal is the unit
         if fitted is None:
             return regress_on_kernel(whole, preset)
         kernels = FoldKernels(lambda train: correlation_kernel(fitted(train)))
@@ -42,7 +41,9 @@ def make_solver(people: Representation, preset: PredictionPreset) -> Solver:
         def regress(train: Rows, penalties: FloatArray) -> Solver:
             return SubsetSolver(kernels(train), penalties, preset.intercept)
 
-        return search_penalties(lambda penalties: FoldSolver(regress, penalties), trace_of(whole) / len(whole), preset)
+        return search_penalties(
+            lambda penalties: FoldSolver(regress, penalties), float(np.trace(whole)) / len(whole), preset
+        )
     features = np.asarray(people.features()[:])
     scale = float((np.ptp(features, axis=0) > 0).sum())
     if fitted is None:
@@ -95,8 +96,7 @@ def run_nested_cv(
     watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
 ) -> NestedResult:
     """Run `nested.nested_cv` with the score and grid of the preset; features that are fitted stay in this process."""
-    base = getattr(solver, "base", solver)
-    here = isinstance(base, FoldSolver) or not getattr(base, "dense", HOST).shared
+    here = isinstance(getattr(solver, "base", solver), FoldSolver)
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
         return watch(map(function, items) if here else map_tasks(function, items))

@@ -14,14 +14,13 @@ from fcpower_bids.analyses.engine.connectomes import (
     combine_scans,
     precision,
     similarity,
-    similarity_in_panels,
 )
 from fcpower_bids.analyses.engine.series import series_features
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.ondisk import RowsOnDisk, make_room
+from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
@@ -42,7 +41,7 @@ class Representation:
         self.fitted: Callable[[Rows], FeatureSource] | None = None
         self._compute = compute
         self._features: FeatureSource | None = None
-        self._similarity: FloatArray | RowsOnDisk | None = None
+        self._similarity: FloatArray | None = None
 
     def features(self) -> FeatureSource:
         """Features (n, d); computed again each time only where they do not fit in memory."""
@@ -55,14 +54,8 @@ class Representation:
 
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
-        if not isinstance(self._similarity, np.ndarray):
-            self._similarity = similarity(self.features())
-        return self._similarity
-
-    def similarity_in_panels(self) -> FloatArray | RowsOnDisk:
-        """The same, on disk where kernels of so many people do not fit in memory."""
         if self._similarity is None:
-            self._similarity = similarity_in_panels(self.features())
+            self._similarity = similarity(self.features())
         return self._similarity
 
 

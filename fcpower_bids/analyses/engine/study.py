@@ -14,7 +14,6 @@ from fcpower_bids.analyses.engine.protocol import Protocol, plan_protocol
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.regression.dense import HOST, dense
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
@@ -78,7 +77,6 @@ class Study:
             "FeaturesOfAPerson": describe_combination(self.settings),
             "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
-            **({"Solver": dense().name} if dense() is not HOST else {}),
             **self.protocol.facts(self.targets),
             **self.people.facts,
             **({"CohortNotes": list(self.cohort.notes)} if self.cohort.notes else {}),

@@ -21,7 +21,6 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
 from fcpower_bids.core.regression.ridge import fit_in_sample
 from fcpower_bids.core.regression.targets import residual_target
-from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -119,7 +118,7 @@ class EdgeImportance:
         targets, masks = self._training_targets()
         chosen = result.chosen[: len(masks)]
         if representation.kernel == "correlation":
-            fitted = self._fit_kernel(representation.similarity_in_panels(), targets, masks, chosen)
+            fitted = self._fit_kernel(representation.similarity(), targets, masks, chosen)
         elif self.study.preset.fit_transforms_on == "cohort":
             fitted = self._fit_kernel(LinearProbe(features, [1.0]).kernel(), targets, masks, chosen)
         else:
@@ -168,7 +167,7 @@ class EdgeImportance:
         return targets, masks
 
     def _fit_kernel(
-        self, kernel: FloatArray | RowsOnDisk, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+        self, kernel: FloatArray, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
     ) -> FloatArray:
         """In-sample predictions (F, n, m) by the kernel of everyone: all fits with one penalty share an inverse."""
         fitted = np.zeros(targets.shape)

@@ -53,10 +53,8 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH
-from fcpower_bids.core.regression.ridge import KERNELS, check_memory, fits_in_memory, fold_bytes
+from fcpower_bids.core.regression.ridge import check_memory
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.executors import processes
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -274,21 +272,7 @@ TABLES = (
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
     study = _open(cohort, settings)
-    check_memory(len(study.people.names), memory_of_kernels(study))
-
-
-def memory_of_kernels(study: Study) -> float:
-    """Bytes that kernels need which do not fit: all of those that stay in memory, else the blocks of the folds."""
-    n, settings = len(study.people.names), study.settings
-    if fits_in_memory(n):
-        return 0.0
-    wide = study.cohort.edges.shape[1] > PRIMAL_WIDTH
-    linear = settings.kernel == "linear" and study.preset.fit_transforms_on == "cohort" and wide
-    if linear:
-        return KERNELS * 8.0 * n**2
-    trained = min(int(target.known[fold.train].sum()) for fold in study.folds for target in study.targets)
-    inner = max(len(rows) for fold in study.folds for rows in fold.inner)
-    return processes(settings) * fold_bytes(n, n - trained, inner)  # people without a target are held out, too
+    check_memory(len(study.people.names))
 
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:

@@ -1,15 +1,11 @@
-"""The dense operations of kernel ridge regression, by numpy and scipy or by the device of the settings."""
+"""The dense operations of kernel ridge regression."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -22,22 +18,17 @@ STRIP = 512
 
 @dataclass(eq=False)
 class Block:
-    """Rows and columns of square matrices of one size, in memory or on disk."""
+    """Rows and columns of square matrices of one size."""
 
     rows: Rows
     columns: Rows
     places: Rows | None = None  # in such a matrix, row after row; computed once for the inverses of all penalties
 
-    def copy(self, matrix: Any) -> FloatArray:
+    def copy(self, matrix: FloatArray) -> FloatArray:
         """Copy the block of a matrix."""
-        if isinstance(matrix, np.ndarray):
-            if self.places is None:
-                self.places = self.rows[:, None] * len(matrix) + self.columns
-            return matrix.ravel().take(self.places, mode="clip")  # all of them exist
-        block = np.empty((len(self.rows), len(self.columns)))
-        for part in strips(len(block)):  # on disk: a few rows at a time
-            block[part] = matrix[self.rows[part]][:, self.columns]
-        return block
+        if self.places is None:
+            self.places = self.rows[:, None] * len(matrix) + self.columns
+        return matrix.ravel().take(self.places, mode="clip")  # all of them exist
 
 
 class HeldOut:
@@ -49,126 +40,42 @@ class HeldOut:
         self.cross = Block(rows, np.concatenate([rows[:0], *inner]))
 
 
-class Gram(Protocol):
-    """Inner products between the rows of a matrix that comes in panels of columns."""
+def hold_out(
+    inverse: FloatArray, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
+) -> tuple[FloatArray, list[FloatArray]]:
+    """Return what held rows R have beyond their predictions, ``(C_RR)^-1 (C y)_R``.
 
-    def add(self, panel: NDArray[np.floating]) -> None:
-        """Take further columns, shape (n, width): multiplied in their precision, summed in double precision."""
-
-    def total(self) -> FloatArray:
-        """Return the sum, shape (n, n); nothing is added after that."""
-
-
-class Dense(Protocol):
-    """Who does the dense operations; an inverse is what `invert` returned, and only this object need understand it."""
-
-    name: str  # for sidecars
-    shared: bool  # whether other processes can be sent the inverses
-
-    def gram(self, n: int, dtype: type[np.floating]) -> Gram:
-        """Begin the inner products of n rows in some precision."""
-
-    def invert(self, kernel: Any, penalty: float, intercept: bool) -> Any:
-        """(K + l I)^-1, with an intercept less the direction of the ones; None where singular to working precision."""
-
-    def multiply(self, inverse: Any, targets: FloatArray) -> FloatArray:
-        """Multiply targets (n, m) by an inverse."""
-
-    def hold_out(
-        self, inverse: Any, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
-    ) -> tuple[FloatArray, list[FloatArray]]:
-        """Return what held rows R have beyond their predictions, ``(C_RR)^-1 (C y)_R``.
-
-        `inverse`: C. `product` (n, m): C y. `inner_products` (n, m): C y of each part, the object `product` itself
-        where the targets are the same. Returns (held, m), and a list of ndarray, shape (rows, m): of the held rows, and
-        of each part.
-        """
+    `inverse`: C. `product` (n, m): C y. `inner_products` (n, m): C y of each part, the object `product` itself where
+    the targets are the same. Returns (held, m), and a list of ndarray, shape (rows, m): of the held rows, and of each
+    part.
+    """
+    root = _root(held.own.copy(inverse))
+    half = solve_lower(root, product[held.rows])
+    test = solve_lower(root, half.copy(), transposed=True)
+    validation = []
+    for part, own, block in zip(held.parts, inner_products, _whitened(inverse, held, root), strict=True):
+        own_half = half if own is product else solve_lower(root, own[held.rows])
+        schur = _root(_less_square(part.copy(inverse), block))
+        residual = own[part.rows]
+        residual -= block.T @ own_half
+        validation.append(solve_lower(schur, solve_lower(schur, residual), transposed=True))
+    return test, validation
 
 
-class Host:
-    """Numpy and scipy, in this process."""
-
-    name, shared = "numpy and scipy", True
-
-    def gram(self, n: int, dtype: type[np.floating]) -> Gram:
-        """Begin the inner products of n rows in some precision."""
-        return _HostGram(n, dtype)
-
-    def invert(self, kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:
-        """Factorise a copy, and invert in its place."""
-        return _penalised_inverse(kernel, penalty, intercept)
-
-    def multiply(self, inverse: FloatArray, targets: FloatArray) -> FloatArray:
-        """Multiply targets (n, m) by an inverse: all of it at once, since parts would have other last bits."""
-        return np.asarray(inverse) @ targets
-
-    def hold_out(
-        self, inverse: FloatArray, held: HeldOut, product: FloatArray, inner_products: Sequence[FloatArray]
-    ) -> tuple[FloatArray, list[FloatArray]]:
-        """Return what held rows have beyond their predictions: see `Dense`."""
-        root = _root(held.own.copy(inverse))
-        half = solve_lower(root, product[held.rows])
-        test = solve_lower(root, half.copy(), transposed=True)
-        validation = []
-        for part, own, block in zip(held.parts, inner_products, self.blocks(inverse, held, root), strict=True):
-            own_half = half if own is product else solve_lower(root, own[held.rows])
-            schur = _root(_less_square(part.copy(inverse), block))
-            residual = own[part.rows]
-            residual -= block.T @ own_half
-            validation.append(solve_lower(schur, solve_lower(schur, residual), transposed=True))
-        return test, validation
-
-    def blocks(self, inverse: FloatArray, held: HeldOut, root: FloatArray) -> Iterator[FloatArray]:
-        """Yield the held rows of each inner fold's columns, whitened: all are solved at once, which is faster."""
-        if held.inner:
-            cross = solve_lower(root, held.cross.copy(inverse))
-            for part in np.split(cross, np.cumsum([rows.size for rows in held.inner[:-1]]), axis=1):
-                yield np.ascontiguousarray(part)
+def _whitened(inverse: FloatArray, held: HeldOut, root: FloatArray) -> Iterator[FloatArray]:
+    """Yield the held rows of each inner fold's columns, whitened: all are solved at once, which is faster."""
+    if held.inner:
+        cross = solve_lower(root, held.cross.copy(inverse))
+        for part in np.split(cross, np.cumsum([rows.size for rows in held.inner[:-1]]), axis=1):
+            yield np.ascontiguousarray(part)
 
 
-class _HostGram:
-    def __init__(self, n: int, dtype: type[np.floating]) -> None:
-        self.sum, self.product = np.zeros((n, n)), np.empty((n, n), dtype)
-
-    def add(self, panel: NDArray[np.floating]) -> None:
-        self.sum += np.matmul(panel, panel.T, out=self.product)
-
-    def total(self) -> FloatArray:
-        return self.sum
-
-
-HOST = Host()
-_CHOSEN: ContextVar[Dense] = ContextVar("who does the dense operations", default=HOST)
-
-
-def dense() -> Dense:
-    """Return who does the dense operations, numpy and scipy by default."""
-    return _CHOSEN.get()
-
-
-@contextmanager
-def solving_with(chosen: Dense) -> Iterator[None]:
-    """Use another implementation of the dense operations."""
-    token = _CHOSEN.set(chosen)
-    try:
-        yield
-    finally:
-        _CHOSEN.reset(token)
-
-
-def norm_of(matrix: Any) -> float:
+def norm_of(matrix: FloatArray) -> float:
     """Largest sum of absolute values of a row."""
     return max(float(np.abs(matrix[rows]).sum(axis=1).max()) for rows in strips(len(matrix)))
 
 
-def trace_of(matrix: Any) -> float:
-    """Sum of the diagonal of a matrix in memory or on disk."""
-    if isinstance(matrix, np.ndarray):
-        return float(np.trace(matrix))
-    return float(sum(np.trace(matrix[rows, rows]) for rows in strips(len(matrix))))
-
-
-def _penalised_inverse(kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:
+def invert(kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:
     """(K + l I)^-1, with an intercept less the direction of the ones; None where singular to working precision."""
     penalised = np.array(kernel, dtype=float, order="F")
     penalised.flat[:: kernel.shape[0] + 1] += penalty

@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE, power_weights
-from fcpower_bids.core.regression.dense import dense
 from fcpower_bids.errors import Unfit
 
 PANEL = 4096
 """Edges that are read and multiplied at a time."""
-PANEL_NUMBERS = 2**25
-"""Numbers of a panel where only some columns of a kernel are computed: 268 MB, however many people there are."""
 
 
 class FeatureSource(Protocol):
@@ -60,74 +57,6 @@ def correlation_kernel(
         gram[row] /= own * norm
     np.fill_diagonal(gram, 1.0)
     return gram
-
-
-def correlation_columns(
-    features: FeatureSource, people: ArrayLike, dtype: type[np.floating] = np.float64
-) -> FloatArray:
-    """Pearson correlation between the feature vectors of everyone and of some people: columns of `correlation_kernel`.
-
-    `features` (n, E): one person per row; it may lie on disk, and is read once. `people` (p,): whose columns. `dtype`:
-    precision of the products within a panel. Returns (n, p). Raises ValueError: if a feature is NaN or infinite, or a
-    person's features are constant; the sentence names the row.
-    """
-    (n, width), chosen = features.shape, np.asarray(people, dtype=np.intp)
-    products, total, squares, pivot = np.zeros((n, chosen.size)), np.zeros(n), np.zeros(n), np.zeros(n)
-    panel = _narrow_panel(n)
-    for start in range(0, width, panel):
-        block = np.asarray(features[:, start : start + panel])
-        _refuse_missing(block, start)
-        pivot = pivot if start else block.mean(axis=1, dtype=float)
-        block = block - pivot[:, None]
-        total += block.sum(axis=1)
-        squares += np.einsum("ij,ij->i", block, block)
-        block = np.ascontiguousarray(block, dtype)
-        products += block @ block[chosen].T
-    norm = np.sqrt(np.maximum(squares - total**2 / width, 0.0))
-    _refuse(_is_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width)))
-    for row, own in enumerate(total):  # row by row: there is no room for a second matrix
-        products[row] -= own * total[chosen] / width
-        products[row] /= norm[row] * norm[chosen]
-    products[chosen, np.arange(chosen.size)] = 1.0
-    return products
-
-
-def fill_correlations(
-    features: FeatureSource, kernel: Filled, height: int, dtype: type[np.floating] = np.float64
-) -> None:
-    """Write `correlation_kernel` into an array some rows at a time: only these are held in memory.
-
-    A pair is multiplied once: entries left of the diagonal are read from the rows above. `features` (n, E): one person
-    per row; it may lie on disk, and is read once for every panel of rows, from the first of these on. `kernel` (n, n):
-    in memory or on disk. `height`: rows of a panel; at least 16 are taken. `dtype`: precision of the products. Raises
-    ValueError: as `correlation_kernel` does.
-    """
-    n, height = features.shape[0], max(16, height)
-    for start in range(0, n, height):
-        stop = min(start + height, n)
-        rows = np.empty((stop - start, n))
-        rows[:, start:] = correlation_columns(_Following(features, start), np.arange(stop - start), dtype).T
-        own = rows[:, start:stop]
-        own[:] = np.triu(own) + np.triu(own, 1).T  # one product of each pair, though both were computed here
-        rows[:, :start] = kernel[:start, start:stop].T
-        kernel[start:stop] = rows
-
-
-class _Following:
-    """The rows of features from some row on."""
-
-    def __init__(self, features: FeatureSource, start: int) -> None:
-        self.features, self.start = features, start
-        self.shape: tuple[int, ...] = (features.shape[0] - start, features.shape[1])
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return some columns of all of them."""
-        return self.features[self.start :, key[1]]
-
-
-def _narrow_panel(n: int) -> int:
-    """Columns of a panel of n people that takes no more memory for many of them."""
-    return min(PANEL, max(64, PANEL_NUMBERS // n))
 
 
 def linear_kernel(
@@ -197,7 +126,7 @@ def _accumulate(
     """
     n, n_columns = features.shape
     chosen = None if columns is None else np.sort(np.arange(n_columns)[np.asarray(columns)])
-    gram = dense().gram(n, dtype)
+    gram, product = np.zeros((n, n)), np.empty((n, n), dtype)
     total, pivot, width = np.zeros(n), np.zeros(n), 0
     for start in range(0, n_columns, panel):
         block = np.asarray(features[:, start : start + panel])
@@ -210,11 +139,12 @@ def _accumulate(
             pivot = pivot if width else block.mean(axis=1, dtype=float)
             block = block - pivot[:, None]
             total += block.sum(axis=1)
-        gram.add(np.ascontiguousarray(block, dtype))
+        block = np.ascontiguousarray(block, dtype)
+        gram += np.matmul(block, block.T, out=product)
         width += block.shape[1]
     if not width:
         raise ValueError("There are no edges to compute a kernel from.")
-    return gram.total(), total, pivot, width
+    return gram, total, pivot, width
 
 
 def _refuse_missing(block: NDArray[np.floating], start: int) -> None:

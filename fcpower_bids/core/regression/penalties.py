@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import trace_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import (
     EachFold,
@@ -22,7 +21,6 @@ from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split, open_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.ondisk import RowsOnDisk
 
 DECADES = (-3, -2, -1, 0, 1, 2, 3)
 """The grid that every fold searches: powers of ten of the kernel's mean diagonal."""
@@ -82,9 +80,9 @@ class PenaltyLadder:
         return self.scale * 10.0 ** np.asarray(decades, dtype=float)
 
 
-def regress_on_kernel(kernel: FloatArray | RowsOnDisk, preset: PredictionPreset) -> Solver:
+def regress_on_kernel(kernel: FloatArray, preset: PredictionPreset) -> Solver:
     """Return the regression on a kernel of everyone, shape (n, n), for the penalties of a preset."""
-    scale = trace_of(kernel) / len(kernel)
+    scale = float(np.trace(kernel)) / len(kernel)
     return search_penalties(lambda penalties: open_kernel(kernel, penalties, preset.intercept), scale, preset)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,20 +13,14 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.dense import HOST, STRIP, TOO_SMALL, Dense, HeldOut, dense, norm_of, strips
-from fcpower_bids.core.regression.tiled import Tiled
+from fcpower_bids.core.regression.dense import TOO_SMALL, HeldOut, hold_out, invert, norm_of, strips
 from fcpower_bids.errors import Unfit
-from fcpower_bids.ondisk import RowsOnDisk, put_on_disk
-from fcpower_bids.resources import MEGA, SHARE, USUAL, available_bytes, given_bytes, scratch
+from fcpower_bids.resources import MEGA, available_bytes, given_bytes
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
-MAPPED = 2**28
-"""Bytes of inverses that a worker may map; of more it reads the blocks of its folds, which takes longer."""
 KERNELS, OTHER = 5, 150 * 2**20
 """Kernels in memory at once where one penalty follows the other, with those of the other representation, and bytes of
 all else: a command on 5,000 people took 1,139 MB."""
-BLOCKS = 2.4
-"""How often the blocks of a fold are there at once where kernels lie on disk; measured, with five folds in five."""
 SHORT_OF_MEMORY = "A kernel of {n:,} people needs {needed:,.0f} MB of memory; give it (--mem-mb), or use fewer people."
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 
@@ -86,24 +78,12 @@ class KernelSolver:
     """
 
     penalties: FloatArray  # (n_penalties,): the grid, without a zero that the kernel does not allow
-    inverses: tuple[Any, ...]  # (n, n): C of each penalty
+    inverses: tuple[FloatArray, ...]  # (n, n): C of each penalty
     notes: tuple[str, ...] = ()  # penalties that were dropped
-    dense: Dense = HOST  # who inverted, and goes on with the inverses
-    # for what is sent to other processes; noted when this is made, since threads of an executor may do the sending
-    folder: Path | None = field(default_factory=scratch)
-
-    @cached_property
-    def _sent(self) -> tuple[Any, ...]:
-        """The inverses for other processes, which read no more of them than the blocks of a fold."""
-        return put_on_disk(self.inverses, self.folder, MAPPED)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Others read or map the inverses; files are removed with this object."""
-        return KernelSolver, (self.penalties, self._sent, self.notes, self.dense, None)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Multiply the targets (n, m) by every C."""
-        return Sides(targets, tuple(self.dense.multiply(inverse, targets) for inverse in self.inverses))
+        return Sides(targets, tuple(inverse @ targets for inverse in self.inverses))
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and, with these held out too, each inner validation set."""
@@ -116,7 +96,7 @@ class KernelSolver:
         blocks = HeldOut(held, split.inner)
         for i, inverse in enumerate(self.inverses):
             products = [sides.products[i] for sides in inner]
-            beyond, each = self.dense.hold_out(inverse, blocks, outer.products[i], products)
+            beyond, each = hold_out(inverse, blocks, outer.products[i], products)
             test[i] -= beyond
             for own, residual in zip(validation, each, strict=True):
                 own[i] -= residual
@@ -135,7 +115,7 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
     _check_kernel(kernel)
     kept, inverses, notes = [], [], []
     for penalty in grid:
-        inverse = dense().invert(kernel, penalty, intercept)
+        inverse = invert(kernel, penalty, intercept)
         if inverse is None:
             notes.append(DROPPED.format(penalty))
             continue
@@ -145,22 +125,21 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
         warnings.warn(note, stacklevel=2)
     if not kept:
         raise Unfit(ALL_SINGULAR)
-    return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes), dense())
+    return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
 class KernelPenalties:
     """A kernel for which all inverses together are too large: one penalty after the other, `KernelSolver` each."""
 
-    kernel: FloatArray | RowsOnDisk  # (n, n): symmetric positive semidefinite
+    kernel: FloatArray  # (n, n): symmetric positive semidefinite
     penalties: FloatArray  # (n_penalties,): the grid, without those that the kernel does not allow
     intercept: bool = True  # whether the regression has an unpenalised intercept
     notes: tuple[str, ...] = ()  # penalties that were dropped
-    dense: Dense = HOST  # who inverts
 
     def part(self, penalty: float) -> Solver:
         """Return the regression for one penalty; keep no more than one."""
-        return _invert_once(self.kernel, penalty, self.intercept, self.dense)
+        return _invert_once(self.kernel, penalty, self.intercept)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
@@ -177,7 +156,7 @@ class KernelPenalties:
 
 
 def fit_in_sample(
-    kernel: FloatArray | RowsOnDisk, penalty: float, targets: FloatArray, masks: NDArray[np.bool_], intercept: bool
+    kernel: FloatArray, penalty: float, targets: FloatArray, masks: NDArray[np.bool_], intercept: bool
 ) -> FloatArray:
     """Predictions of the people that a regression is trained on, from one inverse for all training sets.
 
@@ -185,7 +164,7 @@ def fit_in_sample(
     predictions out of sample: with these in the place of their targets, ``a = C y`` are the weights of the training
     people, whose residuals are ``l a``, and zero for the others.
     """
-    solver, values = _invert_once(kernel, penalty, intercept, _inverter(kernel)), np.where(masks, targets, 0.0)
+    solver, values = _invert_once(kernel, penalty, intercept), np.where(masks, targets, 0.0)
     sides = solver.prepare(values)
     for j, trains in enumerate(masks.T):
         if not trains.all():
@@ -194,62 +173,39 @@ def fit_in_sample(
     return np.asarray(values - penalty * solver.prepare(values).products[0])
 
 
-def _inverter(kernel: FloatArray | RowsOnDisk) -> Dense:
-    """Return the dense operations for a kernel: inverses of one on disk are in its folder."""
-    return Tiled(kernel.files[0][0].parent) if isinstance(kernel, RowsOnDisk) else dense()
-
-
-def _invert_once(kernel: FloatArray | RowsOnDisk, penalty: float, intercept: bool, inverter: Dense) -> KernelSolver:
-    inverse = inverter.invert(kernel, penalty, intercept)
+def _invert_once(kernel: FloatArray, penalty: float, intercept: bool) -> KernelSolver:
+    inverse = invert(kernel, penalty, intercept)
     if inverse is None:
         raise Unfit(TOO_SMALL)
-    return KernelSolver(np.array([penalty]), (inverse,), dense=inverter)
+    return KernelSolver(np.array([penalty]), (inverse,))
 
 
-def fits_in_memory(n: int) -> bool:
-    """Whether kernels of n people are kept in memory: what was given, and 8 GB, hold all that are there together."""
-    return _are_held(KERNELS * 8 * n**2, min(given_bytes(), SHARE * USUAL))
-
-
-def fold_bytes(n: int, held: int, inner: int) -> float:
-    """Bytes of some rows and of the blocks of people held out and of an inner fold, where the kernel lies on disk."""
-    return 8 * (BLOCKS * (held**2 + held * inner + inner**2) + STRIP * n)
-
-
-def check_memory(n: int, needed: float) -> None:
+def check_memory(n: int) -> None:
     """Refuse n people whose kernels need more bytes than were given. Raises Unfit, with the memory that would do."""
-    if not _are_held(needed, given_bytes()):
+    needed, given = KERNELS * 8.0 * n**2, given_bytes()
+    if needed > max(given - OTHER, given / 2):  # what is given may be less than the program takes for few people
         raise Unfit(SHORT_OF_MEMORY.format(n=n, needed=(needed + OTHER) / MEGA))
 
 
-def _are_held(needed: float, given: float) -> bool:
-    return needed <= max(given - OTHER, given / 2)  # what is given may be less than the program takes for few people
-
-
-def open_kernel(
-    kernel: FloatArray | RowsOnDisk, penalties: ArrayLike, intercept: bool = True
-) -> KernelSolver | KernelPenalties:
+def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver | KernelPenalties:
     """Return the regression on a kernel: factorised for all penalties, or where memory is short for one at a time.
 
-    Parameters, errors and numbers are those of `factorise_kernel`; of a kernel on disk, which is symmetric and finite
-    as `kernels.fill_correlations` writes it, inverses lie on disk too.
+    Parameters, errors and numbers are those of `factorise_kernel`.
     """
     grid, n = check_penalties(penalties), len(kernel)
-    inverter = _inverter(kernel)
-    if not isinstance(kernel, RowsOnDisk):
-        check_memory(n, KERNELS * kernel.nbytes)
-        if grid.size * kernel.nbytes <= available_bytes():
-            return factorise_kernel(kernel, grid, intercept)
-        _check_kernel(kernel)
+    check_memory(n)
+    if grid.size * kernel.nbytes <= available_bytes():
+        return factorise_kernel(kernel, grid, intercept)
+    _check_kernel(kernel)
     # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
     doubtful = 1e3 * n * np.finfo(float).eps * norm_of(kernel)
-    dropped = [each for each in grid if each < doubtful and inverter.invert(kernel, each, False) is None]
+    dropped = [each for each in grid if each < doubtful and invert(kernel, each, False) is None]
     if len(dropped) == grid.size:
         raise Unfit(ALL_SINGULAR)
     notes = tuple(DROPPED.format(each) for each in dropped)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes, inverter)
+    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes)
 
 
 def check_penalties(penalties: ArrayLike) -> FloatArray:

@@ -34,7 +34,6 @@ from fcpower_bids.core.inference.sentinel_codes import (
     repeated_inside,
 )
 from fcpower_bids.core.regression.dense import Block
-from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import HOLD_OUT
@@ -310,7 +309,7 @@ MOST_PEOPLE = 5000
 """People, drawn at random, for the classification of sites, which holds some matrices of people by people."""
 
 
-def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+def check_recognition(cohort: Cohort, similarity: FloatArray, settings: Analysis) -> Iterator[Finding]:
     """Test how well the first scan of each person predicts every column of sites. Similarity (N, N)."""
     if cohort.phenotypes.empty:
         return
@@ -340,7 +339,7 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
             )
 
 
-def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+def check_spread(cohort: Cohort, similarity: FloatArray, settings: Analysis) -> Iterator[Finding]:
     """Compare the spread of connectomes between the classes of every target of two. Similarity (N, N)."""
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
@@ -372,7 +371,7 @@ FEWEST_CHANGED = 9
 """People scanned with two repetition times: the smallest p of their sign flips is below the limit."""
 
 
-def check_sources(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+def check_sources(cohort: Cohort, similarity: FloatArray, settings: Analysis) -> Iterator[Finding]:
     """Compare scans of the same people that were acquired with different repetition times. Similarity (N, N)."""
     times = np.round(np.asarray(cohort.repetition_times, dtype=float), 3)
     if not len(times):

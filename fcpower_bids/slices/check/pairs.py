@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import ALIKE
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.duplicate_scans import (
     COPIED,
     EXPONENT,
@@ -30,7 +31,6 @@ from fcpower_bids.core.inference.duplicate_scans import (
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
@@ -78,7 +78,7 @@ FACTS = {
 
 def check_pairs(
     cohort: Cohort,
-    similarity: FeatureSource,
+    similarity: FloatArray,
     sites: Mapping[str, str] | None = None,
 ) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
@@ -133,12 +133,12 @@ def check_copies(cohort: Cohort) -> Iterator[Finding]:
         )
 
 
-def build_similarity(cohort: Cohort, settings: Analysis) -> FeatureSource:
-    """Kernel of FC^0.35 of all scans, (n, n); on disk where it does not fit in memory."""
+def build_similarity(cohort: Cohort, settings: Analysis) -> FloatArray:
+    """Kernel of FC^0.35 of all scans, (n, n)."""
     chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
-    return representation.similarity_in_panels()
+    return representation.similarity()
 
 
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:

@@ -13,12 +13,10 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.regression.kernels import (
     correlation_kernel,
-    fill_correlations,
     linear_kernel,
     normalise_rows,
     power_features,
 )
-from fcpower_bids.ondisk import ScratchRows
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)
 
@@ -79,18 +77,6 @@ def test_features_on_disk(features, tmp_path):
             np.testing.assert_allclose(correlation_kernel(source, panel=32), expected, rtol=0, atol=1e-13)
             subset = correlation_kernel(source, np.arange(50, 120), panel=32)
             np.testing.assert_allclose(subset, np.corrcoef(features[:, 50:120]), rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_kernel_in_panels_on_disk_is_corrcoef(tmp_path, dtype):
-    features = ScratchRows(tmp_path, (150, 190), dtype)  # ten panels of 16 rows
-    features[:] = 0.2 + 0.3 * np.random.default_rng(0).standard_normal((150, 190))
-    kernel = ScratchRows(tmp_path, (150, 150), dtype)
-    fill_correlations(features, kernel, 1, dtype)
-    found = kernel[:]
-    np.testing.assert_allclose(found, np.corrcoef(features[:]), rtol=0, atol=1e-13 if dtype == np.float64 else 1e-6)
-    np.testing.assert_array_equal(found, found.T)
-    assert (np.diag(found) == 1).all()
 
 
 @pytest.mark.parametrize("kernel", [correlation_kernel, linear_kernel, normalise_rows])

@@ -101,8 +101,7 @@ def test_one_kernel_per_length_and_representation(cohort, monkeypatch):
 
         return similarity
 
-    for name in ("similarity", "similarity_in_panels"):
-        monkeypatch.setattr(Representation, name, count(getattr(Representation, name)))
+    monkeypatch.setattr(Representation, "similarity", count(Representation.similarity))
     solvers = []
     monkeypatch.setattr(
         learning_curves, "make_solver", lambda each, preset: solvers.append(each.name) or make_solver(each, preset)
