@@ -13,7 +13,6 @@ import pytest
 
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.ondisk import INDEX, GrowingRows
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.status import write_status_table
 from fcpower_bids.slices.clinic.folder import CARD, load_model, save_model
@@ -99,7 +98,7 @@ def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):
 
 
 @pytest.mark.parametrize("name", ["../diary.tsv", "{0}/diary.tsv"])
-def test_results_models_and_caches_name_only_their_own(tmp_path, name):
+def test_results_and_models_name_only_their_own(tmp_path, name):
     folder, diary, name = tmp_path / "own", tmp_path / "diary.tsv", name.format(tmp_path)
     folder.mkdir()
     diary.write_text(WORD)
@@ -117,13 +116,6 @@ def test_results_models_and_caches_name_only_their_own(tmp_path, name):
     (folder / "m" / CARD).write_text(json.dumps(card))
     with pytest.raises(DatasetError, match="leads out"):
         load_model(folder / "m")
-
-    rows = GrowingRows(folder / "cache")
-    rows.clear({}, 3)
-    rows.add([("one", {}, np.zeros(3))])
-    index = folder / "cache" / INDEX
-    index.write_text(index.read_text().replace(next(iter(rows.chunks)), f"../{name}"))
-    assert not GrowingRows(folder / "cache").rows
     assert diary.read_text() == WORD
 
 
@@ -198,7 +190,7 @@ KNOWN = {
         "folder / below",
         "folder / name",
     ),
-    "ondisk.py": ("folder / f'{kind}-{boot()}-{secrets.token_hex(8)}'", "self.folder / name"),
+    "ondisk.py": ("folder / f'{kind}-{boot()}-{secrets.token_hex(8)}'",),
     "outputs/group.py": (
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),

@@ -115,8 +115,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
     phenotypes = check_phenotypes(settings, people)  # before thousands of files are read
-    folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
-    edges = read_edges([one.path for one in chosen], folder, settings)
+    edges = read_edges([one.path for one in chosen], settings)
     keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
     rows += said
     scans, said = _make_scans(list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
@@ -146,7 +145,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     ]
     return Cohort(
         scans=table,
-        edges=assemble_edges(scans, edges, kept_parcels, folder, settings),
+        edges=assemble_edges(scans, edges, kept_parcels, settings),
         parcels=parcels,
         networks=facts.networks,
         centroids=facts.centroids,

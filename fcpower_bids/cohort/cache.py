@@ -1,10 +1,9 @@
-"""The edges of all connectomes on disk, a row per file, known by name, size and time (`fcpower_bids.ondisk`)."""
+"""The edges of all connectomes of a cohort, as they are in the files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,19 +14,15 @@ from numpy.typing import NDArray
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.locks import lock
-from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
+from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Assembly
-from fcpower_bids.store import is_inner
 
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
 ROUNDING = 1e-8
 """Largest asymmetry of a matrix of another program, or excess over 1."""
-ADDING = "adding"
-"""Lock of the run that reads connectomes into the folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +30,10 @@ class Edges:
     """The edges of n connectomes of P parcels."""
 
     parcels: tuple[str, ...]  # names of the P parcels
-    array: RowsOnDisk  # (n, P (P - 1) / 2): Pearson correlations; NaN where a parcel is not covered
+    # (n or more, P (P - 1) / 2): Pearson correlations, NaN where a parcel is not covered; rows after the n are void
+    array: NDArray[np.floating] | ScratchRows
     missing: NDArray[np.bool_]  # (n, P): parcels that are not covered
     digests: tuple[str, ...]  # of length n: equal for connectomes that are equal to the bit
-    names: tuple[str, ...]  # of length n: of their rows among all that are on disk
     # files that were asked for and are no connectomes, and why; they are not among the n
     unreadable: Mapping[Path, str] = field(default_factory=dict)
 
@@ -52,85 +47,32 @@ class _Row:
     missing: list[int]
 
 
-def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges:
-    """Read connectomes, from the cache where it has them. Raises DatasetError."""
-    states = {path.relative_to(settings.output_dir).as_posix(): _state(path) for path in paths}
-    stored = GrowingRows(folder)
-    unreadable: dict[str, str] = {}
-    if _unknown(stored, states):
-        with lock(folder / ADDING):
-            stored = GrowingRows(folder)  # another run may have added them meanwhile
-            unreadable = _add(stored, settings, states)
-        states = {name: state for name, state in states.items() if name not in unreadable}
-        stored = GrowingRows(folder)
-        if not states:
-            raise DatasetError(next(iter(unreadable.values())))
-        if _unknown(stored, states):
-            raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
-    entries = [stored.rows[name] for name in states]
-    missing = np.zeros((len(entries), len(stored.about["parcels"])), dtype=bool)
-    for number, entry in enumerate(entries):
-        missing[number, entry["missing"]] = True
-    return Edges(
-        tuple(stored.about["parcels"]),
-        stored.view(list(states)),
-        missing,
-        tuple(entry["digest"] for entry in entries),
-        tuple(states),
-        {settings.output_dir / name: reason for name, reason in unreadable.items()},
-    )
+def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
+    """Read connectomes, into memory or a scratch file where they do not fit. Raises DatasetError."""
+    unreadable: dict[Path, str] = {}
+    parcels: tuple[str, ...] = ()
+    missing: list[list[int]] = []
+    digests: list[str] = []
+    array: NDArray[np.floating] | ScratchRows = np.empty((0, 0))
+    for path, row in zip(paths, _parse(paths, settings), strict=True):
+        if isinstance(row, str):
+            unreadable[path] = row
+            continue
+        if not digests:
+            parcels, array = row.parcels, make_room((len(paths), row.edges.size), np.float64)
+        _check_parcels(path.relative_to(settings.output_dir).as_posix(), row.parcels, parcels)
+        array[len(digests)] = row.edges
+        missing.append(row.missing)
+        digests.append(hashlib.blake2b(row.edges.data, digest_size=16).hexdigest())
+    if not digests:
+        raise DatasetError(next(iter(unreadable.values())))
+    uncovered = np.zeros((len(digests), len(parcels)), dtype=bool)
+    for number, each in enumerate(missing):
+        uncovered[number, each] = True
+    return Edges(parcels, array, uncovered, tuple(digests), unreadable)
 
 
-def _state(path: Path) -> list[int]:
-    stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns]
-
-
-def _unknown(stored: GrowingRows, states: dict[str, list[int]]) -> list[str]:
-    """Files whose rows are not there, or are of another state of the file."""
-    rows = {name: row for name, row in stored.rows.items() if {"missing", "digest"} <= row.keys()}
-    return [name for name, state in states.items() if rows.get(name, {}).get("state") != state]
-
-
-def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) -> dict[str, str]:
-    """Add the rows of all files that are new or have changed; return those that are no connectomes, and why."""
-    unreadable: dict[str, str] = {}
-    unknown = _unknown(stored, states)
-    parcels = _first_parcels(unknown, settings)
-    if parcels and parcels != stored.about.get("parcels"):
-        unknown = list(states)
-        parcels = _first_parcels(unknown, settings)
-        stored.clear({"parcels": parcels}, edge_count(len(parcels)))
-    stored.discard([name for name in stored.rows if name not in states and _is_gone(name, settings)])
-
-    def rows() -> Iterator[tuple[str, Facts, np.ndarray]]:
-        found = _parse([settings.output_dir / name for name in unknown], settings)
-        for name, row in zip(unknown, found, strict=True):
-            if isinstance(row, str):
-                unreadable[name] = row
-                continue
-            _check_parcels(name, row.parcels, parcels)
-            digest = hashlib.blake2b(row.edges.data, digest_size=16).hexdigest()
-            yield name, {"state": states[name], "missing": row.missing, "digest": digest}, row.edges
-
-    stored.add(rows())
-    return unreadable
-
-
-def _first_parcels(names: Sequence[str], settings: Assembly) -> list[str]:
-    """Parcels of the first file with a whole header; none where there is none."""
-    for path in (path for name in names if (path := settings.output_dir / name).is_file()):
-        with suppress(DatasetError):  # which the reading of that file will say
-            if parcels := column_names(path):
-                return parcels
-    return []
-
-
-def _is_gone(name: str, settings: Assembly) -> bool:
-    return not is_inner(name) or (name.endswith((".tsv", ".npy")) and not (settings.output_dir / name).is_file())
-
-
-def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row | str]:
+def _parse(paths: Sequence[Path], settings: Assembly) -> Iterator[_Row | str]:
     """Read tables in their order, in several processes where there are many, with a bar where it takes long."""
     tables = sum(not edges_beside(path).is_file() for path in paths)
     processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.cache import ADDING, Edges
+from fcpower_bids.cohort.cache import Edges
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.locks import lock
-from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
+from fcpower_bids.ondisk import RowsOnDisk, make_room
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
@@ -126,41 +121,17 @@ def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
 
 
 def assemble_edges(
-    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Assembly
-) -> RowsOnDisk:
-    """Return the edges (n, E) of the scans among the kept parcels (P,), on disk. Raises DatasetError."""
-    names = [edges.names[scan[0].place] if len(scan) == 1 else _key(scan, edges, settings) for scan in scans]
-    combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
-    stored = GrowingRows(folder)
-    if not combined.keys() <= stored.rows.keys():
-        with lock(folder / ADDING):
-            stored = GrowingRows(folder)
-            stored.discard([name for name in stored.rows if name.startswith(COMBINED) and name not in combined])
-            lacking = {name: scan for name, scan in combined.items() if name not in stored.rows}
-            stored.add(track(_combine(lacking, edges, settings), "scans", settings, len(lacking)))
-        stored = GrowingRows(folder)
-    if not set(names) <= stored.rows.keys():
-        raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
-    among_kept = vectorise_edges(np.outer(kept, kept).astype(float), weighted=False) > 0
-    return stored.view(names, None if kept.all() else np.flatnonzero(among_kept))
-
-
-def _combine(
-    scans: Mapping[str, Scan], edges: Edges, settings: Assembly
-) -> Iterator[tuple[str, dict[str, Any], np.ndarray]]:
-    for name, scan in scans.items():
-        yield name, {}, combine_edges(scan, edges, settings)
-
-
-COMBINED = "combined "
-"""How the names of the rows of scans with several runs begin."""
-
-
-def _key(scan: Scan, edges: Edges, settings: Assembly) -> str:
-    """Dependencies of the combined edges: contents, weights, rule."""
-    contents = list(zip((edges.digests[run.place] for run in scan), weights_of(scan, settings), strict=True))
-    text = json.dumps([combination_of(settings), contents])
-    return COMBINED + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Assembly
+) -> NDArray[np.floating] | RowsOnDisk:
+    """Return the edges (n, E) of the scans among the kept parcels (P,). Raises DatasetError."""
+    places = [run.place for scan in scans for run in scan]
+    if kept.all() and len(places) == len(scans) and places == list(range(len(edges.array))):
+        return edges.array
+    among_kept = np.flatnonzero(vectorise_edges(np.outer(kept, kept).astype(float), weighted=False))
+    assembled = make_room((len(scans), among_kept.size), np.float64)
+    for row, scan in enumerate(track(scans, "scans", settings, len(scans))):
+        assembled[row] = combine_edges(scan, edges, settings)[among_kept]
+    return assembled
 
 
 def weights_of(scan: Scan, settings: Assembly) -> list[float]:

@@ -71,7 +71,7 @@ def run_group(settings: Settings) -> int:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
             attempts.fail("embedding", str(error), error)
-        with memory_limit(settings.mem_mb):
+        with memory_limit(settings.mem_mb, settings.work / "shared"):
             cohort, by_atlas = open_cohorts(settings)
         _describe_decisions(cohort, settings)
         _describe_absent(settings)

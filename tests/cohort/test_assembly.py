@@ -14,7 +14,6 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import Settings
 from tests.command import main
@@ -44,7 +43,6 @@ def test_arrays_and_tables_say_what_the_files_say(tmp_path):
     cohort = load_cohort(settings)
     assert list(cohort.scans["participant_id"]) == [f"sub-{i + 1:02d}" for i in range(6) for _ in "ab"]
     assert list(cohort.scans["session"]) == ["ses-a", "ses-b"] * 6
-    assert isinstance(cohort.edges, RowsOnDisk)
     expected = [edges_of(series_of(100 * i + ord(s))) for i in range(6) for s in "ab"]
     np.testing.assert_array_equal(cohort.edges, expected)
     assert cohort.parcels == PARCELS

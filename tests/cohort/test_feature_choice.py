@@ -30,7 +30,6 @@ def add(out: Path, *names: str, **choices):
     [
         ({"participant_label": ("sub-02",)}, {"sub-02_ses-a_task-rest_run-1"}),
         ({"session_label": ("b",)}, {"sub-01_ses-b_task-rest_run-1"}),
-        ({"run_id": ("2",)}, {"sub-01_ses-a_task-rest_run-02"}),
         ({"task_id": ("task-rest",), "participant_label": ("02",)}, {"sub-02_ses-a_task-rest_run-1"}),
     ],
 )

@@ -15,7 +15,6 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.ondisk import GrowingRows
 from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import P, add_output, series_of
 
@@ -29,7 +28,7 @@ def edges_of(series):
 def load(out, **choices):
     settings = replace(Settings(out, out, "group", quiet=True), **choices)
     found = list_connectomes(out)
-    edges = read_edges([one.path for one in found], out / "cache", settings)
+    edges = read_edges([one.path for one in found], settings)
     scans, rows = group_scans([Run(one, read_quality(one), place) for place, one in enumerate(found)])
     return scans, rows, edges, settings
 
@@ -117,16 +116,14 @@ def test_scans_of_one_run_are_the_rows_that_are_there(tmp_path):
     for i in range(3):
         add_output(tmp_path, f"sub-0{i}", series_of(i))
     scans, _, edges, settings = load(tmp_path)
-    before = sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "cache").iterdir())
     everything = np.ones(P, dtype=bool)
-    whole = assemble_edges(scans, edges, everything, tmp_path / "cache", settings)
+    whole = assemble_edges(scans, edges, everything, settings)
     np.testing.assert_array_equal(whole, edges.array)
     kept = everything.copy()
     kept[2] = False
-    some = assemble_edges(scans[1:], edges, kept, tmp_path / "cache", settings)
+    some = assemble_edges(scans[1:], edges, kept, settings)
     expected = [edges_of(series_of(i)[:, kept]) for i in (1, 2)]
     np.testing.assert_allclose(some, expected, rtol=0, atol=1e-15)
-    assert sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "cache").iterdir()) == before
 
 
 def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
@@ -135,14 +132,9 @@ def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
     found = {}
     for how in ("recommended", "paper", "recommended"):
         scans, _, edges, settings = load(tmp_path, preset=how)
-        found[how] = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
-        assert len(GrowingRows(tmp_path / "cache").rows) == 4, "three recordings and the scan, of this rule alone"
+        found[how] = np.array(assemble_edges(scans, edges, kept, settings))
     assert np.abs(found["recommended"] - found["paper"]).max() > 1e-3
     add_output(tmp_path, "sub-01_run-1", series_of(77, LENGTHS[0]))
     scans, _, edges, settings = load(tmp_path, preset="recommended")
-    changed = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
+    changed = np.array(assemble_edges(scans, edges, kept, settings))
     assert np.abs(changed - found["recommended"]).max() > 1e-3
-    for chunk in (tmp_path / "cache").glob("*.npy"):
-        chunk.write_bytes(b"damaged")
-    scans, _, edges, settings = load(tmp_path, preset="recommended")
-    np.testing.assert_array_equal(assemble_edges(scans, edges, kept, tmp_path / "cache", settings), changed)

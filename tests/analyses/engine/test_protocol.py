@@ -107,5 +107,4 @@ def test_nothing_else_draws_a_fold_or_a_permutation():
     assert {name for name in users if not name.startswith("core/")} - {probing} == {
         "analyses/engine/protocol.py",
         "estimators/regression.py",  # for scikit-learn, without a cohort
-        "workflows/forecast.py",  # folds of noise, to be timed
     }

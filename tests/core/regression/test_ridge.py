@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -158,22 +156,3 @@ def test_memory_that_cannot_do_is_refused_with_the_amount_that_would():
         pytest.raises(Unfit, match=rf"of 300 people needs {needed:.0f} MB of memory; give it \(--mem-mb"),
     ):
         open_kernel(kernel, [1.0])
-
-
-def test_what_is_sent_to_others_lies_on_disk_and_gives_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.core.regression.ridge.MAPPED", 0)
-    rng = np.random.default_rng(3)
-    features = rng.standard_normal((150, 40))
-    targets, folds = np.where(rng.random((150, 2)) < 0.1, np.nan, features[:, :2]), replicated_folds(150, 5, 3, 1)
-    monkeypatch.setattr("fcpower_bids.core.regression.dense.STRIP", 16)
-    with memory_limit(0, tmp_path):
-        solver = factorise_kernel(correlation_kernel(features), [0.1, 1.0])
-    sent = [pickle.loads(pickle.dumps(solver)) for _ in range(2)]  # noqa: S301 -- made here
-    assert len(list(tmp_path.iterdir())) == len(solver.inverses)
-    assert not any(isinstance(each, np.ndarray) for each in sent[1].inverses)
-    one, other = (nested_cv(each, targets, folds) for each in (solver, sent[1]))
-    np.testing.assert_array_equal(one.inner_scores, other.inner_scores)
-    for mine, theirs in zip(one.predicted, other.predicted, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    del solver, one
-    assert not list(tmp_path.iterdir())
