@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet, finalize
@@ -91,7 +90,7 @@ class ScratchRows(RowsOnDisk):
         for own in _IN_USE:  # a run may take days, and what it only reads would look out of use
             own.path.touch()
         _remove_older(folder.glob("scratch-*"))
-        handle, path = hold_file(folder, "scratch")
+        handle, path = hold_file(folder)
         super().__init__(path, np.arange(shape[0]), shape[1], dtype)
         self._gone = finalize(self, let_go, handle, path)
         _IN_USE.add(self)
@@ -110,9 +109,9 @@ class ScratchRows(RowsOnDisk):
                     view = view[file.write(view) :]
 
 
-def hold_file(folder: Path, kind: str) -> tuple[int, Path]:
+def hold_file(folder: Path) -> tuple[int, Path]:
     """Make an empty file that this process holds by a lock until it lets go of it, or is killed."""
-    path = folder / f"{kind}-{boot()}-{secrets.token_hex(8)}"
+    path = folder / f"scratch-{boot()}-{secrets.token_hex(8)}"
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with suppress(OSError):  # a file system without locks
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +126,7 @@ def let_go(handle: int, path: Path) -> None:
 
 def remove_abandoned(folder: Path) -> None:
     """Remove the files of killed processes of this machine, whose locks are free; one being made is empty."""
-    for path in chain(folder.glob(f"scratch-{boot()}-*"), folder.glob(f"shared-{boot()}-*")):
+    for path in folder.glob(f"scratch-{boot()}-*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size:

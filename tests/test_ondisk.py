@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.ondisk import ScratchRows, hold_file, let_go, remove_abandoned
+from fcpower_bids.ondisk import ScratchRows, remove_abandoned
 
 
 def test_it_is_indexed_as_an_array_is(tmp_path):
@@ -39,24 +39,21 @@ def test_a_file_stays_while_some_of_its_rows_are_in_use(tmp_path):
 ABANDONED = """
 import os, sys
 from pathlib import Path
-from fcpower_bids.ondisk import ScratchRows, hold_file
+from fcpower_bids.ondisk import ScratchRows
 rows = ScratchRows(Path(sys.argv[1]), (3, 4), float)
-hold_file(Path(sys.argv[1]), "shared")[1].write_bytes(b"what workers of Dask map")
 os.kill(os.getpid(), 9)
 """
 
 
 def test_arrays_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path):
     subprocess.run([sys.executable, "-c", ABANDONED, str(tmp_path)], check=False)
-    living, (handle, shared) = ScratchRows(tmp_path, (3, 4), float), hold_file(tmp_path, "shared")
-    shared.write_bytes(b"of a living one")
+    living = ScratchRows(tmp_path, (3, 4), float)
     of_elsewhere = tmp_path / "scratch-boot-0123456789abcdef"
     of_elsewhere.write_bytes(b"of another machine, whose locks may not be seen here")
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 3
     remove_abandoned(tmp_path)
-    assert set(tmp_path.iterdir()) == {living.path, shared, of_elsewhere}
+    assert set(tmp_path.iterdir()) == {living.path, of_elsewhere}
     del living
-    let_go(handle, shared)
     assert list(tmp_path.iterdir()) == [of_elsewhere]
 
 
