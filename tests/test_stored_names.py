@@ -190,7 +190,6 @@ KNOWN = {
         "folder / below",
         "folder / name",
     ),
-    "ondisk.py": ("folder / f'scratch-{boot()}-{secrets.token_hex(8)}'",),
     "outputs/group.py": (
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
