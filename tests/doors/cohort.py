@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.command import main
 from tests.planting.pipelines import write_regressors
 from tests.planting.surfaces import make_motion
 from tests.running import PLAIN, run_app
@@ -236,38 +235,6 @@ def by_list_of_matrices(folder: Path, truth: Truth, shape: Shape) -> Entered:
     return by_list(folder, truth, shape, "matrix")
 
 
-def by_combined(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    """Two jobs of five people each, put together."""
-    labels = sorted({label for label, _ in truth.series})
-    for name, own in (("one", labels[:5]), ("two", labels[5:])):
-        participant(truth.bids, folder / name, "--participant-label", *own)
-    assert main(["combine", str(folder / "out"), str(folder / "one"), str(folder / "two")]) == 0
-    return Entered(truth.bids, folder / "out", truth, shape)
-
-
-def by_two_sites(folder: Path, truth: Truth, shape: Shape) -> Entered:
-    """Two sites whose five people have the same labels, put together; each site has a table of people of its own."""
-    labels, table = sorted({label for label, _ in truth.series}), pd.read_csv(truth.bids / "participants.tsv", sep="\t")
-    sources, series, known_as = [], {}, {}
-    for site, own in (("siteA", labels[:5]), ("siteB", labels[5:])):
-        here = {label: f"{number:02d}" for number, label in enumerate(own, 1)}
-        scans = {(here[label], ses): each for (label, ses), each in truth.series.items() if label in own}
-        bids = folder / site / "people"
-        bids.mkdir(parents=True)
-        of_site = table[table["participant_id"].isin([f"sub-{label}" for label in own])]
-        ids = [f"sub-{here[label.removeprefix('sub-')]}" for label in of_site["participant_id"]]
-        of_site.assign(participant_id=ids).to_csv(bids / "participants.tsv", sep="\t", index=False, na_rep="n/a")
-        (bids / "dataset_description.json").write_text(json.dumps({"Name": site, "BIDSVersion": "1.9.0"}))
-        source = write_list(folder / site, scans, "series")
-        words = [str(bids), str(folder / site / "out"), "group", *source, "--check", "--min-time", "30", "--quiet"]
-        assert main(words) == 0
-        sources.append(f"{site}={folder / site / 'out'}")
-        series |= {(f"{site}{label}", ses): each for (label, ses), each in scans.items()}
-        known_as |= {f"{site}{here[label]}": label for label in own}
-    assert main(["combine", str(folder / "out"), *sources]) == 0
-    return Entered(folder / "siteA" / "people", folder / "out", Truth(truth.bids, series, known_as), shape)
-
-
 WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
     "fMRIPrep": by_fmriprep,
     "HCP": by_hcp,
@@ -275,8 +242,6 @@ WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
     "C-PAC": by_cpac,
     "list of series": by_list,
     "list of matrices": by_list_of_matrices,
-    "combined": by_combined,
-    "two sites": by_two_sites,
 }
 ONE_SESSION = ("HCP", "C-PAC")
 

@@ -14,14 +14,12 @@ from tests.doors.cohort import ONE_SESSION, SHAPES, WAYS_IN, enter
 from tests.doors.ways_on import WAYS_ON
 
 ONE_SCAN = "Fingerprinting needs two sessions of the same people"
-TWO_SITES, ONE = "two sites", "one scan"
-OF_SITES = (ONE, "two sessions")
 NO_SERIES = "holds matrices and no series"
 PAIRS = [
     (way, shape)
     for way in WAYS_IN
     for shape, about in SHAPES.items()
-    if (about.sessions == 1 or way not in ONE_SESSION) and (shape in OF_SITES if way == TWO_SITES else shape != ONE)
+    if (about.sessions == 1 or way not in ONE_SESSION) and shape != "one scan"
 ]
 ALL = os.environ.get("FCPOWER_FAULTS") == "all"
 
@@ -29,9 +27,7 @@ ALL = os.environ.get("FCPOWER_FAULTS") == "all"
 def ways_on(way_in: str, shape: str) -> list[str]:
     """Ways on that are walked from a way in with a shape; the group level always, since a model is made there."""
     number = PAIRS.index((way_in, shape))
-    return [
-        way for place, way in enumerate(WAYS_ON) if ALL or way == "group" or shape == ONE or (place + number) % 2 == 0
-    ]
+    return [way for place, way in enumerate(WAYS_ON) if ALL or way == "group" or (place + number) % 2 == 0]
 
 
 def why_not(way_in: str, way_on: str, sessions: int) -> str:
