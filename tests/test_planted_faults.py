@@ -270,7 +270,7 @@ def test_a_code_among_the_values_is_named_and_can_be_declared(check, planted, co
     cohort.phenotypes = table.assign(age=ages)
     found, _ = check()
     assert (found.loc["repeated extreme value", ["n", "value"]] == [3, code]).all()
-    assert f"--missing-values age={code}" in found.loc["repeated extreme value", "remedy"]
+    assert f"missing_values age={code}" in found.loc["repeated extreme value", "remedy"]
     assert check("--missing-values", f"age={code}")[0].empty
     excluded = cohort.table("excluded")
     read = excluded[excluded["reason"].str.endswith("read as missing")]["participant_id"]

@@ -124,7 +124,7 @@ def test_every_fault_of_the_table_is_named_among_real_people(check, scans, table
         **{SLOPE: coded},
     )
     found, _ = check(scans, spoiled, "--targets", SLOPE, "by_site")
-    assert f"--missing-values {SLOPE}=-818" in found.loc["repeated extreme value", "remedy"]
+    assert f"missing_values {SLOPE}=-818" in found.loc["repeated extreme value", "remedy"]
     assert "by_site" in found.loc["site and target", "finding"]
     assert found.loc["participant_id", "n"] == len(table)
     assert "--family-column family" in found.loc["families", "remedy"]

@@ -217,6 +217,6 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     assert (even.max() - even.min()).max() <= 1 < (chance.max() - chance.min()).max()
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
     assert main([*map(str, command)]) == 3
-    assert "--stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
+    assert "stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
     assert main([*map(str, command), "--site-column", "site", "--sites", "hold-out"]) == 3
-    assert "--stratify spreads people over random folds" in capsys.readouterr().err
+    assert "stratify spreads people over random folds" in capsys.readouterr().err

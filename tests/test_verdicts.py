@@ -159,7 +159,7 @@ def test_families_flip_together_and_are_whole_in_folds(run, capsys):
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--family-column", "family_id"]
     for folds, said in (
         (9, "prediction: 8 families are fewer than 9 folds; use --folds 4 or fewer."),
-        (8, "In the inner loop (--inner-folds): 7 people or families cannot be dealt into 8 folds; use 2 to 7 folds."),
+        (8, "In the inner loop (inner_folds): 7 people or families cannot be dealt into 8 folds; use 2 to 7 folds."),
     ):
         assert main([*map(str, command), "--folds", str(folds), "--inner-folds", "8"]) == 3
         assert said in capsys.readouterr().err

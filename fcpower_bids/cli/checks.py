@@ -170,7 +170,7 @@ def _equal_minutes(settings: Settings) -> Iterator[str]:
 def _penalties(settings: Settings) -> Iterator[str]:
     given = settings.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
-        yield "--penalties must be different numbers of at least 0."
+        yield "penalties must be different numbers of at least 0."
 
 
 def _choices(settings: Settings) -> Iterator[str]:
@@ -260,10 +260,10 @@ def _models(settings: Settings) -> Iterator[str]:
     if settings.accept_no_skill and not settings.save_models:
         yield "--accept-no-skill is about the models of --save-models. Give both, or leave it out."
     if settings.nbs_threshold is not None and settings.nbs_threshold <= 0:
-        yield f"--nbs-threshold {settings.nbs_threshold} is a size of t and must be above 0."
+        yield f"nbs_threshold {settings.nbs_threshold} is a size of t and must be above 0."
 
 
 def _training(settings: Settings) -> Iterator[str]:
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
-            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
+            yield f"architecture {item} must be FIELD=NUMBER, such as d=64."

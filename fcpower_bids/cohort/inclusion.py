@@ -264,7 +264,7 @@ def choose_parcels(
     if not kept_scans.any() or kept_parcels.sum() < FEWEST_PARCELS:
         raise DatasetError(
             f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Raise "
-            "--drop-parcels-missing-in or lower --drop-people-missing, or use another atlas."
+            "drop_parcels_missing_in or lower drop_people_missing, or use another atlas."
         )
     rows = [
         Exclusion(NO_SESSION, NO_SESSION, PARCEL, _parcel_reason(name, share, seldom, settings))
@@ -274,7 +274,7 @@ def choose_parcels(
     for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
         if not kept:
             reason = (
-                f"lacks {100 * share:.1f} % of the parcels, more than --drop-people-missing "
+                f"lacks {100 * share:.1f} % of the parcels, more than drop_people_missing "
                 f"{100 * settings.drop_people_missing:g} %"
             )
             rows.append(Exclusion(participant, session, RECORDING, reason))
@@ -284,7 +284,7 @@ def choose_parcels(
 def _parcel_reason(name: str, share: float, seldom: bool, settings: GroupLevel) -> str:
     said = f"{name}: {100 * share:.1f} % of the scans lack it"
     if seldom:
-        return f"{said}, more than --drop-parcels-missing-in {100 * settings.drop_parcels_missing_in:g} %"
+        return f"{said}, more than drop_parcels_missing_in {100 * settings.drop_parcels_missing_in:g} %"
     return f"{said}, and what a scan lacks is not filled in"
 
 

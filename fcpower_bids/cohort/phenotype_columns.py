@@ -161,7 +161,8 @@ def _words(column: pd.Series) -> str:
 
 
 def _remedy(column: pd.Series) -> str:
-    return f"Correct it, or give --missing-values '{column.name}={_first_word(column)[1]}' if that means missing."
+    value = f"{column.name}={_first_word(column)[1]}"
+    return f"Correct it, or set missing_values '{value}' in --config-file if that means missing."
 
 
 def _of_no_size(column: pd.Series) -> Iterator[str]:
@@ -173,7 +174,7 @@ def _of_no_size(column: pd.Series) -> Iterator[str]:
         value = f"{float(column.iloc[place]):g}"
         yield (
             f"The column '{column.name}' has {value} for {column.index[place]!s}, which no measurement is. Correct it, "
-            f"or give --missing-values {column.name}={value} if it means missing."
+            f"or set missing_values {column.name}={value} in --config-file if it means missing."
         )
     elif 0 < largest < SMALLEST:
         yield f"The column '{column.name}' has no value above {largest:g}. Give it in another unit, or leave it out."

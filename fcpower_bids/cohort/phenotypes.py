@@ -300,7 +300,7 @@ def _check_codes(named: Sequence[str], tables: Iterable[PhenotypeTable]) -> None
         if sign and column not in known:
             close = get_close_matches(column, known, n=1)
             hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            raise DatasetError(f"--missing-values {code}: no phenotype table has a column '{column}'. {hint}")
+            raise DatasetError(f"missing_values {code}: no phenotype table has a column '{column}'. {hint}")
 
 
 def _declared(column: pd.Series, listed: Iterable[Any]) -> NDArray[np.bool_]:

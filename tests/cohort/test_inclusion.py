@@ -170,7 +170,7 @@ def test_parcels_that_many_lack_go_before_scans_that_lack_many():
     assert np.flatnonzero(~scans).tolist() == [4]
     assert np.flatnonzero(~parcels).tolist() == [0, 7]
     assert [(row.what, row.participant_id) for row in rows] == [("parcel", "n/a")] * 2 + [("recording", "sub-4")]
-    assert "p0: 30.0 % of the scans lack it, more than --drop-parcels-missing-in" in rows[0].reason
+    assert "p0: 30.0 % of the scans lack it, more than drop_parcels_missing_in" in rows[0].reason
     assert "p7: 10.0 %" in rows[1].reason
     assert "55.6 %" in rows[2].reason
 

@@ -157,7 +157,7 @@ def test_a_level_written_in_two_ways_is_named(tmp_path):
 def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t0\nsub-02\t30\n")
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
-    with pytest.raises(DatasetError, match=r"--missing-values Age=0: no .* column 'Age'. Did you mean 'age'\?"):
+    with pytest.raises(DatasetError, match=r"missing_values Age=0: no .* column 'Age'. Did you mean 'age'\?"):
         load(tmp_path, missing_values=("Age=0",))
 
 

@@ -277,7 +277,7 @@ def _strata(people: People, targets: Sequence[Target]) -> NDArray[np.intp]:
     labels = [] if people.sites is None else [people.sites]
     labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
     if not labels:
-        raise Unfit("--stratify needs a --site-column, or a target of two classes.")
+        raise Unfit("stratify needs a --site-column, or a target of two classes.")
     return np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
 
 

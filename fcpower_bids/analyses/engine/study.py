@@ -88,7 +88,7 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     preset = resolve_preset(settings)
     if settings.stratify and (settings.sites == HOLD_OUT or preset.splits != "random" or cohort.folds is not None):
         raise Unfit(
-            "--stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
+            "stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
             "CBIG, or folds from a file."
         )
     names = expand_names(cohort, settings)

@@ -240,7 +240,7 @@ def inner_folds(
     try:
         return partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
     except Unfit as problem:
-        raise Unfit(f"In the inner loop (--inner-folds): {problem}") from None
+        raise Unfit(f"In the inner loop (inner_folds): {problem}") from None
 
 
 def partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:

@@ -40,7 +40,7 @@ from fcpower_bids.settings.group import HOLD_OUT
 from fcpower_bids.slices.check.findings import ALARM, LOOK, NOTE, Finding, name_some
 
 SMALL_SITE = 10
-CODE = "If it means missing, give --missing-values {name}={value:g}, or say so in the JSON of its table."
+CODE = "If it means missing, set missing_values {name}={value:g} in --config-file, or say so in the JSON of its table."
 HELD, FEWEST_LEFT = 0.8, 10
 """Share of the variance of a target from which on covariates hold it, and the degrees of freedom to say so."""
 FAMILY = re.compile(

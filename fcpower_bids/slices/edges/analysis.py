@@ -147,7 +147,7 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
             "network, not which of its edges differ."
         ),
         "Threshold": (
-            f"|t| > {settings.nbs_threshold:g} (--nbs-threshold)"
+            f"|t| > {settings.nbs_threshold:g} (nbs_threshold)"
             if settings.nbs_threshold
             else f"the t of a two-sided p of {THRESHOLD_P:g}"
         ),

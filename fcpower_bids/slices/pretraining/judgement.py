@@ -143,7 +143,7 @@ class Judge:
         return Verdict(
             False,
             f"The model is not proven: too few people were held out to compare it with {IN_WORDS[RANDOM]} "
-            f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: --held-out).",
+            f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: held_out).",
             RANDOM,
             n_families=n,
             n_recordings=len(families),

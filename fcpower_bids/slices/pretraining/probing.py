@@ -60,7 +60,7 @@ class ExternalCohort:
         there = np.isin(self.names, self.people[kept])
         if there.sum() < 2 * FEWEST:
             raise DatasetError(
-                f"The cohort of --probe has {there.sum()} people with {window} volumes or more, and {2 * FEWEST} are "
+                f"The cohort of probe has {there.sum()} people with {window} volumes or more, and {2 * FEWEST} are "
                 "needed: a probe of fewer would choose by chance."
             )
         targets = tuple(replace(each, measures=each.measures[there]) for each in self.targets)
@@ -82,12 +82,12 @@ class ExternalCohort:
         ]
         if seen := sum(state != NO for state in states):
             raise DatasetError(
-                f"{seen} scans of --probe are in the corpus too, and the probe must be of others: pack a corpus "
+                f"{seen} scans of probe are in the corpus too, and the probe must be of others: pack a corpus "
                 "without these people, or give another cohort."
             )
         if missing := sorted(set(card.roi_labels) - set(self.parcels)):
             raise DatasetError(
-                f"The cohort of --probe lacks {len(missing)} parcels of the corpus ({', '.join(missing[:3])}): run the "
+                f"The cohort of probe lacks {len(missing)} parcels of the corpus ({', '.join(missing[:3])}): run the "
                 f"participant level on it with the atlas of the corpus ({card.atlas})."
             )
         columns = [self.parcels.index(name) for name in card.roi_labels]

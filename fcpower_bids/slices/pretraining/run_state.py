@@ -59,7 +59,7 @@ LOG = TableSpec(
         Column.number("confirm", "The same of the other half", "Confirms"),
         Column.number(
             "probe",
-            "Out-of-fold r of a linear probe of the cohort of `--probe`, mean over targets: chooses the checkpoint",
+            "Out-of-fold r of a linear probe of the cohort of `probe`, mean over targets: chooses the checkpoint",
             "Probe",
             optional=True,
         ),

@@ -41,7 +41,7 @@ def run_pack(settings: Settings) -> int:
         raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
     table = _pack(settings, corpus)
     if short := int((table["T"] < settings.window).sum()):
-        say(f"{short} of them have fewer volumes than --window {settings.window}: nothing trains on those.", settings)
+        say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
     if settings.public_corpus is not None:
         from fcpower_bids.slices.pretraining.corpus.public import write_public  # loads torch
 
@@ -232,7 +232,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
 
 
 def _read_probe(settings: Settings, found: list[Any]) -> str:
-    """Read the cohort of ``--probe`` into a list, and return what it is called."""
+    """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
     from fcpower_bids.slices.pretraining.probing import ExternalCohort
 

@@ -120,7 +120,7 @@ FACTS = {
     "LearnedFilters": (
         f"A correction of lambda^alpha, constant in each of {N_BINS} bins of the eigenvalues; one number per bin, or "
         f"a network of 64 x 64 units on the mean log lambda of the bin. {N_ITERATIONS} steps of L-BFGS on the inner "
-        "squared error of the training people of each fold, per target; --slow-controls asks for them."
+        "squared error of the training people of each fold, per target; slow_controls asks for them."
     ),
 }
 

@@ -92,9 +92,9 @@ TABLES = declare_screen(
 )
 FACTS = {
     "GroupFit": (
-        "Group-fit rows are fitted to the training people of every outer fold (--fit-transforms-on fold, at the cost "
+        "Group-fit rows are fitted to the training people of every outer fold (fit_transforms_on fold, at the cost "
         "of one fit and one kernel per fold), or once to all people, without any target, as in the paper "
-        "(--fit-transforms-on cohort). The paper measures a difference of at most 0.004; PCA of 150 people loses 0.07."
+        "(fit_transforms_on cohort). The paper measures a difference of at most 0.004; PCA of 150 people loses 0.07."
     ),
     "TangentReference": (
         "The paper's corpus reference is the mean of an external corpus; the arithmetic mean of the cohort stands in "

@@ -86,7 +86,7 @@ def test_family_names_may_be_strings_in_any_order():
 def test_family_larger_than_a_fold_is_refused():
     with pytest.raises(ValueError, match="A family of 6 is larger than one of 10 folds of 50 people"):
         replicated_folds(50, families=families_of([6] + [1] * 44))
-    with pytest.raises(ValueError, match=r"In the inner loop \(--inner-folds\): A family of 3"):
+    with pytest.raises(ValueError, match=r"In the inner loop \(inner_folds\): A family of 3"):
         replicated_folds(20, 2, 5, 1, families=families_of([3, 3] + [1] * 14))
 
 

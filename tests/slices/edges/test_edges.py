@@ -314,7 +314,7 @@ def test_the_sidecar_says_what_was_done(results):
     facts = read_json(results / "edges.json")
     assert facts["Covariates"] == ["mean_fd"]
     assert facts["Permutations"] == "199 per target, as asked for (--permutations)."
-    assert facts["Threshold"] == "|t| > 2.2 (--nbs-threshold)"
+    assert facts["Threshold"] == "|t| > 2.2 (nbs_threshold)"
     assert facts["PositiveClasses"] == {"patient": "yes"}
     assert set(read_table(results / "edges_summary.tsv")["representation"]) == {"fc", "fisher_z"}, (
         "no edges of FC^alpha"
@@ -352,7 +352,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_written(cohort, opti
 
 def test_a_threshold_that_is_none_is_refused(cohort, capsys):
     run(cohort, "--nbs-threshold", "0", code=2)
-    assert "--nbs-threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
+    assert "nbs_threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
 
 
 def plant_places(made: Settings) -> dict[str, list[float]]:

@@ -176,7 +176,7 @@ def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folde
     for options, code, said in (
         (("--probe", folder / "other", "--targets", "missing"), 3, "There is no column 'missing'"),
         (("--probe", folder / "none"), 3, "does not exist"),
-        (("--probe", folder / "other", *own), 3, "88 scans of --probe are in the corpus too"),
+        (("--probe", folder / "other", *own), 3, "88 scans of probe are in the corpus too"),
         (("--probe", folder / "other", "--window", "64"), 3, "and 40 are needed"),
     ):
         assert run_pretrain(folder, *corpus, *options, out="third") == code

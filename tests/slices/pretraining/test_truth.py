@@ -268,7 +268,7 @@ def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp
     assert f"{tmp_path / 'file'} is a file, so there can be no corpus" in capsys.readouterr().err
     path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")  # as macOS leaves them
     assert run_pretrain(tmp_path, level="pack") == 0
-    assert "2 of them have fewer volumes than --window 20: nothing trains on those" in capsys.readouterr().err
+    assert "2 of them have fewer volumes than window 20: nothing trains on those" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):

@@ -277,7 +277,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     counts = corpus.table["T"].to_numpy(dtype=np.intp) // window
     rows = np.flatnonzero(counts)
     if not len(rows):
-        raise DatasetError(f"No recording of {pack} has {window} volumes; give a shorter --window.")
+        raise DatasetError(f"No recording of {pack} has {window} volumes; give a shorter window.")
     counts, table = counts[rows], corpus.table.iloc[rows]
 
     def write(target: Path) -> None:
