@@ -17,7 +17,7 @@ export OMP_NUM_THREADS = 1
 # Commands that tests start would compile the package anew each time (a second) where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo demo-planted test faults lint release-check lock install install-test clean
+.PHONY: demo test faults lint release-check lock install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -45,26 +45,6 @@ demo: install
 	@echo "Pages to open in a browser:"
 	@echo "  one person  $(DEMO)/scans/sub-001.html"
 	@echo "  37 people   $(DEMO)/people/group.html"
-
-# Invented people whose truth is known, through every level: a tiny encoder is trained for some seconds on some of them and
-# judged on the others, none of whom is a sibling of those.
-TRAINED := $(shell seq -w 25 48)
-JUDGED := $(shell seq -w 1 24)
-PLANTED = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
-demo-planted: install
-	rm -rf $(DEMO)
-	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --subjects 48
-	$(PLANTED) participant --atlas builtin --quiet
-	$(PLANTED) pretrain --participant-label $(TRAINED) --steps 150 --family-column family_id \
-	  --config-file $(CURDIR)/examples/demo-planted.toml
-	$(PLANTED) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
-	  --config-file $(CURDIR)/examples/demo-planted.toml
-	$(PLANTED) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
-	  --representations fc fc_power embedding
-	@echo
-	@echo "Results: $(DEMO)/fcpower"
-	@echo "Pages to open in a browser: $(DEMO)/fcpower/sub-01.html and $(DEMO)/fcpower/group.html"
-	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
 	$(PYTEST)

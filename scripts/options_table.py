@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fcpower_bids.cli.options import help_text, option_fields
+from fcpower_bids.cli.options import option_fields
 from fcpower_bids.settings import LEVELS
 from fcpower_bids.settings.levels import is_read
 
@@ -13,16 +13,19 @@ BEGIN, END = "<!-- options -->\n", "<!-- end of options -->"
 
 
 def options_table() -> str:
-    """One row per option: name, levels that read it, default, meaning."""
-    rows = ["| option | levels | default | meaning |", "|---|---|---|---|"]
+    """Two tables: the options of the command line with their levels, and the keys of the file."""
+    shown = ["| option | of | meaning |", "|---|---|---|"]
+    in_file = ["| key of the file | meaning |", "|---|---|"]
     for field in option_fields():
-        section = field.metadata["section"]
-        levels = ", ".join(level for level in LEVELS if is_read(level, field.name, section))
         default = field.default if field.default not in (None, (), False, "") else ""
         words = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-        text = help_text(field).replace("|", "\\|")
-        rows.append(f"| `--{field.name.replace('_', '-')}` | {levels} | {words} | {text} |")
-    return "\n".join(rows) + "\n"
+        text = field.metadata["text"].replace("|", "\\|") + (f" [{words}]" if words else "")
+        if field.metadata["in_file"]:
+            in_file.append(f"| `{field.name}` | {text} |")
+        else:
+            levels = "".join(level[0] for level in LEVELS if is_read(level, field.name, field.metadata["section"]))
+            shown.append(f"| `--{field.name.replace('_', '-')}` | {levels} | {text} |")
+    return "\n".join([*shown, "", *in_file]) + "\n"
 
 
 if __name__ == "__main__":

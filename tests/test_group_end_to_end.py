@@ -304,11 +304,10 @@ def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(stud
     assert {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")} == before
 
 
-def test_a_saved_model_predicts_the_scans_of_the_cohort_and_says_that_it_knows_them(analysed, study, tmp_path):
+def test_a_saved_model_predicts_the_scans_of_the_cohort_and_says_that_it_knows_them(analysed, study):
     model = next((analysed / "group" / "models").glob("*planted*power*"))
-    table = tmp_path / "predicted.tsv"
-    assert main(["predict", str(model), str(analysed), "--table", str(table)]) == 0
-    predicted = read_table(table)
+    assert main(["predict", str(model), str(analysed)]) == 0
+    predicted = read_table(analysed / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
     people = read_table(study / "bids" / "participants.tsv").set_index("participant_id")["planted_score"]
     truth = [people["sub-" + name[4:6]] for name in predicted["scan"]]
     assert np.corrcoef(predicted["prediction"], truth)[0, 1] > 0.7
@@ -343,9 +342,10 @@ def of_sixteen(study):
     return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
 
 
-def test_the_table_of_a_model_equals_a_computation_from_its_files(of_sixteen, study, tmp_path):
-    assert predict(of_sixteen, study / "out", "--table", tmp_path / "table.tsv") == 0
-    table = read_table(tmp_path / "table.tsv").set_index("scan")
+def test_the_table_of_a_model_equals_a_computation_from_its_files(of_sixteen, study):
+    assert predict(of_sixteen, study / "out") == 0
+    name = of_sixteen.name.removesuffix("_model")
+    table = read_table(study / "out" / "group" / "predicted" / f"{name}.tsv").set_index("scan")
     card = json.loads((of_sixteen / "model.json").read_text())
     residuals = SEEN[of_sixteen.name]
     with np.load(of_sixteen / "weights.npz") as arrays:
@@ -502,19 +502,6 @@ def test_a_connectome_is_compared_with_scans_of_its_motion_and_sex(of_sixteen, b
     assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in page for name in far)
 
 
-def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixteen, batch):
-    assert predict(of_sixteen, batch, "--accept-differences", "--participant-label", "18") == 0
-    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
-    assert "made otherwise" in read_table(path).loc[0, "warning"]
-    page = html.unescape(next(batch.glob("sub-18_target-*.html")).read_text())
-    asked = f"fcpower_bids predict {of_sixteen.name} {batch.name} --accept-differences --accept-no-skill"
-    asked += " --participant-label 18"
-    assert f'<code id="command">{asked}</code>' in page
-    whole = (batch / "logs" / "command_predict.txt").read_text()
-    assert whole.strip() == asked.replace(f"{of_sixteen.name} {batch.name}", f"{of_sixteen} {batch}")
-    assert str(batch) not in page
-
-
 def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     def slip(*_):
         raise KeyError("slip")
@@ -530,20 +517,17 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
 def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, batch, capsys):
     quality = next(batch.rglob("sub-20_*_desc-fcpower_qc.tsv"))
     quality.write_text(quality.read_text()[:-40])
-    assert predict(of_sixteen, batch, "--no-pages", "--participant-label", "20", "77") == 5
+    assert predict(of_sixteen, batch, "--participant-label", "20", "77") == 5
     rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
     assert f"{quality.name} is cut short" in rows.loc["sub-20", "reason"]
     assert "no connectome of the atlas here" in rows.loc["sub-77", "reason"]
     assert "0 of 2 scans predicted" in capsys.readouterr().out
 
 
-def test_tables_of_predict_are_read_as_those_of_the_group_level(of_sixteen, batch, tmp_path, capsys):
-    """Of a spreadsheet; a folder is no table."""
+def test_tables_of_predict_are_read_as_those_of_the_group_level(batch, tmp_path):
     table = tmp_path / "people.csv"
     table.write_bytes("participant_id;age;ort\n20;77,5;Köln\n21;77;Ulm\n".encode("latin-1"))
     assert read_people(batch, table)["age"] == {"sub-20": 77.5, "sub-21": 77.0}
-    assert predict(of_sixteen, batch, "--no-pages", "--table", tmp_path) == 2
-    assert "is a folder. Name a file" in capsys.readouterr().err
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):

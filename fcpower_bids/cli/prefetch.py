@@ -24,7 +24,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--atlas", nargs="+", help="atlas names [Schaefer400, if no weights are asked for]")
     parser.add_argument("--space", nargs="+", default=list(SPACES), help=f"spaces [{' '.join(SPACES)}]")
     parser.add_argument("--weights", nargs="+", default=[], help="encoders (fbert-1m, fbert-8m) or hub ids OWNER/NAME")
-    parser.add_argument("--revision", help="revision of the hub ids")
     return parser
 
 
@@ -39,12 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         table = prefetch_atlases(atlases, options.space, options.folder)
         _say(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")
     for name in options.weights:
-        folder = fetch_weights(name, options.folder / "weights" / name.rpartition("/")[2], options.revision)
+        folder = fetch_weights(name, options.folder / "weights" / name.rpartition("/")[2])
         _say(f"The weights of {name} are in {folder}: give them with --encoder-weights {folder.absolute()}")
     return 0
 
 
-def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
+def fetch_weights(name: str, folder: Path) -> Path:
     """Fetch the checkpoint of an encoder into a folder, or verify it there. Raises CheckpointError, DatasetError."""
     from fcpower_bids.encoders import HUB_IDS, NOTICE
     from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
@@ -52,7 +51,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     if (folder / CHECKSUMS).is_file():
         _verify(folder)
         return folder
-    source = locate(HUB_IDS.get(name, name), revision)
+    source = locate(HUB_IDS.get(name, name))
     if HUB_IDS.get(name, name) in HUB_IDS.values():
         _say(NOTICE)
     read_config(source)

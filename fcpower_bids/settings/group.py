@@ -89,7 +89,7 @@ class GroupLevel(Choices):
     )
     drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks", in_file=True)
     drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels", in_file=True)
-    check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop")
+    check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop", in_file=True)
     save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
     accept_no_skill: bool = refines(
         False, "with --save-models: write models, too, that do no better than a guess", in_file=True

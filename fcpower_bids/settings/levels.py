@@ -39,7 +39,7 @@ LEVELS: Mapping[str, Level] = {
         "fcpower_bids.slices.pretraining.workflow:run_pretrain",
         sections=("pretrain",),
         also=(
-            *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
+            *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
             *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
         ),
         without=("public_corpus",),

@@ -23,6 +23,7 @@ class Pretraining(Choices):
     roi_labels: Path | None = option(
         None, "pretrain", "names of the parcels of a public corpus, one per line", in_file=True
     )
+    size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
     batch_size: int | None = option(
         None,
@@ -33,13 +34,11 @@ class Pretraining(Choices):
     learning_rate: float | None = option(
         None,
         "pretrain",
-        "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for fbert-8m]",
+        "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]",
         in_file=True,
     )
     loss: str = option("cka", "pretrain", "objective", choices=("cka", "kl"))
-    warmup: int | None = option(
-        None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]", in_file=True
-    )
+    warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
     architecture: tuple[str, ...] = option(
         (), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)", in_file=True
     )

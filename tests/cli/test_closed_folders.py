@@ -45,7 +45,7 @@ def swallowing(asked):
         ("bids", "{0}/bids {0}/new participant"),
         ("bids", "{0}/bids {0}/new participant --derivatives x={0}/bids/derivatives/fmriprep"),
         ("out", "{0}/bids {0}/out group --analyses fingerprinting"),
-        ("out", "predict {0}/out/group/models/x {0}/out --no-pages"),
+        ("out", "predict {0}/out/group/models/x {0}/out"),
         ("out/sub-03", "{0}/bids {0}/out group --analyses fingerprinting"),
     ],
 )

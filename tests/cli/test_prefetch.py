@@ -33,8 +33,8 @@ def hub(tmp_path, monkeypatch):
 
 def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path, capsys):
     target = tmp_path / "fetched"
-    assert main(["--folder", str(target), "--weights", "fbert-1m", "--revision", "v1"]) == 0
-    assert hub == [(HUB_IDS["fbert-1m"], "v1")]
+    assert main(["--folder", str(target), "--weights", "fbert-1m"]) == 0
+    assert hub == [(HUB_IDS["fbert-1m"], None)]
     folder = target / "weights" / "fbert-1m"
     listed = [line.split("\t") for line in (folder / prefetch.CHECKSUMS).read_text().splitlines()[1:]]
     assert {name: int(size) for name, _, size in listed} == {

@@ -85,7 +85,7 @@ def predicts(entered: Entered) -> str:
 def applies_a_model(entered: Entered) -> str:
     """A model of these people, applied to their scans: what its own weights give."""
     models = list((entered.out / "group" / "doors" / "models").glob("*fc-power*"))
-    ended = run("predict", *models, entered.out, "--no-pages", "--accept-no-skill")
+    ended = run("predict", *models, entered.out, "--accept-no-skill")
     if ended.code:
         return ended.said
     with np.load(models[0] / "weights.npz") as arrays:

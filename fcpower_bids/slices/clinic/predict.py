@@ -96,9 +96,7 @@ class Request:
     participants: tuple[str, ...] = ()  # labels; all where empty
     # table with the age of the new people, and their sex; else that of the dataset is taken where it is there
     phenotypes: Path | None = None
-    accept_differences: bool = False  # whether to predict although the scans were made otherwise
     accept_no_skill: bool = False  # whether to use a model that does no better than a guess
-    pages: bool = True  # whether to write a page per person
     # from a person to what was asked in words, for the foot of their page
     command: Callable[[str], str] = lambda person: ""
 
@@ -119,7 +117,7 @@ def open_model(path: Path) -> FinalModel:
     return FinalModel(arrays, facts, reference)
 
 
-def predict_scans(path: Path, request: Request, table: Path | None = None) -> Predictions:
+def predict_scans(path: Path, request: Request) -> Predictions:
     """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
@@ -132,7 +130,7 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     rows = sorted(rows + outside, key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
-    target = table or request.output_dir / "group" / "predicted" / f"{name}.tsv"
+    target = request.output_dir / "group" / "predicted" / f"{name}.tsv"
     write_declared(target, frame, PREDICTED)
     beside = target.with_name(f"{target.stem}_reference.tsv")
     write_declared(beside, compared, UNUSUAL)
@@ -140,9 +138,7 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
     about = {key: value for key, value in model.facts.items() if key not in hidden}
     write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about})
-    broken: list[str] = []
-    if request.pages:
-        _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
+    _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
     return Predictions(frame, target, model.facts, tuple(broken))
 
 
@@ -239,10 +235,10 @@ def _predict(
     people: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     grave, named = differences(one, model.facts["Preprocessing"])
-    if grave and not request.accept_differences:
+    if grave:
         raise RecordingError(
             f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as for "
-            "the model, or take the consequences with --accept-differences."
+            "the model."
         )
     quality = read_quality(one)
     if quality.fault:
@@ -261,21 +257,20 @@ def _predict(
         seen,
     )
     found = apply_model(model, matrix, parcels, about)
-    warnings = [*found.warnings, *(f"it was made otherwise: {each}" for each in grave)]
     alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
     return {
         "scan": scan,
         "participant_id": one.participant,
         "session": one.session,
         "state": DONE,
-        "warning": f"{alarm}{_sentence(warnings)}".rstrip(),
+        "warning": f"{alarm}{_sentence(found.warnings)}".rstrip(),
         "reason": "",
         **_numbers(found),
-        "inside_range": not warnings,
+        "inside_range": not found.warnings,
         "in_training": seen,
         "minutes": quality.seconds / 60,
         "mean_fd": quality.mean_fd,
-        "differences": "; ".join([*grave, *named]),
+        "differences": "; ".join(named),
         COMPARED: list(found.compared),
     }
 

@@ -52,18 +52,17 @@ def test_the_headline_names_what_was_taken_off(fitted):
         (lambda text: text.replace("\t40\t", "\tmany\t"), "has 'many' for"),
     ],
 )
-def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, tmp_path, damage, words):
+def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, damage, words):
     out, model = fitted
     path = next(out.rglob("sub-02_*_qc.tsv"))
     whole = path.read_text()
-    table = tmp_path / "table.tsv"
     try:
         path.write_text(damage(whole))
-        options = ["--participant-label", "02", "--no-pages", "--table", str(table), "--accept-no-skill"]
+        options = ["--participant-label", "02", "--accept-no-skill"]
         assert main(["predict", str(model), str(out), *options]) == 5
     finally:
         path.write_text(whole)
-    (row,) = read_table(table).to_dict("records")
+    (row,) = read_table(out / "group" / "predicted" / "target-score-fc.tsv").to_dict("records")
     assert row["state"] == "refused"
     assert f"{path.name} {words}" in row["reason"]
 
@@ -101,7 +100,7 @@ def test_arrays_in_place_of_tables_give_the_same_predictions(fitted, tmp_path):
     out, model = fitted
     tables = []
     for folder in (shutil.copytree(out, tmp_path / "one"), as_arrays(out, tmp_path / "two")):
-        assert main(["predict", str(model), str(folder), "--no-pages", "--accept-no-skill"]) == 0
+        assert main(["predict", str(model), str(folder), "--accept-no-skill"]) == 0
         tables.append(read_table(folder / "group" / "predicted" / "target-score-fc.tsv"))
     assert len(tables[0]) == 12
     assert tables[0]["state"].tolist() == ["predicted"] * 12
@@ -117,6 +116,6 @@ def test_what_holds_of_many_scans_is_one_line(fitted, tmp_path, capsys, labels, 
     for path in out.rglob("*_qc.tsv"):
         write_table(path, read_table(path).assign(degrees_of_freedom=12))
     chosen = ["--participant-label", *labels] if labels else []
-    assert main(["predict", str(fitted[1]), str(out), "--no-pages", "--accept-no-skill", *chosen]) == 0
+    assert main(["predict", str(fitted[1]), str(out), "--accept-no-skill", *chosen]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "Only 12 degrees of freedom" in line]
     assert [line.partition("_")[0] for line in lines] == starts

@@ -66,24 +66,16 @@ def attacked(tmp_path_factory):
     return Attacked(study.out, model, series, age)
 
 
-def predictions(attacked: Attacked, tmp_path: Path) -> pd.DataFrame:
-    table = tmp_path / "table.tsv"
-    words = [
-        "predict",
-        str(attacked.model),
-        str(attacked.out),
-        "--accept-no-skill",
-        "--no-pages",
-        "--table",
-        str(table),
-    ]
-    assert main(words) == 0
-    return read_table(table).set_index("participant_id").loc[NAMES]
+def predictions(attacked: Attacked) -> pd.DataFrame:
+    assert main(["predict", str(attacked.model), str(attacked.out), "--accept-no-skill"]) == 0
+    name = attacked.model.name.removesuffix("_model")
+    table = read_table(attacked.out / "group" / "predicted" / f"{name}.tsv")
+    return table.set_index("participant_id").loc[NAMES]
 
 
-def test_who_has_a_scan_can_see_that_it_took_part_and_reads_its_value(attacked, tmp_path):
+def test_who_has_a_scan_can_see_that_it_took_part_and_reads_its_value(attacked):
     """A model gives its training scans back, though it predicts nobody else: skill and this are two things."""
-    found = predictions(attacked, tmp_path)
+    found = predictions(attacked)
     assert (found["in_training"] == "true").all()
     others = read_table(attacked.out / "group" / "predictions.tsv").groupby("participant_id")["predicted"].mean()
     assert stats.pearsonr(found["prediction"], attacked.age).statistic > 0.8

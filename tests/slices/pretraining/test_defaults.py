@@ -49,10 +49,10 @@ def train(planted, out, *options: str) -> tuple[dict, pd.DataFrame, str]:
     ("options", "told", "batch", "first_rate"),
     [
         ((), "cka, batch 1024, learning rate 0.00085, warm-up 100", 180, 8.5e-4 / 100),
-        (("--encoder", "fbert-8m"), "cka, batch 1024, learning rate 0.00085, warm-up 100", 180, 8.5e-4 / 100),
+        (("--size", "8m"), "cka, batch 1024, learning rate 0.00085, warm-up 100", 180, 8.5e-4 / 100),
         (("--loss", "kl"), "kl, batch 128, learning rate 0.0003, warm-up 100", 128, 3e-4 / 100),
         (
-            ("--loss", "kl", "--encoder", "fbert-8m"),
+            ("--loss", "kl", "--size", "8m"),
             "kl, batch 128, learning rate 0.0001, warm-up 2000",
             128,
             1e-4 / 2000,
