@@ -51,12 +51,16 @@ def test_every_page_can_be_reached_from_the_readme_and_there_are_twenty_at_most(
 @pytest.mark.parametrize("text", COMMANDS)
 def test_the_program_reads_a_command_of_the_documentation(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = text.replace("GROUP --", "fcpower_bids BIDS OUT group --targets age --")
+    text = text.replace("GROUP --", "fcpower_bids BIDS OUT group --targets age --").replace("--analyses NAME", "")
     words = shlex.split(text.replace("=MEASURE,MEASURE,...", "=a,b").replace("g=...", "g=a,b"), comments=True)
     for word in words:
-        if re.fullmatch(r"\w[\w.-]*\.(tsv|toml|csv|tar|pth|gz)", word):
+        if re.fullmatch(r"[A-Z]*/?\w[\w./-]*\.(tsv|toml|csv|tar|pth|gz)", word):
+            Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).touch()
-    if words[:2] == ["fcpower_bids", "prefetch"]:
+    Path("atlases").mkdir()
+    if len(words) == 2 and words[0] == "fcpower_bids":
+        assert words[1] in ("predict", "prefetch", "--help", "--version")
+    elif words[:2] == ["fcpower_bids", "prefetch"]:
         assert prefetch.build_parser().parse_args(words[2:]).folder
     elif words[:2] == ["fcpower_bids", "predict"]:
         assert predict_command.build_parser().parse_args(words[2:])

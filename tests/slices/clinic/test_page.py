@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 
 import pandas as pd
@@ -105,12 +104,6 @@ def test_the_strip_answers_to_the_pointer(opened):
     assert said[0] == f"{ROW['low']:.3g} to {ROW['high']:.3g}; best guess {ROW['prediction']:.3g}"
     assert re.fullmatch(r"training people from [\d.]+ to [\d.]+: \d+", said[1])
     opened.point(0, 0)
-
-
-def test_it_prints_on_one_sheet(opened):
-    printed = opened.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)["data"]
-    content = base64.b64decode(printed)
-    assert content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") == 1
 
 
 def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval first
