@@ -67,14 +67,14 @@ COPY --from=atlases /atlases/ /opt/
 COPY --from=deps /opt/slim /opt/fcpower
 # HOME and caches lie in /tmp: the one folder that any user can write to when the root is read-only.
 ENV PATH=/opt/fcpower/bin:/usr/local/bin:/usr/bin:/bin \
-    HOME=/tmp XDG_CACHE_HOME=/tmp/.cache MPLCONFIGDIR=/tmp/.matplotlib TORCHINDUCTOR_CACHE_DIR=/tmp/.torch MPLBACKEND=Agg \
+    HOME=/tmp XDG_CACHE_HOME=/tmp/.cache TORCHINDUCTOR_CACHE_DIR=/tmp/.torch \
     TEMPLATEFLOW_HOME=/opt/templateflow TEMPLATEFLOW_AUTOUPDATE=0 \
     NO_ET=1 NIPYPE_NO_ET=1 HF_HUB_DISABLE_TELEMETRY=1 \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
     PYTHONSAFEPATH=1 IS_DOCKER_8395080871=1
 COPY --from=package /package /opt/fcpower
 RUN python -c "import fcpower_bids.workflows.participant, fcpower_bids.encoders.fbert, lightning.fabric, nilearn.image, \
-      sklearn.linear_model, matplotlib.pyplot, huggingface_hub, h5py, yaml, jinja2" \
+      sklearn.linear_model, huggingface_hub, h5py, yaml, jinja2" \
  && rm -rf /tmp/* /tmp/.[!.]*
 USER 1000:1000
 WORKDIR /tmp

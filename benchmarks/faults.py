@@ -186,8 +186,12 @@ class Job:
 
 
 OUT = "OUTPUT"
-TRAINING = ["--steps", 12, "--checkpoint-every", 4, "--architecture", "d=16", "layers=1", "heads=2", "--window", 20]
-TRAINING += ["--held-out", 0.3, "--accept-unproven"]
+TRAINING = """architecture = ["d=16", "layers=1", "heads=2"]
+checkpoint_every = 4
+window = 20
+held_out = 0.3
+accept_unproven = true
+"""
 
 
 def group_job(job: Job) -> None:
@@ -197,7 +201,9 @@ def group_job(job: Job) -> None:
 
 def pretrain_job(job: Job) -> None:
     shutil.copytree(job.study.folder / "whole", job.base)
-    job.command = [job.study.bids, OUT, "pretrain", *TRAINING, "--quiet"]
+    choices = job.folder / "choices.toml"
+    choices.write_text(TRAINING)
+    job.command = [job.study.bids, OUT, "pretrain", "--steps", 12, "--config-file", choices, "--quiet"]
 
 
 JOBS: dict[str, Callable[[Job], None]] = {

@@ -107,7 +107,6 @@ def prediction_section(n: int, n_parcels: int) -> None:
 
 
 def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) -> None:
-    from himalaya.kernel_ridge import KernelRidgeCV
     from sklearn.kernel_ridge import KernelRidge
     from sklearn.model_selection import GridSearchCV
 
@@ -119,20 +118,11 @@ def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) 
             search.fit(cohort.kernel[np.ix_(train, train)], cohort.targets[train, 0])
             search.predict(cohort.kernel[np.ix_(fold.test, train)])
 
-    def himalaya(part: tuple, m: int) -> None:
-        for fold in part:
-            model = KernelRidgeCV(alphas=PENALTIES, kernel="precomputed", cv=5)
-            model.fit(cohort.kernel[np.ix_(fold.train, fold.train)], cohort.targets[fold.train, :m])
-            model.predict(cohort.kernel[np.ix_(fold.test, fold.train)])
-
     part = folds[:3]
     scale = len(folds) / len(part)
     remark = f"{len(part)} of {len(folds)} folds x {scale:.0f}, no intercept"
     one = timed(lambda: scikit_learn(part))[0] * scale
     report("scikit-learn GridSearchCV(KernelRidge precomputed), 1 target", one, f"{one / ours[1]:.0f}x ours; {remark}")
-    for m in (1, N_TARGETS):
-        seconds = timed(lambda m=m: himalaya(part, m))[0] * scale
-        report(f"himalaya KernelRidgeCV, {m} target(s)", seconds, f"{seconds / ours[m]:.0f}x ours; {remark}")
 
 
 def kernels_section(n: int, n_parcels: int) -> None:

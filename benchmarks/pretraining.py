@@ -134,14 +134,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--architecture", nargs="+", default=["d=64", "layers=2", "heads=4", "ff=128"])
-    parser.add_argument("--parts", type=int, nargs="+", default=list(range(PARTS)))
     options = parser.parse_args()
     torch.set_num_threads(1)
     scans, rows = read_scans(options.shared), []
     size = {name: int(number) for name, _, number in (item.partition("=") for item in options.architecture)}
     for part, (unseen, others) in enumerate(divide(scans)):
-        if part not in options.parts:
-            continue
         config = PretrainConfig(
             architecture={**size, "dropout": 0.0},
             steps=options.steps,

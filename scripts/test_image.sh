@@ -49,7 +49,7 @@ since() { "$PYTHON" -c "import sys; print(f'{float(sys.argv[2]) - float(sys.argv
 result() { printf '%s\t%s\n' "$1" "$2" >> "$SCRATCH/results.tsv"; }
 
 OPTIONS=(--atlas builtin --strategy 24P --nprocs 2)
-GROUP=(--targets age --repeats 1 --folds 3 --inner-folds 3)
+GROUP=(--targets age --repeats 1 --folds 3)
 
 check_start() {
   say "--version"

@@ -47,7 +47,8 @@ def test_a_second_question_leaves_the_first_as_it_is(cohort):
         assert f'href="{address}"' in index
         assert f"{headline} can be predicted was not tested against chance." in index
     command = shlex.split(index.partition('<code id="command">')[2].partition("</code>")[0])
-    again = parse_settings(command[1:])
+    record = cohort.out / "logs" / command[command.index("--config-file") + 1]
+    again = parse_settings([*command[1:-2], "--config-file", str(record)])
     assert (again.level, again.name, again.targets, again.folds) == ("group", "score_alone", ("score",), 3)
     assert str(cohort.out) not in index
 

@@ -26,11 +26,26 @@ def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = (), whole:
         return ""
     level, places = str(choices["level"]), [Path(str(choices[name])).absolute() for name in ("bids_dir", "output_dir")]
     without = (*without, *overridden(choices))
-    options = [word for name in choices for word in _option(name, choices[name], level) if name not in without]
+    chosen = [name for name in choices if name not in without]
+    options = [word for name in chosen for word in _option(name, choices[name], level)]
+    # keys of the file have no flag: they are given by the choices that the level has written
+    named = f"_{choices['name']}" if choices.get("name") else ""
+    record = {"participant": "settings.toml", "group": f"settings_group{named}.toml"}.get(
+        level, f"settings_{level}.toml"
+    )
+    in_file = any(_is_key(name) and any(_option(name, choices[name], level, in_file=True)) for name in chosen)
     if whole:
-        return shlex.join(["fcpower_bids", *map(str, places), level, *options])
-    named = (path.name or name for path, name in zip(places, ("BIDS_DIR", "OUTPUT_DIR"), strict=True))
-    return shlex.join(["fcpower_bids", *named, level, *(FOLDERS.sub(r"\1", word) for word in options)])
+        file = ["--config-file", str(places[1] / "logs" / record)] if in_file else []
+        return shlex.join(["fcpower_bids", *map(str, places), level, *options, *file])
+    shown = (path.name or name for path, name in zip(places, ("BIDS_DIR", "OUTPUT_DIR"), strict=True))
+    file = ["--config-file", record] if in_file else []
+    return shlex.join(["fcpower_bids", *shown, level, *(FOLDERS.sub(r"\1", word) for word in options), *file])
+
+
+def _is_key(name: str) -> bool:
+    """Whether a choice is a key of the file alone."""
+    field = Settings.__dataclass_fields__.get(name)
+    return field is not None and bool(field.metadata.get("in_file"))
 
 
 def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
@@ -39,11 +54,13 @@ def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
     return shlex.join(one if isinstance(one, str) else str(one) if whole else one.name for one in paths)
 
 
-def _option(name: str, value: Any, level: str) -> Iterator[str]:
+def _option(name: str, value: Any, level: str, in_file: bool = False) -> Iterator[str]:
     """Words of an option that the level uses and that is not at its default."""
     field = Settings.__dataclass_fields__.get(name)
     section = "" if field is None else field.metadata.get("section", "")
     if field is None or not (section in SECTIONS or name in ALSO) or not is_read(level, name, section):
+        return
+    if _is_key(name) != in_file:
         return
     if value is None or field.default is dataclasses.MISSING or value == plain_value(field.default):
         return

@@ -44,3 +44,9 @@ def test_the_command_gives_the_choices_back_without_their_folders(tmp_path, monk
 def test_what_is_not_to_be_told_is_not():
     chosen = replace(PLAIN, participant_label=("01",), task_id=("rest",)).as_dict()
     assert command_of(chosen, without=("participant_label",)) == "fcpower_bids bids out group --task-id rest"
+
+
+def test_keys_of_the_file_are_given_by_the_file_that_was_written():
+    chosen = replace(PLAIN, inner_folds=3, folds=4, name="x").as_dict()
+    assert command_of(chosen) == "fcpower_bids bids out group --name x --folds 4 --config-file settings_group_x.toml"
+    assert command_of(chosen, whole=True).endswith("--config-file /home/me/study/out/logs/settings_group_x.toml")

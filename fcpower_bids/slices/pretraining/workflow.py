@@ -20,6 +20,7 @@ from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import is_table
+from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import DONE, current_status
@@ -218,6 +219,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
         return 0
+    record = settings.output_dir / "logs" / "settings_pretrain.toml"
+    processes.first_only(partial(write_shared, settings.output_dir, record, settings.as_toml()))
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
     cohorts = list[Any]()
