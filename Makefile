@@ -49,8 +49,11 @@ demo: install
 test: install-test
 	$(PYTEST)
 
-# Kills, two runs at once and full disks, each against an undisturbed run; full disks need root.
+# What --dry-run says against what a run does, on every faulty tree, every way in with every way on, every line of the
+# catalogue of damage: the tests take a sample of each. Then kills, two runs at once and full disks (as root), each against
+# an undisturbed run.
 faults: install-test
+	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors tests/test_damaged_series.py
 	$(BIN)/python benchmarks/faults.py
 
 lint: install-test

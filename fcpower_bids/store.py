@@ -171,13 +171,6 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def move_whole(source: Path, target: Path) -> Path:
-    """Move a file that is whole to its place on the same file system, in one step."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(source, target)
-    return target
-
-
 BLOCK = 2**20
 """Bytes of a file that are digested at a time."""
 

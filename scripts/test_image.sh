@@ -83,10 +83,7 @@ check_imports() { # every module of ours, and what they import late, as a user w
   as "$UNKNOWN" --entrypoint python "$IMAGE" -W ignore -c '
 import importlib, pkgutil, fcpower_bids
 names = [m.name for m in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids.") if not m.name.endswith("__main__")]
-optional = {
-    "fcpower_bids.slices.published_encoders.brainmarks_plugin",  # for users of another program
-}
-for name in set(names) - optional:
+for name in names:
     importlib.import_module(name)
 print(len(names), "modules")'
 }

@@ -16,8 +16,8 @@ from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.schema import TableSpec
 
 ROOT = Path(__file__).parent.parent
-NOT_IMPORTED = ("__main__", "brainmarks_plugin")
-"""The commands, and a plug-in that needs the package it is for."""
+NOT_IMPORTED = ("__main__",)
+"""The commands."""
 
 
 def all_tables() -> dict[str, TableSpec]:

@@ -8,8 +8,8 @@ from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 
-from fcpower_bids.cohort.cache import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.decisions import accepted_recordings, decisions_file, exclude_by_file
+from fcpower_bids.cohort.edges import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.inclusion import (

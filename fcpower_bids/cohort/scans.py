@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.cache import Edges
+from fcpower_bids.cohort.edges import Edges
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity

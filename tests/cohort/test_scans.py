@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.cohort.cache import read_edges
+from fcpower_bids.cohort.edges import read_edges
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality
 from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, tabulate_scans

@@ -1,7 +1,6 @@
 """Every way in with every way on, for scans of more than one shape: right numbers, or a sentence that says why not.
 
-``make test-long`` walks half of the cells: each way in meets each way on, and each shape does.
-``FCPOWER_FAULTS=all`` walks them all (``make faults``).
+A third of the cells is walked: each way in meets each way on, and each shape does. ``FCPOWER_FAULTS=all`` walks all.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ def pretrain_config(settings: Settings) -> Any:
     from fcpower_bids.slices.pretraining.processes import best_precision
 
     pairs = (item.partition("=") for item in settings.architecture)
-    architecture = dict(SMALL) if settings.size == "small" else {}
+    architecture: dict[str, float] = dict(SMALL) if settings.size == "small" else {}
     architecture |= {name: float(value) if "." in value else int(value) for name, _, value in pairs}
     encoder = "fbert-8m" if settings.size == "8m" else "fbert-1m"
     chosen = {name: value for name in FOLLOWING if (value := getattr(settings, name)) is not None}

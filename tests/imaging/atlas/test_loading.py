@@ -130,7 +130,7 @@ TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
 
 
 def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monkeypatch, tmp_path):
-    """An archive on this machine serves small files under the names of real ones; then a login page for all."""
+    """An archive on this machine serves small files under the names of real ones."""
     image = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes()
     content, asked = {".gz": image, ".tsv": TABLE}, []
 
@@ -151,9 +151,6 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(templateflow_atlases, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
         atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
-        content[".gz"] = b"<html>please log in</html>"
-        with pytest.raises(DatasetError, match="login portal"):
-            load_atlas("Schaefer400", SPACE)
         server.shutdown()
     folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
     assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
@@ -190,6 +187,13 @@ def test_fetching_keeps_the_files_and_falls_back_to_1_mm(store, tmp_path):
     n_asked = len(store)
     assert load_atlas("templateflow:Toy_desc-th25", SPACE) == atlas
     assert len(store) == n_asked, "the second time nothing is fetched"
+
+
+def test_a_login_page_is_no_atlas(monkeypatch):
+    page = b"<html>please log in</html>"
+    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", lambda names, space: (names[0], page))
+    with pytest.raises(DatasetError, match="login portal"):
+        load_atlas("Schaefer400", SPACE)
 
 
 def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.cohort import cache as cohort_cache
-from fcpower_bids.cohort.cache import read_edges
+from fcpower_bids.cohort import edges as cohort_edges
+from fcpower_bids.cohort.edges import read_edges
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError
@@ -61,7 +61,7 @@ def test_what_does_not_fit_lies_on_disk_and_is_the_same(tree, tmp_path):
 def test_processes_give_the_same(tree, monkeypatch):
     paths, settings = tree
     alone = values(read_edges(paths, settings))
-    monkeypatch.setattr(cohort_cache, "WORTH_PROCESSES", 1)
+    monkeypatch.setattr(cohort_edges, "WORTH_PROCESSES", 1)
     together = values(read_edges(paths, replace(settings, nprocs=2)))
     np.testing.assert_array_equal(alone, together)
 
