@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -95,19 +94,3 @@ def test_kept_files_that_were_cut_are_made_anew(exact_demo, exact_run, tmp_path)
     found = run_app(exact_demo[0], output, *words)
     assert found.code == 0, found.err
     assert {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")} == before
-
-
-@pytest.mark.parametrize("change", [{"digest": None}, {"chunk": None}, {"place": -4}, {"missing": None}])
-def test_a_damaged_cache_of_connectomes_is_read_anew(cohort, change):
-    assert group(cohort) == 0
-    before = (cohort.out / "group" / "prediction.tsv").read_bytes()
-    (index,) = (cohort.out / "work" / "cohort").glob("*/*.json")
-    content = json.loads(index.read_text())
-    for row in content["rows"].values():
-        row.update(change)
-        for name in [name for name, value in change.items() if value is None]:
-            del row[name]
-    index.write_text(json.dumps(content))
-    (cohort.out / "group" / "analyses.json").unlink()
-    assert group(cohort) == 0
-    assert (cohort.out / "group" / "prediction.tsv").read_bytes() == before

@@ -99,7 +99,8 @@ def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
     with h5py.File(tmp_path / "fc.mat", "w", userblock_size=512) as file:
         file["fc"] = np.eye(3)
     (tmp_path / "list.tsv").write_text("participant_id\tpath\tkind\nsub-01\tfc.mat\tmatrix\n")
-    matlab = run(without_torch, tmp_path, tmp_path / "m", "group", "-d", f"list={tmp_path / 'list.tsv'}", "--check")
+    source = ("-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "qc_fc")
+    matlab = run(without_torch, tmp_path, tmp_path / "m", "group", *source)
     assert matlab.returncode == 3
     assert "fc.mat is HDF5 and needs h5py: pip install" in matlab.stderr
     assert "needs torch, lightning, safetensors, huggingface_hub. Install it: pip install" in asked.stderr

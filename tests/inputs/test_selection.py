@@ -46,8 +46,6 @@ def passing(filters):
         ({"session_label": ("ses-a",)}, [0, 2]),
         ({"session_label": ("a", "b"), "task_id": ("rest",)}, [0, 1]),
         ({"task_id": ("task-nback",)}, [2]),
-        ({"run_id": ("1",)}, [0]),
-        ({"run_id": ("02", "run-1")}, [0, 1]),
     ],
 )
 def test_options_select(choices, expected):

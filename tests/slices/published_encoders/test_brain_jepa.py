@@ -108,7 +108,7 @@ def test_windows_and_resampling_of_both_protocols(files):
     assert own.prepare(series, 2.205).shape == (3, 1, 450, 160)  # a third of the UK Biobank's rate is taken as it is
     assert own.prepare(series, 1.0).shape == (2, 1, 450, 160)
     assert paper.prepare(series, 0.72).shape == (3, 1, 450, 160)
-    with pytest.raises(RecordingError, match=r"2 s apart .* 3 s apart; use --encoder-protocol paper"):
+    with pytest.raises(RecordingError, match=r"2 s apart .* 3 s apart; set encoder_protocol to paper"):
         own.prepare(series, 3.0)
     with pytest.raises(RecordingError, match=r"has 100 volumes .* needs 160"):
         own.prepare(series[:100], 2.0)
@@ -129,7 +129,7 @@ def test_full_size_has_the_published_names_and_count():
 def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     with pytest.raises(UsageError, match=r"functional gradients of its parcels \(gradient_mapping_450.csv\)"):
         load_encoder("brain-jepa", files / "jepa.pth.tar", accept_licence=True)
-    with pytest.raises(UsageError, match="read their licence, then repeat with --accept-encoder-licence"):
+    with pytest.raises(UsageError, match="read their licence, then repeat with accept_encoder_licence"):
         load_encoder("brain-jepa", files / "jepa.pth.tar", aux=(files,))
     with pytest.raises(CheckpointError, match=r"of another shape: patch_embed.proj.weight"):
         load_brain_jepa(

@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
         load(files, parcel_names=NAMES[1:])
     with pytest.raises(CheckpointError, match="not the labels 1 to 424"):
         load(files, parcel_names=[f"V1-{i}x" for i in range(424)])
-    with pytest.raises(RecordingError, match=r"0.735 s apart .* 2 s apart; use --encoder-protocol paper"):
+    with pytest.raises(RecordingError, match=r"0.735 s apart .* 2 s apart; set encoder_protocol to paper"):
         load(files).embed([noise(200, 424)], NAMES, 2.0)
     (tmp_path / "cohort_statistics.tsv").write_text("name\tmedian\tiqr\n1\t0\t1\n")
     with pytest.raises(CheckpointError, match="median and iqr of every parcel"):
