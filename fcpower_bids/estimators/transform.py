@@ -16,6 +16,7 @@ from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.matrix_formats import ROUNDING
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 
@@ -76,6 +77,8 @@ class SpectralPower(TransformerMixin, BaseEstimator):
             if getattr(self, name) not in known:
                 choices = " or ".join(map(repr, known))
                 raise ValueError(f"The {name} must be {choices}, not {getattr(self, name)!r}.")
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha must be above 0 and at most 1 (1 is FC itself), not {self.alpha}.")
         self.n_parcels_ = len(next(self._connectomes(X)))
         return self
 
@@ -87,7 +90,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         X : array or sequence
             As `input` says; series may be a list of different lengths. Scans are taken one by one.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "n_parcels_")
         n_parcels = self.n_parcels_
         shape = (n_parcels, n_parcels) if self.output == "matrices" else (edge_count(n_parcels),)
         raised = np.empty((len(X), *shape))
@@ -103,7 +106,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         input_features : array_like of str, shape (P,), optional
             Names of the parcels; ``x0``, ``x1``, ... without.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "n_parcels_")
         if self.output != "edges":
             raise ValueError("Matrices have no names of features; choose output='edges'.")
         n_parcels = self.n_parcels_
@@ -141,6 +144,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         if self.input == "series":
             return pearson_connectivity(values)
         if self.input == "matrices":
+            _check_correlations(values)
             return values
         n_parcels = (1 + math.isqrt(1 + 8 * values.size)) // 2
         if self.order == "lower" and edge_count(n_parcels) == values.size:
@@ -165,6 +169,24 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         tags.input_tags.two_d_array, tags.input_tags.three_d_array = self.input == "edges", self.input != "edges"
         tags.requires_fit = False
         return tags
+
+
+def _check_correlations(matrix: FloatArray) -> None:
+    """Refuse a matrix (P, P) that is no correlation matrix, whose power would be another thing. Raises ValueError."""
+    diagonal = np.diag(matrix)
+    odd = diagonal[~np.isnan(diagonal) & ~(np.abs(diagonal - 1) <= ROUNDING)]
+    if len(odd):
+        raise ValueError(
+            f"A connectome has {odd[0]:.3g} on its diagonal, where correlations have 1: scale a covariance first, undo "
+            "Fisher z with tanh, and set the diagonal to 1."
+        )
+    largest = float(np.nanmax(np.abs(matrix), initial=0.0))
+    if largest > 1 + ROUNDING:
+        raise ValueError(
+            f"A connectome has the value {largest:.3g}, which no correlation has: undo Fisher z with tanh."
+        )
+    if np.nanmax(np.abs(matrix - matrix.T), initial=0.0) > ROUNDING:
+        raise ValueError("The two halves of a connectome differ, so it is no matrix of correlations.")
 
 
 def _from_upper(n_parcels: int) -> NDArray[np.intp]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -217,3 +218,32 @@ def test_families_reach_the_folds_by_metadata_routing(cohort):
         by_hand.append(own.score(edges[test], y[test]))
     np.testing.assert_allclose(routed, by_hand, rtol=0, atol=1e-12)
     assert FamilyFolds(4, 2).get_n_splits() == len(list(FamilyFolds(4, 2).split(edges))) == 8
+
+
+@pytest.mark.parametrize("alpha", [-1, 0, 5])
+def test_an_exponent_that_flattens_nothing_is_refused(cohort, alpha):
+    connectomes, _ = cohort
+    with pytest.raises(ValueError, match="alpha must be above 0 and at most 1"):
+        SpectralPower(alpha).fit(connectomes)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda fc: 2.5 * fc, "on its diagonal"),
+        (lambda fc: fc - np.eye(len(fc)), "on its diagonal"),
+        (lambda fc: np.where(np.eye(len(fc)) > 0, 1.0, 20 * fc), "as no correlation has"),
+        (lambda fc: fc + np.triu(np.full(fc.shape, 0.1) * (np.abs(fc) < 0.8), 1), "two halves"),
+    ],
+    ids=["covariance", "z with an empty diagonal", "z", "not symmetric"],
+)
+def test_what_is_no_correlation_matrix_is_refused(cohort, spoil, words):
+    connectomes, _ = cohort
+    transform = SpectralPower().fit(connectomes)
+    with pytest.raises(ValueError, match=words):
+        transform.transform(np.stack([spoil(fc) for fc in connectomes]))
+
+
+def test_a_transform_that_was_not_fitted_says_so(cohort):
+    with pytest.raises(NotFittedError):
+        SpectralPower().transform(cohort[0])
