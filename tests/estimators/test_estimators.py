@@ -232,7 +232,7 @@ def test_an_exponent_that_flattens_nothing_is_refused(cohort, alpha):
     [
         (lambda fc: 2.5 * fc, "on its diagonal"),
         (lambda fc: fc - np.eye(len(fc)), "on its diagonal"),
-        (lambda fc: np.where(np.eye(len(fc)) > 0, 1.0, 20 * fc), "as no correlation has"),
+        (lambda fc: np.where(np.eye(len(fc)) > 0, 1.0, 20 * fc), "which no correlation has"),
         (lambda fc: fc + np.triu(np.full(fc.shape, 0.1) * (np.abs(fc) < 0.8), 1), "two halves"),
     ],
     ids=["covariance", "z with an empty diagonal", "z", "not symmetric"],
