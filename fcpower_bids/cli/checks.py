@@ -103,7 +103,7 @@ def _motion(settings: Settings) -> Iterator[str]:
         yield "--band-stop-max is not used by --motion-filter-type lp: leave it out."
     step = 4 if kind == "notch" else 2
     if kind is not None and (settings.motion_filter_order < step or settings.motion_filter_order % step):
-        yield f"--motion-filter-order {settings.motion_filter_order} must be a multiple of {step} for {kind}."
+        yield f"motion_filter_order {settings.motion_filter_order} must be a multiple of {step} for {kind}."
     radius = settings.head_radius
     if radius not in (None, "auto") and not (re.fullmatch(r"\d+(\.\d*)?", str(radius)) and float(str(radius)) > 0):
         yield f"--head-radius {radius} must be a number of mm above 0, or 'auto'."

@@ -58,7 +58,7 @@ class Pretraining(Choices):
     accept_unproven: bool = option(
         False,
         "pretrain",
-        "exit with 0 also where the model is not proven better than --require on held-out people",
+        "exit with 0 also where the model is not proven better than random weights on held-out people",
         in_file=True,
     )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints", in_file=True)

@@ -95,7 +95,7 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
     if by is None:
         if (config.num_nodes or 1) > 1:
             raise UsageError(
-                f"--num-nodes {config.num_nodes} needs processes on {config.num_nodes} nodes, and only this one was "
+                f"num_nodes {config.num_nodes} needs processes on {config.num_nodes} nodes, and only this one was "
                 "started: start the command with srun or torchrun on every node."
             )
         return config.devices or 1, 1
@@ -103,7 +103,7 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
     devices = config.devices or by.tasks // nodes
     if devices * nodes != by.tasks:
         raise UsageError(
-            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} times --num-nodes "
+            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} times num_nodes "
             f"{nodes} asks for {devices * nodes}: start as many, or leave both options out."
         )
     return devices, nodes

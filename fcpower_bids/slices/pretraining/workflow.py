@@ -197,7 +197,7 @@ SHARED = (
 )
 """Options that the pretraining configuration has under the same name."""
 
-REMEDY = "Do not use it: train on more people, longer, or hold out more; --accept-unproven accepts it as it is."
+REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_unproven accepts it as it is."
 
 FOLLOWING = ("batch_size", "learning_rate", "warmup")
 """Options that follow objective and size unless given."""
@@ -285,7 +285,7 @@ def _tell(settings: Settings, result: Any) -> None:
         say(result.verdict, settings)
         say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
     elif settings.accept_unproven:
-        say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
+        say(f"{result.verdict} It is accepted as you asked (accept_unproven).", settings)
 
 
 SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128}

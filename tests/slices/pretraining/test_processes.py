@@ -76,7 +76,7 @@ def test_torchrun_packs_and_tells_once(planted, alone):
         (
             SRUN,
             ("--devices", "1"),
-            "srun started 4 processes on 2 nodes, and --devices 1 times --num-nodes 2 asks",
+            "srun started 4 processes on 2 nodes, and --devices 1 times num_nodes 2 asks",
         ),
         (SRUN, ("--num-nodes", "3"), "srun started 4 processes on 2 nodes"),
         (TORCHRUN, ("--devices", "4"), "torchrun started 2 processes on 1 nodes"),

@@ -94,7 +94,7 @@ def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path, d
 def test_the_released_files_alone_need_the_names_of_the_parcels(public, tmp_path, capsys):
     (public / "corpus.json").unlink()
     assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
-    assert "with --roi-labels FILE" in capsys.readouterr().err
+    assert "with roi_labels, a FILE" in capsys.readouterr().err
     labels = tmp_path / "labels.txt"
     labels.write_text("\n".join(f"Region{i}" for i in range(10)) + "\n")
     assert run_pretrain(tmp_path, "--corpus", public, "--roi-labels", labels, out="new") == 0

@@ -261,7 +261,7 @@ def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tupl
     if not names:
         raise DatasetError(
             f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
-            "order of the corpus, one per line, with --roi-labels FILE."
+            "order of the corpus, one per line, with roi_labels, a FILE."
         )
     if len(names) != arrays.windows.shape[1] or len(set(names)) != len(names):
         raise DatasetError(
