@@ -199,6 +199,8 @@ def test_the_methods_text_is_that_of_the_settings_and_the_tables(analysed, study
     for absent in ("regressed from", "ComBat", "### Edges", "displacement above", "embedding", "site", str(study)):
         assert absent not in text
     command = shlex.split(text.partition("was:\n\n")[2].partition("\n")[0])
+    record = command.index("--config-file") + 1
+    command[record] = str(folder.parent / "logs" / command[record])
     again = parse_settings(command[1:])
     assert again.of_sections("group") == {key: choices.get(key) for key in again.of_sections("group")}
     cited = set(re.findall(r"@(\w+)", text))

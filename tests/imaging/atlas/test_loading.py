@@ -189,11 +189,9 @@ def test_fetching_keeps_the_files_and_falls_back_to_1_mm(store, tmp_path):
     assert len(store) == n_asked, "the second time nothing is fetched"
 
 
-def test_a_login_page_is_no_atlas(monkeypatch):
-    page = b"<html>please log in</html>"
-    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", lambda names, space: (names[0], page))
-    with pytest.raises(DatasetError, match="login portal"):
-        load_atlas("Schaefer400", SPACE)
+def test_a_login_page_is_no_atlas():
+    with pytest.raises(OSError, match="login portal"):
+        templateflow_atlases._checked(b"<html>please log in</html>", "atlas_dseg.nii.gz")
 
 
 def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path, monkeypatch):
