@@ -254,7 +254,7 @@ def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):
     assert main(words) == 7
     told = capsys.readouterr().err
     assert "The model is not proven to be better than random weights on people it never saw" in told
-    assert "--accept-unproven" in told
+    assert "accept_unproven" in told
     assert "Use it" not in told
     assert "not proven" in load_encoder("fbert", tmp_path / "out" / "encoder" / "model").card.verdict
     assert '<section id="verdict" class="verdict stop"' in (tmp_path / "out" / "pretrain.html").read_text()
