@@ -85,7 +85,7 @@ def troubled_run(troubled_demo, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory) -> Path:
+def cohort_of_24(tmp_path_factory) -> Path:
     """24 people with two sessions: ``in`` is the dataset, ``out`` what the participant level made of it."""
 
     def make(folder: Path) -> None:

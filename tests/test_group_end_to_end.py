@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import getpass
+import gzip
 import hashlib
 import html
+import io
 import json
 import re
 import shlex
 import shutil
+import socket
 import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
@@ -25,6 +34,8 @@ from fcpower_bids.slices.clinic import fitting, folder
 from fcpower_bids.slices.clinic.pages.prediction import fitting as written
 from fcpower_bids.slices.clinic.people import read_people
 from tests.command import main, parse_settings
+from tests.conftest import copy_study
+from tests.page_figures import unchecked_figures
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.running import as_copied
 
@@ -36,30 +47,15 @@ else:
 QUICK = ["--folds", "5", "--inner-folds", "3", "--repeats", "2", "--quiet", "--nprocs", "1"]
 
 
-@pytest.fixture(scope="session")
-def study(tmp_path_factory):
-    """A processed cohort of 24 people with two sessions: folder of the dataset, folder of the outputs."""
-    folder = tmp_path_factory.mktemp("study")
-    make_dataset(folder / "bids", DemoDesign(volumes=140, troubles=False))
-    code = main(
-        [
-            str(folder / "bids"),
-            str(folder / "out"),
-            "participant",
-            "--atlas",
-            "builtin",
-            "--quiet",
-            "-w",
-            str(folder / "w"),
-        ]
-    )
-    assert code == 0
-    return folder
+@pytest.fixture(scope="module")
+def study(cohort_of_24, tmp_path_factory):
+    """The cohort of 24 people with two sessions, to write into: dataset ``in``, outputs ``out``."""
+    return copy_study(cohort_of_24, tmp_path_factory.mktemp("study"))
 
 
 def group(study, *options, out="out"):
     words = ["group", "-w", str(study / "w"), *QUICK, "--replace", *options]
-    return main([str(study / "bids"), str(study / out), *words])
+    return main([str(study / "in"), str(study / out), *words])
 
 
 def predict(model, out, *words):
@@ -83,7 +79,7 @@ def fitted(cohort, settings, target, representation, tested):
     return model
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def analysed(study):
     options = ["--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", "100"]
     assert group(study, *options, *SAVE) == 0
@@ -125,6 +121,42 @@ def test_every_table_has_a_sidecar_that_describes_its_columns(analysed):
         assert not missing, f"{path.name}: {missing}"
 
 
+def packed(content: bytes) -> Iterator[bytes]:
+    """A content, and what is packed in it: archives, chunks of images, images in pages."""
+    yield content
+    if content.startswith(b"\x1f\x8b"):
+        yield from packed(gzip.decompress(content))
+    elif content.startswith(b"PK\x03\x04"):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in archive.namelist():
+                yield from (name.encode(), *packed(archive.read(name)))
+    elif content.startswith(b"\x89PNG"):
+        for found in re.finditer(rb"\x78[\x01\x5e\x9c\xda]", content):
+            with contextlib.suppress(zlib.error):  # two bytes that look like a beginning
+                yield zlib.decompressobj().decompress(content[found.start() :])
+    else:
+        for each in re.findall(rb"base64,([A-Za-z0-9+/=]{20,})", content):
+            yield from packed(base64.b64decode(each))
+
+
+def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
+    """Whoever is given the outputs learns neither where they were made nor by whom; arrays need no pickle."""
+    made = tomllib.loads((analysed / "logs" / "settings.toml").read_text())["bids_dir"]
+    words = (made, str(analysed.parent), str(Path.home()), socket.gethostname(), getpass.getuser() + "@")
+    sought = re.compile(b"|".join(re.escape(word.encode()) for word in words))
+    files = [path for path in sorted(analysed.rglob("*")) if path.is_file()]
+    telling = {str(path.relative_to(analysed)) for path in files if any(map(sought.search, packed(path.read_bytes())))}
+    assert {name for name in telling if not name.startswith("logs/")} == set()
+    assert {"logs/settings.toml", "logs/settings_group.toml"} <= telling
+    archives = [path for path in files if path.suffix in (".npz", ".npy")]
+    assert len(archives) >= 2
+    for path in archives:
+        arrays = np.load(path, allow_pickle=False)
+        assert all(
+            np.asarray(each).dtype != object for each in (arrays.values() if path.suffix == ".npz" else [arrays])
+        )
+
+
 def test_one_row_per_fold(analysed):
     table = read_table(analysed / "group" / "prediction.tsv")
     assert not table.duplicated(["target", "representation", "repeat", "fold"]).any()
@@ -133,7 +165,7 @@ def test_one_row_per_fold(analysed):
 
 def test_families_never_span_a_split(analysed, study):
     folds = read_table(analysed / "group" / "folds.tsv")
-    people = read_table(study / "bids" / "participants.tsv")
+    people = read_table(study / "in" / "participants.tsv")
     family = dict(zip(people["participant_id"].str.removeprefix("sub-"), people["family_id"], strict=True))
     folds["family"] = folds["participant_id"].astype(str).str.removeprefix("sub-").map(family)
     assert folds["family"].notna().all()
@@ -141,10 +173,8 @@ def test_families_never_span_a_split(analysed, study):
     assert (roles == 1).all()
 
 
-def test_the_page_is_there(analysed):
-    page = (analysed / "group.html").read_text(encoding="utf-8")
-    assert "planted_score" in page
-    assert "null_score" in page
+def test_every_number_of_a_figure_is_that_of_its_tables(analysed):
+    assert unchecked_figures(analysed / "group.html") == []
 
 
 def test_the_first_table_of_the_page_is_what_the_predictions_and_the_null_give(analysed):
@@ -310,7 +340,7 @@ def test_a_saved_model_predicts_the_scans_of_the_cohort_and_says_that_it_knows_t
     model = next((analysed / "group" / "models").glob("*planted*power*"))
     assert main(["predict", str(model), str(analysed)]) == 0
     predicted = read_table(analysed / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
-    people = read_table(study / "bids" / "participants.tsv").set_index("participant_id")["planted_score"]
+    people = read_table(study / "in" / "participants.tsv").set_index("participant_id")["planted_score"]
     truth = [people["sub-" + name[4:6]] for name in predicted["scan"]]
     assert np.corrcoef(predicted["prediction"], truth)[0, 1] > 0.7
     assert (predicted["in_training"] == "true").all()
@@ -492,7 +522,7 @@ def test_a_connectome_is_compared_with_scans_of_its_motion_and_sex(of_sixteen, b
     mean += reference["per_seconds"] * np.log2(60 * row["minutes"] / at["seconds"])
     assert unusual.loc["mean_fc", "mean"] == pytest.approx(mean)
     assert (unusual["scans"] == 32).all()
-    people = read_table(study / "bids" / "participants.tsv").head(16)
+    people = read_table(study / "in" / "participants.tsv").head(16)
     assert at["female"] == pytest.approx((people["sex"] == "F").mean())
     low, high = json.loads((of_sixteen / "model.json").read_text())["AgeRange"]
     assert low < people["age"].min() < people["age"].max() < high
@@ -545,7 +575,7 @@ def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path,
 def test_the_dry_run_writes_nothing(study, capsys):
     shutil.copytree(study / "out", study / "dry", dirs_exist_ok=True)
     shutil.rmtree(study / "dry" / "group", ignore_errors=True)
-    assert main([str(study / "bids"), str(study / "dry"), "group", "--dry-run", "-w", str(study / "w")]) == 0
+    assert main([str(study / "in"), str(study / "dry"), "group", "--dry-run", "-w", str(study / "w")]) == 0
     assert "24 people" in capsys.readouterr().err
     assert not (study / "dry" / "group").exists()
 
@@ -571,13 +601,13 @@ def test_the_dry_run_writes_nothing(study, capsys):
     ],
 )
 def test_bad_requests_are_told_in_one_sentence_and_write_nothing(study, capsys, tmp_path, options, words):
-    table = read_table(study / "bids" / "participants.tsv")[["participant_id"]]
+    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
     table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
     extra = tmp_path / "extra.tsv"
     table.to_csv(extra, sep="\t", index=False, na_rep="n/a")
     shutil.rmtree(study / "bad", ignore_errors=True)
     shutil.copytree(study / "out", study / "bad", ignore=shutil.ignore_patterns("group*", "*.html"))
-    tables = [str(extra), str(study / "bids" / "participants.tsv"), str(study / "bids" / "phenotype" / "cognition.tsv")]
+    tables = [str(extra), str(study / "in" / "participants.tsv"), str(study / "in" / "phenotype" / "cognition.tsv")]
     code = group(study, "--phenotypes", *tables, *options, out="bad")
     text = capsys.readouterr().err
     assert code in (2, 3), text

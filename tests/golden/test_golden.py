@@ -11,7 +11,7 @@ from tests.golden.freeze import CASES, differences, read, tables
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_the_golden_tables(case, request, tmp_path):
     if case == "group":
-        copy_study(request.getfixturevalue("study"), tmp_path)
+        copy_study(request.getfixturevalue("cohort_of_24"), tmp_path)
     assert not list(differences(read(case), dict(tables(CASES[case](tmp_path)))))
 
 

@@ -57,6 +57,26 @@ def test_tables_sort_by_number_both_ways_with_missing_values_last(page):
     assert upwards[-1] == downwards[-1] == ""
 
 
+def test_navigation_scrolls_to_the_recording(page):
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
+    page.evaluate("document.querySelector('nav a[href=\"#methods\"]').click()")
+    assert abs(page.evaluate("document.getElementById('methods').getBoundingClientRect().top")) < 850
+    assert page.evaluate("window.scrollY") > 1000
+
+
+def test_every_control_is_reached_by_the_keyboard(page):
+    reachable = page.evaluate(
+        "[...document.querySelectorAll('button, summary, input, a')].every((one) => one.tabIndex >= 0)"
+    )
+    assert reachable
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_a_laptop_needs_no_sideways_scrolling(page):
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 EVIL = (
     "<script>window.pwned = 1</script>",
     '"><img src=x onerror="window.pwned = 1">',

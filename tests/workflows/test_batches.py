@@ -344,6 +344,18 @@ def test_a_lost_output_is_made_again(demo, whole):
     assert lost.read_bytes() == content
 
 
+def test_two_runs_at_once_on_one_output_are_as_good_as_one(demo, whole, tmp_path):
+    """For different participants, with one index: pains 14 and 16."""
+    options = ("--bids-database-dir", tmp_path / "index", *ATLAS, "--nprocs", 1)
+    runs = [start_app(demo, tmp_path / "out", *options, "--participant-label", label) for label in ("01", "02")]
+    ends = [run.communicate(timeout=PATIENCE) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], ends
+    together = Finished(0, "", "", tmp_path / "out")
+    ours, theirs = files_of(together), files_of(whole)
+    assert ours == theirs
+    assert set(together.states().values()) == {"done"}
+
+
 def await_line(run, part: str) -> None:
     seen = []
     for line in iter(run.stderr.readline, ""):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from dataclasses import replace
@@ -251,7 +252,7 @@ def test_every_panel_and_table_names_its_data(outputs, sections):
 def test_every_drawing_has_a_description(sections):
     drawn = [panel for section in sections for panel in section.panels if panel.svg]
     assert len(drawn) > 15
-    assert all(len(panel.alt) > 15 for panel in drawn)
+    assert all(len(panel.alt) > 30 for panel in drawn)
 
 
 def test_the_encoder_of_noise_gets_no_praise(outputs, sections):
@@ -434,9 +435,65 @@ def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
     assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
 
 
-MORE_ROWS = """
-(() => { const rows = document.querySelector("#quality tbody");
-         while (rows.children.length < 90) rows.append(rows.lastElementChild.cloneNode(true)); })()"""
+def test_the_parts_that_answer_are_open_and_a_link_unfolds_another(browser, page, outputs):
+    browser.open(page)
+    folded = "[...document.querySelectorAll('details.part')].filter((part) => part.open).map((part) => part.id)"
+    answers = {anchor for _, _, anchor in judge_cohort(outputs[1]).findings}
+    assert set(browser.evaluate(folded)) == answers
+    assert "prediction" in answers
+    browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    browser.evaluate("document.querySelector('nav a[href=\"#quality\"]').click()")
+    browser.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert set(browser.evaluate(folded)) == answers | {"quality"}
+    assert abs(browser.evaluate("document.getElementById('quality').getBoundingClientRect().top")) < 900
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1300, "dark")])
+def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
+    browser.resize(width, 800)
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page)
+    browser.unfold()
+    try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        ink, paper = (
+            sum(map(int, re.findall(r"\d+", browser.evaluate(f"getComputedStyle(document.body).{name}"))[:3]))
+            for name in ("color", "backgroundColor")
+        )
+        assert (ink > 600 > 100 > paper) if scheme == "dark" else (ink < 150 < 700 < paper)
+    finally:
+        browser.resize()
+        browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_every_image_loads_and_says_what_it_shows(opened):
+    images = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
+    assert len(images) > 15
+    assert all(complete and width > 100 and len(alt) > 30 for complete, width, alt in images)
+
+
+def test_every_link_leads_somewhere(opened, page):
+    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    inside = [link for link in links if link.startswith("#")]
+    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
+    files = {link for link in links if not link.startswith("#")}
+    assert len(files) > 100
+    assert [link for link in files if not (page.parent / link).is_file()] == []
+
+
+def test_tables_sort(opened):
+    table = "document.querySelector('#quality .sortable')"
+    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
+    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
+    values = opened.evaluate(column)
+    assert values == sorted(values)
+    assert len(set(values)) > 3
+    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
+    assert opened.evaluate(column) == values[::-1] or opened.evaluate(column)[0] == values[-1]
+
+
+def test_a_laptop_needs_no_sideways_scrolling(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_malicious_text_is_shown_as_text(browser, tmp_path):

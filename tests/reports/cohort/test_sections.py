@@ -21,6 +21,7 @@ from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.spectrum.geometry_page import coarser, square
 from fcpower_bids.slices.spectrum.page import control_title
+from tests.page_figures import unchecked_figures
 from tests.reports.cohort.test_page import EVIL
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
 
@@ -358,6 +359,48 @@ def test_qc_fc_shows_the_distance_where_the_parcels_have_a_place(tmp_path):
 # In a real browser
 
 
+def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
+    assert opened.messages == []
+    assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
+    images = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
+    assert len(images) > 20
+    assert all(complete and width > 100 and len(alt) > 40 for complete, width, alt in images)
+
+
+def test_navigation_and_links_lead_somewhere(opened, page):
+    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    inside = [link for link in links if link.startswith("#")]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= set(inside)
+    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
+    assert [link for link in set(links) - set(inside) if not (page.parent / link).is_file()] == []
+    opened.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
+    opened.evaluate("document.querySelector('nav a[href=\"#sweep\"]').click()")
+    assert abs(opened.evaluate("document.getElementById('sweep').getBoundingClientRect().top")) < 60
+
+
+@pytest.mark.parametrize("anchor", ANCHORS[2:])
+def test_every_table_sorts_by_its_numbers(opened, anchor):
+    tables = opened.evaluate(f"document.querySelectorAll('#{anchor} .sortable').length")
+    for number in range(tables):
+        one = f"document.querySelectorAll('#{anchor} .sortable')[{number}]"
+        names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
+        for name in ("Difference", "Mean of folds", "All predictions", "Agreement"):
+            if name not in names:
+                continue
+            place = names.index(name)
+            values = f"[...{one}.tBodies[0].rows].map((row) => row.cells[{place}].dataset.value)"
+            opened.evaluate(f"{one}.tHead.rows[0].cells[{place}].querySelector('button').click()")
+            found = [float(value) for value in opened.evaluate(values) if value != "n/a"]
+            assert found == sorted(found)
+            assert len(set(found)) > 1
+
+
+def test_a_laptop_needs_no_sideways_scrolling(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert opened.evaluate(f"{wide}.every((one) => one.tabIndex === 0)")
+
+
 def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_path):
     settings = copy_of(outputs, tmp_path)
     names = {"planted": EVIL[0], "null": EVIL[1], "toy_scale-12": EVIL[3], "sub-0": EVIL[2], "Nobody": EVIL[4]}
@@ -401,3 +444,13 @@ def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
     page = write_group_report(settings)
     assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
     assert page.stat().st_size < 6e6
+
+
+def test_every_number_of_a_figure_is_that_of_its_tables(page):
+    assert unchecked_figures(page) == []
+    text = page.read_text(encoding="utf-8")
+    changed = page.with_name("changed.html")
+    for old in (r'( alt="[^"]*?planted: FC )0\.\d{3}', r"(title%3E[^%]*?: )[+-]?0\.\d{3}"):
+        changed.write_text(re.sub(old, r"\g<1>77.777", text, count=1), encoding="utf-8")
+        assert changed.read_text(encoding="utf-8") != text
+        assert len(unchecked_figures(changed)) == 1

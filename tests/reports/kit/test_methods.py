@@ -82,6 +82,39 @@ def test_every_option_changes_its_sentence_and_little_else(name):
     assert 1 <= len(changed) <= 3, changed
 
 
+@pytest.mark.parametrize("name", sorted(OF_PUBLISHED))
+def test_every_option_of_a_published_encoder_changes_its_sentence(name):
+    published = replace(RICH, encoder="brain-jepa")
+    before, after = sentences(published), sentences(replace(published, **{name: OF_PUBLISHED[name]}))
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert len(changed) == 1, changed
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "absent"),
+    [
+        ({"fd_thresh": 0.0}, "No volumes were censored", "framewise"),
+        ({"high_pass": 0.0}, "below 0.08 Hz", "second order between"),
+        ({"low_pass": 0.0}, "above 0.01 Hz", "second order between"),
+        ({"high_pass": 0.0, "low_pass": 0.0}, "No temporal filter", "Butterworth"),
+        ({"strategy": "none"}, "No nuisance regressors were used", "least squares"),
+        ({"dummy_scans": "0"}, "No volumes were dropped", "non-steady"),
+        ({"dummy_scans": "3"}, "The first 3 volumes", "non-steady"),
+        ({"filter_order": 5, "padding": "odd"}, "of order 5, with odd padding,", "second order"),
+        ({"convention": "nilearn"}, "cubic spline through the other volumes, and", "straight line"),
+        ({"head_radius": "auto"}, "volume of the brain mask", "radius of"),
+        ({"min_time": 0.0}, "No recording was excluded for its length", "excluded."),
+        ({"min_coverage": 0.0}, "No parcel was left without a value for low coverage", "less than 50 %"),
+        ({"transforms": ()}, "participation ratio", "was obtained by raising"),
+        ({"atlas": ("A", "B")}, "parcellations A and B", "parcellation A"),
+    ],
+)
+def test_what_was_not_done_is_not_told(choice, expected, absent):
+    text = sentences(replace(PLAIN, **choice))
+    assert expected in text
+    assert absent not in text
+
+
 @pytest.mark.parametrize("name", strategy_names())
 def test_strategies_tell_their_own_sentence_and_all_their_references_are_known(name):
     text = sentences(replace(PLAIN, strategy=name))

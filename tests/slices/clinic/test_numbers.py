@@ -13,10 +13,12 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.core.regression.folds import deal_families
+from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main
 from tests.doors.cohort import ridge
-from tests.slices.clinic.planted import group, make_cohort, models
+from tests.planting.participant_outputs import add_output
+from tests.slices.clinic.planted import group, make_cohort, models, series_with
 
 PEOPLE, NEW = 120, 12
 EDGES = np.triu_indices(6, 1)
@@ -33,13 +35,11 @@ def found(tmp_path_factory):
     return json.loads((model / "model.json").read_text()), table, root
 
 
-def edges_in(folder) -> pd.DataFrame:
-    """Upper triangles of the connectomes of a folder, one row per person."""
-    rows = {}
-    for path in sorted(folder.rglob("*_stat-pearsoncorrelation_relmat.tsv")):
-        matrix = pd.read_csv(path, sep="\t", index_col=0).to_numpy(dtype=float)
-        rows[re.search(r"sub-\d+", path.name).group()] = matrix[EDGES]
-    return pd.DataFrame(rows).T
+def scans_in(folder) -> pd.DataFrame:
+    """Upper triangles of every connectome, one row per scan, by person."""
+    paths = sorted(folder.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    rows = [pd.read_csv(path, sep="\t", index_col=0).to_numpy(dtype=float)[EDGES] for path in paths]
+    return pd.DataFrame(rows, index=[re.search(r"sub-\d+", path.name).group() for path in paths])
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def held_out(found):
     """Known and predicted ages of the training people, each of three folds predicted from the others."""
     facts, _, root = found
     people = pd.read_csv(root / "bids" / "participants.tsv", sep="\t").set_index("participant_id").sort_index()
-    edges = edges_in(root / "out").loc[people.index]
+    edges = scans_in(root / "out").loc[people.index]
     people["fold"] = deal_families(np.arange(PEOPLE), 3, np.random.default_rng(0))
     for fold in range(3):
         own = people["fold"] == fold
@@ -90,8 +90,8 @@ def test_skill_is_measured_against_the_guess(found, held_out):
 
 def test_new_people_are_predicted_by_the_regression_of_all(found, held_out):
     facts, table, root = found
-    own = edges_in(root / "out").loc[held_out.index].to_numpy()
-    ages = ridge(own, held_out["age"].to_numpy(), edges_in(root / "new").loc[table.index].to_numpy(), facts["Penalty"])
+    own = scans_in(root / "out").loc[held_out.index].to_numpy()
+    ages = ridge(own, held_out["age"].to_numpy(), scans_in(root / "new").loc[table.index].to_numpy(), facts["Penalty"])
     assert table["prediction"].to_numpy() == pytest.approx(ages, abs=1e-3)
 
 
@@ -108,3 +108,52 @@ def test_a_page_states_these_numbers(found):
     assert f"it held in {100 * facts['Interval']['MeasuredCoverage']:.0f}." in page
     skill = facts["Skill"]
     assert f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}" in page
+
+
+@pytest.mark.parametrize("shape", ["halves", "one third", "two scans of some"])
+def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(shape, tmp_path):
+    root = make_cohort(tmp_path, 0.95, people=60, seed=5, new=NEW)
+    truth = pd.read_csv(root / "truth.tsv", sep="\t").set_index("participant_id")
+    above = truth["age"] > truth["age"].quantile(2 / 3 if shape == "one third" else 0.5)
+    truth["group"] = np.where(above, "patient", "control")
+    (root / "bids" / "participants.tsv").write_text(truth.iloc[:60].to_csv(sep="\t"))
+    if shape == "two scans of some":
+        rng = np.random.default_rng(6)
+        for person in truth.index[:20]:
+            factor = (truth.loc[person, "age"] - 45) / 12
+            add_output(root / "out", f"{person}_ses-b", z_score(series_with(factor, rng)))
+    assert group(root, target="group") == 0
+    (model,) = models(root)
+    assert main(["predict", str(model), str(root / "new")]) == 0
+    table = read_table(root / "new" / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
+    facts = json.loads((model / "model.json").read_text())
+    assert (facts["PositiveClass"], facts["NegativeClass"]) == ("patient", "control")
+
+    scans = pd.concat([scans_in(root / "out"), scans_in(root / "new")])
+    value, known = (truth["group"] == "patient").astype(float), truth.index[:60]
+    edges = scans.groupby(level=0).mean()
+    folds = pd.Series(deal_families(np.arange(60), 3, np.random.default_rng(0)), known)
+    residuals = []
+    for fold in range(3):
+        train, own = known[folds != fold], scans.loc[known[folds == fold]]
+        score = ridge(edges.loc[train].to_numpy(), value[train].to_numpy(), own.to_numpy(), facts["Penalty"])
+        error = score - value[own.index].to_numpy()
+        residuals.append(pd.DataFrame({"person": own.index, "size": np.abs(error)}))
+    residuals = pd.concat(residuals)
+    radii = {name: half_width(part) for name, part in residuals.groupby(residuals["person"].map(truth["group"]))}
+    assert facts["Interval"]["RadiusOfClasses"] == pytest.approx(radii, rel=1e-3)
+    new = edges.loc[table["participant_id"]].to_numpy()
+    scores = ridge(edges.loc[known].to_numpy(), value[known].to_numpy(), new, facts["Penalty"])
+    assert table["prediction"].to_numpy() == pytest.approx(scores, abs=1e-3)
+    for score, said in zip(scores, table["classes"], strict=True):
+        possible = [name for name, end in (("control", 0), ("patient", 1)) if abs(score - end) <= radii[name]]
+        assert sorted(str(said).replace("nan", "").split(" or ")) == (possible or [""])
+    assert table[["low", "high"]].isna().all(axis=None)
+
+
+def half_width(residuals: pd.DataFrame) -> float:
+    """The quantile of split-conformal prediction where every person weighs the same, however many scans there are."""
+    people = residuals["person"].nunique() + 1
+    mass = (1 / residuals.groupby("person")["size"].transform("size") / people).to_numpy()
+    order = np.argsort(residuals["size"].to_numpy())
+    return float(residuals["size"].to_numpy()[order][np.flatnonzero(np.cumsum(mass[order]) >= 0.9 - 1e-9)[0]])

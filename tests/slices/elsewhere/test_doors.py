@@ -14,6 +14,7 @@ from scipy.spatial.distance import squareform
 
 from fcpower_bids.slices.elsewhere.layouts import layout_names, load_layout
 from tests.command import main
+from tests.docs.pages import DOCS, code_blocks, read
 from tests.slices.elsewhere import sources
 from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
 
@@ -40,6 +41,17 @@ def run_group(folder: Path, *options: object) -> tuple[int, Path]:
 def written(out: Path) -> dict[str, np.ndarray]:
     found = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
     return {path.name: pd.read_csv(path, sep="\t", index_col=0).to_numpy() for path in found}
+
+
+def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkeypatch):
+    """The script of the documentation makes the list that the command reads."""
+    monkeypatch.chdir(tmp_path)
+    (script,) = code_blocks(read(DOCS / "from_elsewhere.md"), "python")
+    exec(script, {"series": SERIES})
+    code, out = run_group(tmp_path, "-d", f"list={tmp_path / 'connectomes.tsv'}")
+    assert code == 0
+    for values, truth in zip(written(out).values(), expected(), strict=True):
+        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
 
 
 def states(folder: Path) -> dict[str, tuple[int, int]]:

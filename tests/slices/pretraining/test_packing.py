@@ -217,7 +217,7 @@ def test_participant_outputs_are_found(tmp_path, recordings):
 
 
 def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
-    """Killed while it writes a shard, and its facts."""
+    """Killed while it writes a part, a shard, its facts and the kernel."""
     script = (
         "import os, signal, sys\n"
         "from fcpower_bids import store\n"
@@ -233,7 +233,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     )
     plant_outputs(tmp_path, recordings)
     corpus = tmp_path / "out" / "corpus"
-    for name in ("series-*.safetensors", "pack.json"):
+    for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
         words = [sys.executable, "-c", script, str(tmp_path), name]
         assert subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == -9, name
         assert list(corpus.rglob(".*.part")), name

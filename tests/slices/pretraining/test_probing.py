@@ -136,6 +136,21 @@ def test_its_scores_are_those_of_scikit_learn(folder, run):
     assert row["probe_identification"] == pytest.approx(found)
 
 
+def test_two_processes_probe_as_one(folder, run, meeting_place):
+    """The first process alone has the series of the cohort; the checkpoint that it chooses is that of both."""
+    words = ("--corpus", run / "corpus", "--probe", folder / "other", "--targets", "score", "--steps", "6")
+    assert run_pretrain(folder, *words, "--devices", "2", out="two") == 0
+    alone, together = (
+        pd.read_csv(path / "log.tsv", sep="\t", na_values="n/a").set_index("step")[["loss", *PROBED]]
+        for path in (run / "encoder", folder / "two" / "encoder")
+    )
+    pd.testing.assert_frame_equal(alone, together, atol=1e-3)
+    steps = [json.loads((path / "model" / "config.json").read_text())["step"] for path in (
+        run / "encoder", folder / "two" / "encoder"
+    )]  # fmt: skip
+    assert steps[0] == steps[1]
+
+
 def test_its_people_are_among_those_who_chose(folder, run):
     card = load_encoder("fbert", run / "encoder" / "model").card
     path = next((folder / "other").rglob("sub-03_ses-1*_timeseries.tsv"))

@@ -265,7 +265,7 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
             "Mean covariance of the edges between two networks with the prediction (Haufe transform): red where "
             "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype.",
             draw_matrices({title: values / 10.0**power}, [(label, i, i + 1) for i, label in enumerate(names)]),
-            f"Matrix of {len(names)} networks.",
+            f"Importance within and between {len(names)} networks.",
             sources=tables.links("importance_networks", "importance_edges"),
         )
 

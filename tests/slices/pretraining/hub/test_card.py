@@ -6,6 +6,7 @@ import json
 
 import huggingface_hub
 import pytest
+from huggingface_hub import errors
 
 from fcpower_bids.encoders import CORPUS_ID
 from tests.slices.pretraining.conftest import made_recordings
@@ -64,6 +65,25 @@ def test_a_pack_learns_what_sidecars_say_later_and_stays_the_same_corpus(tmp_pat
     after = config(tmp_path)
     assert (after["band"], after["corpus_cleaning"]) == ([0.01, 0.08], "24P, 0.01 to 0.08 Hz (32 recordings)")
     assert after["corpus_sha256"] == before["corpus_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "sentence"),
+    [
+        (OSError("no network"), f"The hub could not be reached for {CORPUS_ID} (OSError); download it on a connected"),
+        (errors.RepositoryNotFoundError.__new__(errors.RepositoryNotFoundError), f"There is no dataset {CORPUS_ID} on"),
+    ],
+    ids=["no network", "no corpus"],
+)
+def test_a_hub_out_of_reach_and_a_corpus_that_is_not_there_differ(
+    tmp_path, tables, monkeypatch, capsys, problem, sentence
+):
+    def fail(*args, **kwargs):
+        raise problem
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    assert run_pretrain(tmp_path, "--corpus", CORPUS_ID) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monkeypatch):

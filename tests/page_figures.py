@@ -1,0 +1,103 @@
+"""Every number that a figure of a page says, in its text or where the pointer rests, held against its tables."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+
+NUMBER = re.compile(r"(?<![\w^.])[+-]?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\w)")
+NAMES = re.compile(r"FC\^[\d.]+|95 %|\d+ %(?= (?:CI|interval))")
+PANEL = re.compile(r'<(?:section|details) class="panel.*?</(?:section|details)>', re.S)
+TITLE = re.compile(r"<title>([^<]*)</title>")
+IMAGE = re.compile(r'<img src="data:image/svg\+xml,([^"]*)" alt="([^"]*)"')
+
+
+FOLDS = ("fold", "repeat", "draw", "n_train", "n_test", "at_grid_edge")
+QUALITY = "Quality of the recordings"
+"""Of the quality tables of all recordings, which the page does not list; tests/reports/cohort has tests of it."""
+KEYS = ("minutes", "alpha", "n_people")
+
+
+def value(word: str) -> float:
+    return float(word.replace(",", ""))
+
+
+def numbers_in(table: pd.DataFrame) -> Iterator[np.ndarray]:
+    """Yield all numbers of a table, those within its words, how many rows it has, and means over its folds."""
+    yield np.array([float(len(table))])
+    for name in table:
+        if pd.api.types.is_numeric_dtype(table[name]):
+            yield table[name].dropna().to_numpy(float)
+        else:
+            yield np.array([value(one) for one in NUMBER.findall(" ".join(map(str, table[name].dropna().unique())))])
+    if "representation" in table:
+        groups = table.groupby("representation")
+        yield groups.size().to_numpy(float)
+        yield groups.sum(numeric_only=True).to_numpy(float).ravel()
+    if not {"fold", "draw"} & set(table):
+        return
+    floats = [name for name in table.select_dtypes("float") if name not in KEYS]
+    keys = [name for name in table if name not in (*floats, *FOLDS)]
+    means = table.groupby(keys, dropna=False)[floats].mean()
+    yield means.to_numpy().ravel()
+    names = [name for name in ("target", "representation") if name in keys]
+    if names:
+        yield means.groupby(names).mean().to_numpy().ravel()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a page: what it says, and the tables that it names."""
+
+    heading: str
+    said: list[str]
+    tables: list[pd.DataFrame]
+
+    def known(self) -> np.ndarray:
+        found = np.concatenate([np.empty(0), *(one for table in self.tables for one in numbers_in(table))])
+        return found[np.isfinite(found)]
+
+
+def figures_of(path: Path) -> Iterator[Figure]:
+    """Yield the figures of a page; what stands in its words too is left to the catalogue of sentences."""
+    page = path.read_text(encoding="utf-8")
+    visible = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
+    for panel in PANEL.findall(page):
+        if not (image := IMAGE.search(panel)):
+            continue
+        said = [html.unescape(one) for one in (image[2], *TITLE.findall(unquote(image[1])))]
+        links = re.findall(r'href="([^"]+\.tsv)"', panel.partition('<p class="source">')[2])
+        tables = [
+            pd.read_csv(path.parent / html.unescape(one), sep="\t", na_values="n/a", keep_default_na=False)
+            for one in links
+        ]
+        heading = re.sub(r"<[^>]+>", "", re.search(r"<(h\d|summary)>(.*?)</\1>", panel)[2])
+        yield Figure(heading, [one for one in said if not _in_words(one, visible)], tables)
+
+
+def _in_words(said: str, visible: str) -> bool:
+    """Whether a page has a text in its words too, with or without its title."""
+    tail = said.partition(": ")[2]
+    return said in visible or bool(tail and tail in visible)
+
+
+def unchecked_figures(path: Path) -> list[str]:
+    """Return the texts of figures with a number that none of their tables has, as rounded or as a percentage."""
+    left = []
+    for figure in figures_of(path):
+        if not figure.tables and figure.heading == QUALITY:
+            continue
+        known = figure.known()
+        for said in figure.said:
+            for word in NUMBER.findall(NAMES.sub("", said)):
+                half = 0.5000001 * 10.0 ** -len(word.partition(".")[2])
+                if not any((np.abs(factor * known - value(word)) <= half).any() for factor in (1, 100)):
+                    left.append(f"{figure.heading}: {word} in {said[:120]}")
+    return left

@@ -1,0 +1,151 @@
+"""The page of a prediction in a browser: one sheet per person, and nothing but itself."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from fcpower_bids.slices.clinic.pages.prediction import answer_person, fitting, write_prediction_pages
+
+NETWORKS = [f"within SalVentAttn{number}" for number in range(17)]
+SCAN = "sub-01_ses-followup_task-rest_run-1_space-MNI152NLin2009cAsym_atlas-Schaefer2018_seg-17n_scale-400_res-2"
+ROW = {
+    "scan": f"{SCAN}_stat-pearsoncorrelation",
+    "participant_id": "sub-01",
+    "state": "predicted",
+    "quality": "caution",
+    "cautions": "The level of the whole brain changes by 7 % at volume 31. 31 % of the volumes were censored.",
+    "warning": (
+        "Treat with caution: the model was fitted on this very scan, so the prediction tests nothing; the person is 85 "
+        "years old, the training people 20 to 60: the interval does not hold; the scan is unlike those of the training "
+        "people; it has mean motion of 0.4 mm, the training scans 0.05 to 0.3."
+    ),
+    "reason": "",
+    "prediction": 61.23,
+    "low": 49.1,
+    "high": 73.36,
+    "classes": "",
+    "minutes": 9.8,
+    "mean_fd": 0.412,
+    "differences": "fmriprep 23.2.0, the model's 25.1.0",
+    "sha256": "0123456789abcdef" * 4,
+}
+FACTS = {
+    "Target": "age",
+    "PositiveClass": None,
+    "NegativeClass": None,
+    "Meaning": "residual after the covariates",
+    "Covariates": ["sex", "mean_fd"],
+    "Representation": "fc_power",
+    "Alpha": 0.35,
+    "Parcels": ["p"] * 400,
+    "NumberOfPeople": 862,
+    "NumberOfScans": 1000,
+    "Sites": {f"s{number}": 40 for number in range(20)},
+    "SoftwareVersion": "0.1.0",
+    "SignedByYou": False,
+    "Digests": {"weights.npz": "f" * 64},
+    "Preprocessing": {"strategy": ["36p"], "band": ["0.01-0.08 Hz"], "atlas": ["Schaefer2018 17n 400"]},
+    "Skill": {
+        "Found": True,
+        "P": 0.001,
+        "Permutations": 1000,
+        "Score": "r",
+        "OverPeople": 0.7,
+        "Error": 8.1,
+        "ErrorOfGuess": 12.0,
+        "WidthOfInterval": 24.3,
+        "SpreadOfValues": 36.0,
+    },
+    "HeldOutScores": {"0": {"r": 0.1}, "1": {"r": 0.3}, "2": {"r": None}, "3": {"r": 0.7}},
+    "TrainingValues": {"Edges": [20.0, 40.0, 60.0], "People": [500, 362]},
+    "Interval": {
+        "HoldsFor": "a person like these, of the same site",
+        "NominalCoverage": 0.9,
+        "MeasuredCoverage": 0.884,
+        "Scans": 1000,
+        "Radius": 12.13,
+        "Least": 0.0,
+    },
+}
+MEASURES = ["mean_fc", "participation_ratio", "similarity", *NETWORKS]
+COMPARED = pd.DataFrame(
+    [
+        {"scan": ROW["scan"], "measure": name, "value": 0.3, "mean": 0.2, "sd": 0.04, "z": 2.5, "scans": 214,
+         "adjusted_for": "motion, length, sex"}
+        for name in MEASURES
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory):
+    """The page of a scan of which everything is said that can be, opened."""
+    folder = tmp_path_factory.mktemp("prediction")
+    (page,), _ = write_prediction_pages(folder, "target-age-fc-power", pd.DataFrame([ROW]), COMPARED, FACTS)
+    browser.open(page)
+    return browser
+
+
+PLACE = (
+    "(() => { const b = document.querySelector('.strip img').getBoundingClientRect(); return [b.x, b.y, b.width]; })()"
+)
+
+
+def test_the_strip_answers_to_the_pointer(opened):
+    left, top, width = opened.evaluate(PLACE)
+    scale = width / 316.8  # of the drawing: 4.4 inches
+    said = []
+    for height in (55, 45):
+        opened.point(left + width / 2, top + scale * height)
+        said.append(opened.evaluate("document.querySelector('.strip img').title"))
+    assert said[0] == f"{ROW['low']:.3g} to {ROW['high']:.3g}; best guess {ROW['prediction']:.3g}"
+    assert re.fullmatch(r"training people from [\d.]+ to [\d.]+: \d+", said[1])
+    opened.point(0, 0)
+
+
+def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval first
+    assert opened.messages == []
+    assert [one[:5] for one in opened.requests] == ["file:", "data:"]  # itself, and the strip that is in it
+    told = opened.evaluate("[...document.querySelectorAll('.problems li')].map((one) => one.innerText)")
+    assert told[0] == ROW["warning"]
+    assert told[1].startswith("Unusual, beyond 2 standard deviations against the 214 training scans, at the motion, ")
+    assert told[2].endswith("on what was held out of the training it held in 88.")
+    assert told[3] == f"The scan itself calls for caution: {ROW['cautions']}"
+    assert told[4:] == [f"Made otherwise than the training scans: {ROW['differences']}."]
+    headline = opened.evaluate("document.querySelector('#result h2').innerText")
+    assert headline.removeprefix("! ") == (
+        "age, without what goes with sex and mean_fd: between 49 and 73; best guess 61."
+    )
+    assert opened.evaluate("document.querySelector('#scan1 h2').innerText") == "Session followup, task rest, run 1"
+    limits = opened.evaluate("document.body.innerText")
+    assert "The number is no age itself: the share of sex and mean_fd was taken off, so that 0 is" in limits
+    card = opened.evaluate("document.querySelector('#model').innerText")
+    assert "r 0.30 at the median of 3 held-out folds, 0.10 to 0.70" in card
+
+
+def test_a_person_with_several_scans_gets_one_answer(tmp_path):
+    rows = [ROW | {"scan": f"sub-01_ses-{name}_task-rest", "prediction": value, "warning": ""} for name, value in
+            (("a", 40.0), ("b", 50.0))]  # fmt: skip
+    answer = answer_person(rows, COMPARED.iloc[:0], FACTS | {"Covariates": []})
+    assert answer.headline == "age: between 33 and 57; best guess 45."
+    assert answer.sentences[0] == (
+        "This is the mean of 2 scans, which give 40, 50; the interval is that of a single scan."
+    )
+    far = answer_person([rows[0], rows[1] | {"prediction": 70.0}], COMPARED.iloc[:0], FACTS | {"Covariates": []})
+    assert "They differ by more than an interval is wide" in far.sentences[1]
+    assert [scan.title for scan in answer.scans] == ["Session a, task rest", "Session b, task rest"]
+    refused = [ROW | {"state": "refused", "reason": "It lacks parcels."}]
+    answer = answer_person(refused, COMPARED.iloc[:0], FACTS)
+    assert (answer.level, answer.headline, answer.strip) == ("stop", "There is no prediction.", "")
+    assert answer.scans[0].result == "No prediction. It lacks parcels."
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "words"),
+    [(45.61, 47.1, "46"), (3.14159, 4.4, "3.1"), (0.1234, 0.3, "0.12"), (1234.0, 900.0, "1,230"), (-0.4, 20.0, "0")],
+)
+def test_digits_fit_the_interval(value, width, words):
+    assert fitting(value, width) == words
