@@ -38,7 +38,6 @@ POSITIVE = (
     "window",
     "filter_order",
     "devices",
-    "num_nodes",
     "omp_nthreads",
 )
 NOT_NEGATIVE = (

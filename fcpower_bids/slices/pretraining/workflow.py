@@ -192,7 +192,7 @@ def _labels_of(settings: Settings, column: str | None) -> dict[str, str]:
 
 
 SHARED = (
-    *("loss", "steps", "window", "devices", "num_nodes", "accelerator", "microbatch", "held_out"),
+    *("loss", "steps", "window", "devices", "microbatch", "held_out"),
     *("checkpoint_every", "checkpoint_minutes"),
 )
 """Options that the pretraining configuration has under the same name."""
@@ -312,7 +312,7 @@ def pretrain_config(settings: Settings) -> Any:
         architecture=architecture,
         seed=settings.random_seed,
         roi_labels=tuple(line.strip() for line in labels.splitlines() if line.strip()),
-        precision=best_precision(settings.accelerator),
+        precision=best_precision(),
         **{name: getattr(settings, name) for name in SHARED},
         **(paper_optimisation(encoder, settings.loss) | chosen),
     )
