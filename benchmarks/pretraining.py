@@ -147,7 +147,6 @@ def main() -> None:
             warmup=20,
             held_out=0.0,
             checkpoint_every=max(1, options.steps // 4),
-            accelerator="cpu",
             seed=part,
         )
         rows += [{"part": part, **row} for row in without_training(scans, unseen, config)]

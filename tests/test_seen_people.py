@@ -39,8 +39,6 @@ def study(tmp_path_factory):
                 "--participant-label",
                 *TRAINED,
                 *tiny,
-                "--accelerator",
-                "cpu",
                 "--accept-unproven",
                 *here,
             ]

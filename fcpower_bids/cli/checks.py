@@ -7,7 +7,7 @@ import importlib.util
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from fcpower_bids.analyses import ALL, ANALYSES
@@ -38,7 +38,6 @@ POSITIVE = (
     "window",
     "filter_order",
     "devices",
-    "num_nodes",
     "omp_nthreads",
 )
 NOT_NEGATIVE = (
@@ -61,13 +60,8 @@ def problems_of(settings: Settings) -> list[str]:
         _choices,
         _names,
         _files,
-        _executor,
         _encoder,
-        _torch,
-        _results_name,
-        _harmonisation,
-        _equal_minutes,
-        _models,
+        _group,
         _training,
     )
     return [problem for check in checks for problem in check(settings)]
@@ -154,19 +148,6 @@ def _folds(settings: Settings) -> Iterator[str]:
         yield f"{' and '.join(given)} both say who is tested. Give one of them."
 
 
-def _harmonisation(settings: Settings) -> Iterator[str]:
-    if settings.sites != PERMUTE and settings.site_column is None:
-        yield f"--sites {settings.sites} needs the column of sites. Give --site-column."
-    if settings.sites not in (PERMUTE, HOLD_OUT) and settings.alpha_selection is not None:
-        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --sites."
-
-
-def _equal_minutes(settings: Settings) -> Iterator[str]:
-    embedded = [name for name in settings.representations if "embedding" in name]
-    if settings.equal_minutes and embedded:
-        yield f"--equal-minutes cuts scans, and {embedded[0]} is known of whole scans only. Leave out one of them."
-
-
 def _penalties(settings: Settings) -> Iterator[str]:
     given = settings.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
@@ -191,25 +172,13 @@ def _names(settings: Settings) -> Iterator[str]:
         for name in names:
             if name not in registry:
                 yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
-    yield from _composites([item for item in settings.targets if is_composite(item)])
-
-
-def _composites(items: Sequence[str]) -> Iterator[str]:
-    for item in (each for each in items if not all(part.strip() for part in each.partition("="))):
-        yield f"--targets {item} must be NAME=COLUMN,COLUMN,..."
-    names = Counter(item.partition("=")[0].strip() for item in items)
-    for name in (name for name, times in names.items() if times > 1):
-        yield f"--targets {name}=... is given twice. Give each a name of its own."
-
-
-def _results_name(settings: Settings) -> Iterator[str]:
-    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
-        yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
-
-
-def _executor(settings: Settings) -> Iterator[str]:
-    if settings.executor and "://" not in settings.executor:
-        yield f"--executor {settings.executor} is no address of a Dask scheduler, such as tcp://node:8786."
+    composites = [item for item in settings.targets if is_composite(item)]
+    for item in composites:
+        if not all(part.strip() for part in item.partition("=")):
+            yield f"--targets {item} must be NAME=COLUMN,COLUMN,..."
+    for name, times in Counter(item.partition("=")[0].strip() for item in composites).items():
+        if times > 1:
+            yield f"--targets {name}=... is given twice. Give each a name of its own."
 
 
 def _files(settings: Settings) -> Iterator[str]:
@@ -225,6 +194,8 @@ def _files(settings: Settings) -> Iterator[str]:
             yield f"--atlas-dir {folder} is not a folder."
     if settings.strategy.endswith((".yml", ".yaml")) and not Path(settings.strategy).is_file():
         yield f"--strategy {settings.strategy} is not there."
+    if settings.executor and "://" not in settings.executor:
+        yield f"--executor {settings.executor} is no address of a Dask scheduler, such as tcp://node:8786."
 
 
 def _no_file(path: Path) -> str:
@@ -234,27 +205,31 @@ def _no_file(path: Path) -> str:
     return "is no file. Name one." if path.exists() else "is not there. Correct the path."
 
 
+OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
+"""Packages of the extra without which no encoder runs; torch is large, and nothing else needs it."""
+
+
 def _encoder(settings: Settings) -> Iterator[str]:
     if settings.encoder is not None and settings.encoder not in ENCODERS:
         yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
     if settings.encoder is None and settings.encoder_weights is not None:
         yield "--encoder-weights needs --encoder to say what the weights belong to."
-
-
-OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
-"""Packages of the extra without which no encoder runs."""
-
-
-def _torch(settings: Settings) -> Iterator[str]:
-    """Only encoders need torch, which is large: it comes with an extra."""
     asked = "The level pretrain" if settings.level == "pretrain" else "--encoder" if settings.encoder else None
     missing = [name for name in OF_ENCODERS if importlib.util.find_spec(name) is None]
     if asked and missing:
         yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[encoder]'."
 
 
-def _models(settings: Settings) -> Iterator[str]:
-    """Features of the models would not be those of new people; a threshold that no t can be compared with."""
+def _group(settings: Settings) -> Iterator[str]:
+    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
+        yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
+    if settings.sites != PERMUTE and settings.site_column is None:
+        yield f"--sites {settings.sites} needs the column of sites. Give --site-column."
+    if settings.sites not in (PERMUTE, HOLD_OUT) and settings.alpha_selection is not None:
+        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --sites."
+    embedded = [name for name in settings.representations if "embedding" in name]
+    if settings.equal_minutes and embedded:
+        yield f"--equal-minutes cuts scans, and {embedded[0]} is known of whole scans only. Leave out one of them."
     if settings.save_models and settings.sites not in (PERMUTE, HOLD_OUT):
         yield "--save-models writes models of features as they are. Leave out --sites."
     if settings.accept_no_skill and not settings.save_models:

@@ -20,7 +20,7 @@ from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.options import help_text, is_list, known_names, option_fields, or_choices, scalar_type
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.settings import LEVELS, SECTIONS, Settings
+from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.levels import is_read, is_taken
 
 MEMORY = ("--mem", "--mem-gb")
@@ -65,11 +65,6 @@ OURS = {
 DATA = Path(__file__).parents[1] / "data"
 
 
-def as_shipped(name: str, folder: str) -> str:
-    """Return a name as a file of a folder of ``data`` spells it, whatever its capitals, ``-`` and ``_``."""
-    return next((path.stem for path in (DATA / folder).iterdir() if _plain(path.stem) == _plain(name)), name)
-
-
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
@@ -91,7 +86,9 @@ def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
         if name in MEMORY:
             given = value if equals else (rest.pop(0) if rest else "")
-            understood += ["--mem-mb", _megabytes(given)]
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", given.strip(), re.I)  # else the parser refuses it
+            megabytes = str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"])) if found else given
+            understood += ["--mem-mb", megabytes]
         elif name in SILENT:
             del rest[: 0 if equals else SILENT[name]]
         elif name in OURS:
@@ -104,24 +101,15 @@ def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return understood, refused
 
 
-def _megabytes(text: str) -> str:
-    """``8G`` as megabytes; what is no amount is left for the parser to refuse."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", text.strip(), re.I)
-    return text if found is None else str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"]))
-
-
-WRITTEN = ("output_dir", "work_dir", "bids_database_dir")
-"""Choices that name a folder to write to; all other paths are read."""
 SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""}
 """Choices that may name a path although they are text, and what joins several of them."""
 MAY_BE_PATHS = (*SEPARATORS, "derivatives")
 NO_PATHS = ("builtin", "templateflow")
 
 
-def anchor(settings: Settings) -> tuple[Settings, list[Path]]:
-    """Make every path in the settings absolute; return them with the paths that are read."""
+def anchor(settings: Settings) -> Settings:
+    """Make every path in the settings absolute."""
     changes: dict[str, Any] = {"config_file": None}
-    read: list[Path] = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.name == "config_file" or value is None:
@@ -129,44 +117,32 @@ def anchor(settings: Settings) -> tuple[Settings, list[Path]]:
         if scalar_type(field.name) is Path:
             paths = [path.expanduser().absolute() for path in (value if is_list(field.name) else [value])]
             changes[field.name] = tuple(paths) if is_list(field.name) else paths[0]
-            read += paths if field.name not in WRITTEN else []
         elif field.name in SEPARATORS or field.name == "derivatives":
             texts = [_anchor_text(text, field.name) for text in (value if is_list(field.name) else [value])]
-            changes[field.name] = tuple(text for text, _ in texts) if is_list(field.name) else texts[0][0]
-            read += [path for _, paths in texts for path in paths]
-    return dataclasses.replace(settings, **changes), [path for found in read for path in _with_companions(found)]
+            changes[field.name] = tuple(texts) if is_list(field.name) else texts[0]
+    return dataclasses.replace(settings, **changes)
 
 
-def _anchor_text(text: str, name: str) -> tuple[str, list[Path]]:
+def _anchor_text(text: str, name: str) -> str:
     if name == "corpus":
-        path = Path(text).expanduser().absolute()
-        return (text, []) if text == CORPUS_ID else (str(path), [path])
+        return text if text == CORPUS_ID else str(Path(text).expanduser().absolute())
     if name == "derivatives":
         label, equals, place = text.partition("=") if not Path(text).exists() else ("", "", text)
         path = Path(place or label).absolute()
-        return (f"{label}={path}" if equals else str(path)), [path]
+        return f"{label}={path}" if equals else str(path)
     return _anchor_pieces(text, SEPARATORS[name])
 
 
-def _anchor_pieces(text: str, separators: str) -> tuple[str, list[Path]]:
+def _anchor_pieces(text: str, separators: str) -> str:
     """Make absolute what is a path in ``FILE[:TSV]``, ``FOLDER[:SELECTOR]`` and their sums; leave names alone."""
     path = Path(text).expanduser().absolute()
     if text and text not in NO_PATHS and path.exists():
-        return str(path), [path]
+        return str(path)
     for separator in separators:
         head, found, tail = text.rpartition(separator)
         if found:
-            (first, one), (second, two) = (_anchor_pieces(part, separators) for part in (head, tail))
-            return first + separator + second, one + two
-    return text, []
-
-
-def _with_companions(path: Path) -> list[Path]:
-    """Return a folder, or a file with those of its stem: tables of label images, JSON of TSV."""
-    if not path.is_file():
-        return [path]
-    stem = path.name.partition(".")[0]
-    return [other for other in path.parent.iterdir() if other.is_file() and other.name.partition(".")[0] == stem]
+            return separator.join(_anchor_pieces(part, separators) for part in (head, tail))
+    return text
 
 
 PLACES = ("bids_dir", "output_dir", "level")
@@ -262,9 +238,15 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     if "config_file" in values:
         values["config_file"] = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(values["config_file"])
-        values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
+        # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
+        replaced = {field.metadata["or_choice"] for field in option_fields() if field.name in values}
+        kept = {name: value for name, value in from_file.items() if name not in replaced}
+        values, errors = {**kept, **values}, errors + file_errors
     elif values.get("reports_only") and values["level"] == "participant":
-        made_with, file_errors = _made_with(Settings(*(values[name] for name in PLACES)).record)
+        record = Settings(*(values[name] for name in PLACES)).record
+        recorded, file_errors = read_configuration(record) if record.is_file() else ({}, [])
+        method = {field.name for field in option_fields() if field.metadata["section"] in METHOD_SECTIONS}
+        made_with = {name: value for name, value in recorded.items() if name in method}
         errors += file_errors + ([] if errors or file_errors else _made_otherwise(values, made_with))
         values = {**made_with, **values}
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
@@ -283,19 +265,17 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
     clean = {name: _clean(name, value) for name, value in values.items()}
     if clean["level"] == "group":
-        clean["derivatives"] = tuple(_spell_source(text) for text in clean.get("derivatives", ()))
+        layouts = [one.stem for one in (DATA / "layouts").iterdir()]
+        clean["derivatives"] = tuple(  # xcp_d=PATH as xcpd=PATH; the participant level takes names as they are
+            text if not equals or Path(text).exists() else f"{as_known(name, layouts)}={place}"
+            for text in clean.get("derivatives", ())
+            for name, equals, place in [text.partition("=")]
+        )
     settings = Settings(**clean)
     found = [*errors, *problems_of(settings)]
     if found:
         raise UsageError("\n".join(found))
-    return anchor(settings)[0]
-
-
-def _made_with(record: Path) -> tuple[dict[str, Any], list[str]]:
-    """Choices that made the outputs, for pages and methods text, and errors in the file that holds them."""
-    values, errors = read_configuration(record) if record.is_file() else ({}, [])
-    method = {field.name for field in option_fields() if field.metadata["section"] in ("method", "encoder")}
-    return {name: value for name, value in values.items() if name in method}, errors
+    return anchor(settings)
 
 
 def _made_otherwise(given: Mapping[str, Any], made_with: Mapping[str, Any]) -> list[str]:
@@ -314,12 +294,6 @@ def _shipped(path: Path) -> Path:
     name = as_known(str(path), (one.stem for one in (DATA / "configurations").iterdir()))
     shipped = DATA / "configurations" / f"{name}.toml"
     return shipped if not path.exists() and shipped.is_file() else path
-
-
-def _not_chosen_again(from_file: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop from the file what an option of the command line stands for: ``--alpha 0.5`` wins over a choice as well."""
-    replaced = {field.metadata["or_choice"] for field in option_fields() if field.name in given}
-    return {name: value for name, value in from_file.items() if name not in replaced}
 
 
 def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -410,13 +384,6 @@ def _convert(name: str, value: Any) -> Any:
     if any(isinstance(item, (list, dict)) for item in items):
         raise TypeError(name)
     return [kind(item) for item in items] if is_list(name) else kind(value)
-
-
-def _spell_source(text: str) -> str:
-    """``xcp_d=PATH`` as ``xcpd=PATH``, the layout of the program; the participant level takes names as they are."""
-    name, equals, place = text.partition("=")
-    layouts = (one.stem for one in (DATA / "layouts").iterdir())
-    return text if not equals or Path(text).exists() else f"{as_known(name, layouts)}={place}"
 
 
 def _clean(name: str, value: Any) -> Any:

@@ -88,7 +88,15 @@ def exclude_duplicates(
     rows = []
     for one, digest in zip(found, digests, strict=True):
         if id(one) not in kept:
-            reason = _why_copied(one, alike[digest], _kept(alike[digest], accepted))
+            copies = alike[digest]
+            if used := _kept(copies, accepted):
+                reason = f"{COPIED} {used.recording}; only that is used"
+            else:
+                other = next(each for each in copies if each.participant != one.participant)
+                reason = (
+                    f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong "
+                    "one, or accept the right one, in exclude.tsv"
+                )
             rows.append(Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}"))
     return [id(one) in kept for one in found], rows
 
@@ -98,16 +106,6 @@ def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome
     if len({one.participant for one in copies}) == 1:
         return (named or copies)[0]
     return named[0] if len(named) == 1 else None
-
-
-def _why_copied(one: Connectome, copies: Sequence[Connectome], kept: Connectome | None) -> str:
-    if kept is not None:
-        return f"{COPIED} {kept.recording}; only that is used"
-    other = next(each for each in copies if each.participant != one.participant)
-    return (
-        f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, or accept "
-        "the right one, in exclude.tsv"
-    )
 
 
 def load_cohort(settings: Assembly) -> Cohort:
@@ -133,9 +131,15 @@ def load_cohort(settings: Assembly) -> Cohort:
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
+    if several := sum(len(scan) > 1 for scan in scans):
+        scans_have = "scan has" if several == 1 else "scans have"
+        notes.append(f"{several} {scans_have} several runs, combined by '{combination_of(settings)}' (--preset).")
+    if unknown := sum(not all(run.quality.volumes > 0 for run in scan) for scan in scans):
+        notes.append(
+            f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
+            "same."
+        )
     notes += [
-        *_combination_note(scans, settings),
-        *_length_note(scans),
         *facts.notes,
         *about_folds,
         *about_series,
@@ -199,7 +203,10 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
 def _make_scans(
     chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
 ) -> tuple[list[Scan], list[Exclusion]]:
-    elsewhere = find_copies_elsewhere(chosen, _not_asked_for(settings))
+    # People outside --participant-label whom no decision leaves out.
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    others = [one for one in list_connectomes(settings.output_dir) if asked and one.participant not in asked]
+    elsewhere = find_copies_elsewhere(chosen, exclude_by_file(others, decisions_file(settings))[0])
     accepted = accepted_recordings([*chosen, *elsewhere.values()], decisions_file(settings))
     keep, rows = exclude_duplicates(chosen, edges.digests, accepted, elsewhere)
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
@@ -208,13 +215,6 @@ def _make_scans(
         why = next(iter([*said, *rows]))
         raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
     return scans, rows + said
-
-
-def _not_asked_for(settings: Assembly) -> list[Connectome]:
-    """Connectomes of people outside ``--participant-label`` that no decision leaves out."""
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    others = [one for one in list_connectomes(settings.output_dir) if asked and one.participant not in asked]
-    return exclude_by_file(others, decisions_file(settings))[0]
 
 
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:
@@ -246,21 +246,3 @@ def _people_rows(
     for person in sorted(asked - with_phenotypes - {one.participant for one in chosen}):
         rows.append(Exclusion(person, NO_SESSION, PERSON, "named with --participant-label, but has no FC"))
     return rows
-
-
-def _length_note(scans: Sequence[Scan]) -> list[str]:
-    unknown = sum(not all(run.quality.volumes > 0 for run in scan) for scan in scans)
-    if not unknown:
-        return []
-    return [
-        f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the same."
-    ]
-
-
-def _combination_note(scans: Sequence[Scan], settings: Assembly) -> list[str]:
-    several = sum(len(scan) > 1 for scan in scans)
-    if not several:
-        return []
-    how = combination_of(settings)
-    scans_have = "scan has" if several == 1 else "scans have"
-    return [f"{several} {scans_have} several runs, combined by '{how}' (--preset)."]

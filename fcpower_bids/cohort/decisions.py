@@ -80,18 +80,17 @@ def read_decisions(path: Path) -> list[Decision]:
     names = [KEYS.get(name, name) for name in sheet.names]
     if "sub" not in names:
         raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
-    rows = (dict(zip(names, row, strict=True)) for row in sheet.rows)
-    return [_decision(row, f"row {number + 1}", path) for number, row in enumerate(rows)]
-
-
-def _decision(row: dict[str, str], place: str, path: Path) -> Decision:
-    wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
-    if "sub" not in wanted:
-        raise DatasetError(f"{path} names no participant_id in {place}.")
-    decision = row.get("decision", "") or REJECT
-    if decision not in (ACCEPT, DOUBT, REJECT):
-        raise DatasetError(f"{path} has the decision '{decision}' in {place}. Write accept, doubt or reject.")
-    return Decision(wanted, row.get("recording", ""), decision, row.get("reason", ""), row.get("decided", ""))
+    found = []
+    for number, cells in enumerate(sheet.rows, start=1):
+        row = dict(zip(names, cells, strict=True))
+        wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
+        if "sub" not in wanted:
+            raise DatasetError(f"{path} names no participant_id in row {number}.")
+        what = row.get("decision", "") or REJECT
+        if what not in (ACCEPT, DOUBT, REJECT):
+            raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
+        found.append(Decision(wanted, row.get("recording", ""), what, row.get("reason", ""), row.get("decided", "")))
+    return found
 
 
 def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
@@ -131,7 +130,11 @@ def exclude_by_file(
         rows += list(_rows(decision, [one for one in meant if one.path not in out], bool(meant), path))
         out |= {one.path for one in meant}
     kept = [one for one in found if one.path not in out]
-    return kept, rows, _doubts(decisions, kept, path)
+    doubtful = [decision for decision in decisions if decision.decision == DOUBT]
+    names = [
+        one.recording for one in kept if any(decision.means(one.recording, dict(one.entities)) for decision in doubtful)
+    ]
+    return kept, rows, [f"In doubt, and taking part ({path.name}): {_some(names)}."] if names else []
 
 
 def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Path) -> Iterator[Exclusion]:
@@ -164,11 +167,3 @@ def _some(names: Sequence[str]) -> str:
     """Name three and count the others."""
     few = "1 recording" if len(names) == 1 else f"{len(names)} recordings"
     return f"{few}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _doubts(decisions: Sequence[Decision], kept: Sequence[Connectome], path: Path) -> list[str]:
-    doubtful = [decision for decision in decisions if decision.decision == DOUBT]
-    names = [
-        one.recording for one in kept if any(decision.means(one.recording, dict(one.entities)) for decision in doubtful)
-    ]
-    return [f"In doubt, and taking part ({path.name}): {_some(names)}."] if names else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -104,19 +104,17 @@ class Connectome:
 
 def list_connectomes(output_dir: Path) -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name. Raises DatasetError."""
-    found = sorted(_scan(output_dir), key=lambda one: (one.participant, one.session, one.path.name))
+    folders = [
+        holder / "func" for subject in _folders(output_dir, "sub-") for holder in (subject, *_folders(subject, "ses-"))
+    ]
+    everything = (one for folder in folders for one in _in_folder(folder))
+    found = sorted(everything, key=lambda one: (one.participant, one.session, one.path.name))
     if not found:
         raise DatasetError(
             f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.*). "
             "Run the participant level with this output folder first."
         )
     return found
-
-
-def _scan(output_dir: Path) -> Iterator[Connectome]:
-    for subject in _folders(output_dir, "sub-"):
-        for holder in (subject, *_folders(subject, "ses-")):
-            yield from _in_folder(holder / "func")
 
 
 def _folders(parent: Path, prefix: str) -> list[Path]:

@@ -93,18 +93,14 @@ def read_quality(one: Connectome) -> Quality:
         fault = str(error).replace(f"{one.path.parent}{os.sep}", "").removesuffix(".")
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
     figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
-    strange = [column for column, value in figures.items() if not _is_figure(value)]
+    known = {column: value for column, value in figures.items() if value is not None and value not in MISSING}
+    strange = [column for column, value in known.items() if not math.isfinite(_number(value))]
     fault = ""
     if strange:
         name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
         fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
     seconds, volumes, mean_fd, degrees_of_freedom = map(_number, figures.values())
     return Quality(seconds, volumes, mean_fd, degrees_of_freedom, find_damage(row), fault)
-
-
-def _is_figure(value: Any) -> bool:
-    """Whether a value is a number that can be, or says that it is missing."""
-    return value is None or value in MISSING or math.isfinite(_number(value))
 
 
 def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:

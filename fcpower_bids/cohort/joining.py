@@ -41,13 +41,9 @@ def _unique(
     return found
 
 
-def _bare(name: str) -> str:
-    return name.removeprefix("sub-")
-
-
 def _without_zeros(name: str) -> str:
     """``sub-0012A`` and ``sub-12a`` alike."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", _bare(name)).casefold()
+    return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
 
 
 def _without_signs(name: str) -> str:

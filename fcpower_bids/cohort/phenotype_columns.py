@@ -42,10 +42,12 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     # Motion and amount of the scans are covariates without being in any table.
     covariates = tuple(name for name in settings.covariates if name not in FROM_SCANS or name in frame.columns)
     predicted = tuple(dict.fromkeys((*settings.target_columns, *parts)))
-    problems = [
-        *_unknown(phenotypes, frame, (*predicted, *covariates, *groups)),
-        *_faulty_composites(composites, frame),
-    ]
+    problems = [*_unknown(phenotypes, frame, (*predicted, *covariates, *groups))]
+    for name, columns in composites.items():
+        if name in frame.columns:
+            problems.append(f"The composite '{name}' has the name of a column. Give it another name.")
+        if len(set(columns)) < 2:
+            problems.append(f"The composite '{name}' needs two different columns or more, as NAME=COLUMN,COLUMN.")
     problems += [f"'{name}' is both target and covariate; name it once." for name in predicted if name in covariates]
     problems += [f"'{name}' is both target and site or family; name it once." for name in predicted if name in groups]
     notes: list[str] = []
@@ -54,15 +56,21 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         if name in frame.columns:
             frame[name] = _as_numbers(frame[name])
             problems += _unusable(frame[name], phenotypes.frame[name], name in predicted, name in parts)
-            notes += _coding(frame[name])
+            levels = sorted({str(value) for value in frame[name].dropna()})
+            if _is_text(frame[name]) and len(levels) == 2:
+                notes.append(f"{name} is coded {levels[0]} = 0, {levels[1]} = 1.")
     if problems:
         raise DatasetError("\n".join(problems))
     targets = settings.target_columns
     if not predicted:
         targets, said = _default_targets(phenotypes, frame, (*covariates, *groups))
         notes += said
-    used = tuple(dict.fromkeys((*targets, *parts, *covariates, *groups)))
-    return Columns(frame, tuple(dict.fromkeys(targets)), tuple(_missing_rows(frame, used)), tuple(notes))
+    missing = frame[list(dict.fromkeys((*targets, *parts, *covariates, *groups)))].isna()
+    rows = []
+    for person in missing.index[missing.any(axis=1)]:
+        names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
+        rows.append(Exclusion(str(person), "n/a", VALUE, f"missing: {names}"))
+    return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
 
 
 def _unknown(phenotypes: Phenotypes, frame: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
@@ -76,14 +84,6 @@ def _unknown(phenotypes: Phenotypes, frame: pd.DataFrame, names: Sequence[str]) 
             yield f"No phenotype table has a column '{name}'. {hint} {phenotypes.unread}".rstrip()
 
 
-def _faulty_composites(composites: dict[str, tuple[str, ...]], frame: pd.DataFrame) -> Iterator[str]:
-    for name, columns in composites.items():
-        if name in frame.columns:
-            yield f"The composite '{name}' has the name of a column. Give it another name."
-        if len(set(columns)) < 2:
-            yield f"The composite '{name}' needs two different columns or more, as NAME=COLUMN,COLUMN."
-
-
 def _as_numbers(column: pd.Series) -> pd.Series:
     """Numbers where there is nothing else, also in a column that was read as text; otherwise the text."""
     numbers = pd.to_numeric(column, errors="coerce")
@@ -92,13 +92,6 @@ def _as_numbers(column: pd.Series) -> pd.Series:
 
 def _is_text(column: pd.Series) -> bool:
     return column.dtype != np.float64
-
-
-def _coding(column: pd.Series) -> list[str]:
-    levels = sorted({str(value) for value in column.dropna()})
-    if not _is_text(column) or len(levels) != 2:
-        return []
-    return [f"{column.name} is coded {levels[0]} = 0, {levels[1]} = 1."]
 
 
 def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
@@ -131,19 +124,14 @@ def _unpredictable(column: pd.Series, in_composite: bool) -> str:
         allowed = "numbers" if in_composite else "numbers or text of two levels"
         found = f"The target '{column.name}' is not numeric: {_words(column)}. Only {allowed} can be used."
         return f"{found} {_remedy(column)}" if _mostly_numbers(column) else found
-    if not in_composite and (person := _alone_in_class(column)):
+    counts = column.value_counts()
+    if not in_composite and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
+        person = column.index[column == counts.index[-1]][0]
         return (
             f"The target '{column.name}' has two values, and {person} alone has one of them ({column[person]}). "
             "A class of one person can be learned or tested, not both. Correct it, or leave it out."
         )
     return ""
-
-
-def _alone_in_class(column: pd.Series) -> str:
-    """The person who alone has one of two values; empty where there is none."""
-    counts = column.value_counts()
-    alone = len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2
-    return str(column.index[column == counts.index[-1]][0]) if alone else ""
 
 
 def _mostly_numbers(column: pd.Series) -> bool:
@@ -213,14 +201,6 @@ def _default_targets(
             f"no measurement is, are no targets: {', '.join(left_out)}."
         )
     return tuple(targets), notes
-
-
-def _missing_rows(frame: pd.DataFrame, used: Sequence[str]) -> Iterator[Exclusion]:
-    """One row per person who misses some of the columns in use."""
-    missing = frame[list(used)].isna()
-    for person in missing.index[missing.any(axis=1)]:
-        names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
-        yield Exclusion(str(person), "n/a", VALUE, f"missing: {names}")
 
 
 @cache

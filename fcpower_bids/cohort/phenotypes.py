@@ -57,15 +57,22 @@ class Phenotypes:
 def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     """Read and merge all phenotype tables. Raises DatasetError."""
     notes: list[str] = []
+    of_sites, given = settings.output_dir / "participants.tsv", {path.absolute() for path in settings.phenotypes}
+    of_dataset = [of_sites] if is_table(of_sites) else _own_tables(settings)
     tables = [
         *(read_people_table(path, settings, notes, is_default=True) for path in settings.phenotypes),
         *(
             read_people_table(path, settings, notes, is_default=not settings.phenotypes, is_given=False)
-            for path in _dataset_tables(settings)
+            for path in of_dataset
+            if path.absolute() not in given
         ),
         *_sessions_table(settings, people, notes),
     ]
-    tables, matched = _as_scanned(tables, people)
+    matched: dict[str, str] = {}
+    for place, table in enumerate(tables):  # each may have its own way to write an id
+        names = match_ids([str(name) for name in table.frame.index], people)
+        matched |= names
+        tables[place] = replace(table, frame=table.frame.rename(index=names))
     notes += [describe_matches(matched)] if matched else []
     _check_codes(settings.missing_values, tables)
     rows: list[Exclusion] = []
@@ -77,23 +84,6 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     unread = _describe_unread(settings)
     notes += [unread] if unread else []
     return replace(_merge(tables, cleaned, tuple(rows), notes), renamed=len(matched), unread=unread)
-
-
-def _as_scanned(tables: Iterable[PhenotypeTable], people: Sequence[str]) -> tuple[list[PhenotypeTable], dict[str, str]]:
-    """Call the people of every table as their scans; each table may have its own way to write an id."""
-    found, matched = [], dict[str, str]()
-    for table in tables:
-        names = match_ids([str(name) for name in table.frame.index], people)
-        matched |= names
-        found.append(replace(table, frame=table.frame.rename(index=names)) if names else table)
-    return found, matched
-
-
-def _dataset_tables(settings: Assembly) -> list[Path]:
-    of_sites = settings.output_dir / "participants.tsv"
-    given = {path.absolute() for path in settings.phenotypes}
-    paths = [of_sites] if is_table(of_sites) else _own_tables(settings)
-    return [path for path in paths if path.absolute() not in given]
 
 
 def _own_tables(settings: Assembly) -> list[Path]:
@@ -226,7 +216,10 @@ def _merge(
             if name in columns:
                 if (sentence := _conflict(name, columns[name], values, (origins[name], table.path))) is not None:
                     conflicts.setdefault(name, sentence)
-                values = _fill(columns[name], values)
+                first = columns[name]
+                if first.dtype != values.dtype:
+                    first, values = first.astype(object), values.astype(object)
+                values = first.where(first.notna(), values)
             columns[name] = values
             origins.setdefault(name, table.path)
     defaults = [str(name) for table in tables if table.is_default for name in table.frame.columns]
@@ -244,12 +237,6 @@ def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path,
         f"The column '{name}' differs between {paths[0]} and {paths[1]}: {person} has {first[person]} in one and "
         f"{second[person]} in the other. Rename or remove one of the two columns."
     )
-
-
-def _fill(first: pd.Series, second: pd.Series) -> pd.Series:
-    if first.dtype == second.dtype:
-        return first.where(first.notna(), second)
-    return first.astype(object).where(first.notna(), second.astype(object))
 
 
 CODES = frozenset(
@@ -273,7 +260,11 @@ def remove_codes(
     found: dict[str, list[str]] = {}
     for name in map(str, frame.columns):
         column = frame[name]
-        is_code = _declared(column, (*_codes_of(hints.get(name)), *_named_for(name, named))) | _obvious(column)
+        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
+        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
+        codes = {str(code) for code in listed} | {_short(_number(code)) for code in listed}
+        declared = [bool(codes) and not pd.isna(value) and _short(value) in codes for value in column]
+        is_code = np.array(declared, dtype=bool) | _obvious(column)
         for person in column.index[is_code]:
             found.setdefault(str(person), []).append(f"{name} = {_short(column[person])}")
         cleaned[name] = column.mask(is_code)
@@ -284,12 +275,6 @@ def remove_codes(
 
 def _short(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _named_for(name: str, named: Sequence[str]) -> list[str]:
-    """Codes of a column among ``CODE`` and ``COLUMN=CODE``."""
-    pairs = [code.rpartition("=") for code in named]
-    return [code for column, _, code in pairs if column in ("", name)]
 
 
 def _check_codes(named: Sequence[str], tables: Iterable[PhenotypeTable]) -> None:
@@ -303,13 +288,6 @@ def _check_codes(named: Sequence[str], tables: Iterable[PhenotypeTable]) -> None
             raise DatasetError(f"missing_values {code}: no phenotype table has a column '{column}'. {hint}")
 
 
-def _declared(column: pd.Series, listed: Iterable[Any]) -> NDArray[np.bool_]:
-    codes = {str(code) for code in listed} | {_short(_number(code)) for code in listed}
-    if not codes:
-        return np.zeros(len(column), dtype=bool)
-    return np.array([not pd.isna(value) and _short(value) in codes for value in column], dtype=bool)
-
-
 def _codes_of(hint: Any) -> Iterable[Any]:
     if not isinstance(hint, Mapping):
         return
@@ -318,11 +296,10 @@ def _codes_of(hint: Any) -> Iterable[Any]:
         yield from value if isinstance(value, list) else [value]
     levels = hint.get("Levels")
     if isinstance(levels, Mapping):
-        yield from (code for code, text in levels.items() if MEANS_MISSING.search(_level_text(text)))
-
-
-def _level_text(level: Any) -> str:
-    return " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
+        for code, level in levels.items():
+            text = " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
+            if MEANS_MISSING.search(text):
+                yield code
 
 
 def _number(code: Any) -> Any:

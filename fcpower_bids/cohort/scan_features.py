@@ -166,18 +166,15 @@ def _read_parcels(path: Path) -> pd.DataFrame:
     fault = table_fault(path)
     if not fault:
         table = read_table(path)
-        fault = _parcel_fault(table)
+        lacking = [name for name in ("name", "network") if name not in table]
+        words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
+        if lacking:
+            fault = f"has no column '{lacking[0]}'"
+        elif table["name"].duplicated().any():
+            fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
+        elif words:
+            fault = f"holds words in its column {words[0]}"
     if fault:
         said = fault.partition(":")[0]
         raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
     return table
-
-
-def _parcel_fault(table: pd.DataFrame) -> str | None:
-    """Exceptions of an atlas table without usable networks and places."""
-    if lacking := [name for name in ("name", "network") if name not in table]:
-        return f"has no column '{lacking[0]}'"
-    if table["name"].duplicated().any():
-        return f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
-    words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
-    return f"holds words in its column {words[0]}" if words else None

@@ -186,13 +186,23 @@ def read_config(
         )
     if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
-    card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}
+    card: dict[str, Any] = {f.name: values[f.name] for f in fields(ModelCard) if f.name in values}
+    card = {name: tuple(value) if isinstance(value, list) else value for name, value in card.items()}
     try:
         config = FBertConfig(**{f.name: values[f.name] for f in fields(FBertConfig)})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes an impossible model: {error}") from None
-    _check_labels(path, card["roi_labels"], config.n_parcels)
-    _check_digest(path, raw)
+    labels, proof = card["roi_labels"], raw.get(PROOF)
+    if not len(labels) == len(set(labels)) == config.n_parcels:
+        raise CheckpointError(
+            f"{path} lists {len(set(labels))} different roi_labels for {config.n_parcels} parcels; list each parcel "
+            "once."
+        )
+    if proof is not None and (not isinstance(proof, dict) or proof.get("config_sha256") != config_digest(raw)):
+        raise CheckpointError(
+            f"{path} is not as it was written (its checksum differs); download or copy the checkpoint again, or, if "
+            f"the change is yours and meant, remove its entry '{PROOF}'."
+        )
     return config, ModelCard(**card)
 
 
@@ -200,26 +210,6 @@ def config_digest(raw: Mapping[str, Any]) -> str:
     """SHA-256 of ``config.json`` without the proof, whatever its order and spacing."""
     said = {key: value for key, value in raw.items() if key != PROOF}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def _check_digest(path: Path, raw: Mapping[str, Any]) -> None:
-    proof = raw.get(PROOF)
-    if proof is not None and (not isinstance(proof, dict) or proof.get("config_sha256") != config_digest(raw)):
-        raise CheckpointError(
-            f"{path} is not as it was written (its checksum differs); download or copy the checkpoint again, or, if "
-            f"the change is yours and meant, remove its entry '{PROOF}'."
-        )
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _check_labels(path: Path, labels: tuple[str, ...], n_parcels: int) -> None:
-    if len(labels) != n_parcels or len(set(labels)) != n_parcels:
-        raise CheckpointError(
-            f"{path} lists {len(set(labels))} different roi_labels for {n_parcels} parcels; list each parcel once."
-        )
 
 
 def read_proof(folder: Path) -> dict[str, Any] | None:
@@ -340,20 +330,15 @@ def save_checkpoint(
     folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard, facts: Mapping[str, Any] | None = None
 ) -> None:
     """Write a checkpoint folder with a model card, whole or not at all. Raises OSError."""
-
-    def write(target: Path) -> None:
-        write_model(target, model, config, card)
-        write_text(target / "README.md", _readme(config, card, facts or {}))
-        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
-
-    replace_folder(folder, write)
-
-
-def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
-    known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d}
-    known |= {"layers": config.layers}
+    known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
     lists |= {"parts of scans trained on": len(card.series_trained_on), "parts held out": len(card.series_held_out)}
     apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
-    known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
-    return model_readme(card.licence, known)
+    known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts or {})
+
+    def write(target: Path) -> None:
+        write_model(target, model, config, card)
+        write_text(target / "README.md", model_readme(card.licence, known))
+        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
+
+    replace_folder(folder, write)

@@ -72,7 +72,13 @@ class SeriesEncoder:
                 )
         prepared = [self._prepare(array, columns) for array in arrays]
         if read == "windows":
-            return np.stack([self._forward(_windows(x, self.card.read_window)).mean(axis=0) for x in prepared])
+            embeddings = []
+            for x in prepared:  # ceil(T / length) windows, evenly spread over all of it; a shorter recording is one
+                length = min(self.card.read_window, len(x))
+                starts = np.linspace(0, len(x) - length, -(-len(x) // length)).round().astype(int)
+                windows = np.stack([x[start : start + length] for start in starts])
+                embeddings.append(self._forward(windows).mean(axis=0))
+            return np.stack(embeddings)
         return self._by_length(prepared)
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
@@ -109,10 +115,10 @@ class SeriesEncoder:
         columns = np.array([where.get(name, -1) for name in self.card.roi_labels])
         missing = [name for name, column in zip(self.card.roi_labels, columns, strict=True) if column < 0]
         if missing and (not self.allow_missing_parcels or len(missing) == len(columns)):
+            fill = "" if len(missing) == len(columns) else " or allow missing parcels to fill them with their mean"
             raise RecordingError(
                 f"{_listed(missing)} of the {len(columns)} parcels of {self.name} are not among the "
-                f"{len(parcel_names)} of the recording; use the encoder's atlas ({self.card.atlas})"
-                f"{_or_fill(missing, columns)}."
+                f"{len(parcel_names)} of the recording; use the encoder's atlas ({self.card.atlas}){fill}."
             )
         return columns
 
@@ -173,17 +179,6 @@ class SeriesEncoder:
         return embedded
 
 
-def _windows(x: Array, length: int) -> Array:
-    """Cut (T, P) into ceil(T / length) windows, evenly spread over all of it; a shorter recording is one."""
-    length = min(length, len(x))
-    starts = np.linspace(0, len(x) - length, -(-len(x) // length)).round().astype(int)
-    return np.stack([x[start : start + length] for start in starts])
-
-
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{len(names)} parcels ({', '.join(names[:5])}{more})"
-
-
-def _or_fill(missing: Sequence[str], columns: NDArray[np.intp]) -> str:
-    return "" if len(missing) == len(columns) else " or allow missing parcels to fill them with their mean"

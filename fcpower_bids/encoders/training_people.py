@@ -121,21 +121,16 @@ def find_in_training(
     """Say whether a part of a series (T, P), or else its person, was in the training of a model."""
     if not card.trained_on:
         return UNKNOWN, ""
-    parts = _possible_digests(card, np.asarray(series), parcel_names)
+    places = {name: column for column, name in enumerate(parcel_names)}
+    known = np.asarray(series)[:, [places[name] for name in card.roi_labels if name in places]]
+    parts: set[str] = set()
+    if known.shape[1] == len(card.roi_labels) and np.isfinite(known).all():  # others are never packed
+        parts = {series_digest(card.corpus_sha256, part) for part in signatures_within(known, card.window)}
     person = person_digest(card.corpus_sha256, dataset, subject)
-    for state, known in ((TRAINED, card.series_trained_on), (HELD_OUT, card.series_held_out)):
-        if not parts.isdisjoint(known):
+    for state, digests in ((TRAINED, card.series_trained_on), (HELD_OUT, card.series_held_out)):
+        if not parts.isdisjoint(digests):
             return state, "series"
-    for state, known in ((TRAINED, card.trained_on), (HELD_OUT, card.held_out)):
-        if person in known:
+    for state, digests in ((TRAINED, card.trained_on), (HELD_OUT, card.held_out)):
+        if person in digests:
             return state, "participant"
     return NO, ""
-
-
-def _possible_digests(card: ModelCard, series: np.ndarray, parcel_names: Sequence[str]) -> set[str]:
-    """Digests of the parcels of the model; none where one is missing, as such recordings are never packed."""
-    places = {name: column for column, name in enumerate(parcel_names)}
-    columns = [places[name] for name in card.roi_labels if name in places]
-    if len(columns) < len(card.roi_labels) or not np.isfinite(series[:, columns]).all():
-        return set()
-    return {series_digest(card.corpus_sha256, known) for known in signatures_within(series[:, columns], card.window)}

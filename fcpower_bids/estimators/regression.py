@@ -198,7 +198,12 @@ class CorrelationKernelRidgeCV(_Fitted):
         rows = _normalise(features)
         columns = np.asarray(targets[:, None] if targets.ndim == 1 else targets, dtype=np.float64)
         solver = regress_on_kernel(rows @ rows.T, self._protocol())
-        penalties, scores = select_penalties(solver, columns, self._validation(features, groups), self.selection)
+        splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
+        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(features, groups=groups)]
+        lacking = np.setdiff1d(np.arange(len(features)), np.concatenate(held_out))
+        if lacking.size:
+            raise ValueError(f"The folds must hold out every row in turn, and row {lacking[0]} is never held out.")
+        penalties, scores = select_penalties(solver, columns, held_out, self.selection)
         weights, level = fit_weights(rows, columns, penalties, self.fit_intercept)
         one = targets.ndim == 1
         self.penalty_: float | FloatArray = float(penalties[0]) if one else penalties
@@ -211,14 +216,6 @@ class CorrelationKernelRidgeCV(_Fitted):
         return dataclasses.replace(
             RECOMMENDED, penalties=grid, relative_penalties=self.penalties is None, intercept=self.fit_intercept
         )
-
-    def _validation(self, features: FloatArray, groups: ArrayLike | None) -> list[Rows]:
-        splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
-        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(features, groups=groups)]
-        lacking = np.setdiff1d(np.arange(len(features)), np.concatenate(held_out))
-        if lacking.size:
-            raise ValueError(f"The folds must hold out every row in turn, and row {lacking[0]} is never held out.")
-        return held_out
 
 
 def _normalise(features: FloatArray) -> FloatArray:

@@ -99,11 +99,6 @@ class Settings(
 ):
     """All choices of one run, documented by their own texts, written to ``logs/settings.toml``."""
 
-    @property
-    def checks_only(self) -> bool:
-        """Whether the group level ends before its analyses."""
-        return self.check
-
     def as_toml(self) -> str:
         """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""
         sections = {field.name: field.metadata.get("section") for field in dataclasses.fields(self)}

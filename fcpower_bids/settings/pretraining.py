@@ -67,7 +67,3 @@ class Pretraining(Choices):
     )
     window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
-    num_nodes: int | None = option(
-        None, "pretrain", "nodes, with processes on each [as started by srun, else 1]", in_file=True
-    )
-    accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"), in_file=True)

@@ -66,7 +66,10 @@ def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, 
         raise RecordingError(f"The transform '{transform.label}' needs a series, which averaged runs do not have.")
     with _naming(names):
         transformed = transform.fit([source]).transform([source])[0]
-        _check_values(transform, transformed, matrix)
+        covered = covered_parcels(matrix)
+        if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
+            # `Unfit` would blame the recording for it.
+            raise FloatingPointError(f"The transform '{transform.label}' gave no number where FC has one.")
         return transformed, transform.metadata(source)
 
 
@@ -92,10 +95,3 @@ def _naming(names: Sequence[str]) -> Iterator[None]:
         parcels = [names[i] for i in getattr(error, "parcels", ())]
         listed = f"{error} Parcels: {', '.join(parcels)}." if parcels else str(error)
         raise RecordingError(listed) from error
-
-
-def _check_values(transform: Any, transformed: FloatArray, matrix: FloatArray) -> None:
-    """Refuse to hand on what no sound FC becomes; `Unfit` would blame the recording for it."""
-    covered = covered_parcels(matrix)
-    if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
-        raise FloatingPointError(f"The transform '{transform.label}' gave no number where FC has one.")

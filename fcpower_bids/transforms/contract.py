@@ -90,7 +90,12 @@ class Transform:
         """
         if not len(X):
             raise ValueError("There is no recording to transform.")
-        return np.stack([self._transform_one(recording) for recording in X])
+        transformed = []
+        for recording in X:
+            block, covered = self.select(recording)
+            with counted_among_all(covered):
+                transformed.append(spread(self.apply(block), covered))
+        return np.stack(transformed)
 
     def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> FloatArray:
         """Fit to the recordings and transform them."""
@@ -101,11 +106,6 @@ class Transform:
         block, covered = self.select(recording)
         with counted_among_all(covered):
             return self.describe(block)
-
-    def _transform_one(self, recording: ArrayLike) -> FloatArray:
-        block, covered = self.select(recording)
-        with counted_among_all(covered):
-            return spread(self.apply(block), covered)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's `clone` asks for them."""

@@ -100,12 +100,6 @@ def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     return _exponential(_average(matrix_log, matrices))
 
 
-def _halfway(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the affine-invariant mean of two matrices (Bhatia 2007, chapter 4)."""
-    whitener, root = whitening(first)
-    return whiten(spectral_power(whiten(second, whitener), 0.5), root)
-
-
 def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> FloatArray:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
@@ -117,7 +111,9 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     more by as much as the last step has shortened it. Raises ValueError: a matrix is rank-deficient, or the iteration
     does not converge.
     """
-    mean, length, last, size = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None, 0.0
+    whitener, root = whitening(arithmetic_mean(matrices))
+    mean = whiten(spectral_power(whiten(harmonic_mean(matrices), whitener), 0.5), root)  # Bhatia 2007, chapter 4
+    length, last, size = 1.0, None, 0.0
     for number in range(MAXIMUM_ITERATIONS):
         whitener, root = whitening(mean)
         is_coarse = number < COARSE_PASSES and (number == 0 or size > COARSE)

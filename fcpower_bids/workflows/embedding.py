@@ -44,16 +44,22 @@ def embed_stored(settings: Settings) -> None:
         return
     label = embedding_label(settings)
     if not (settings.encoder_weights or settings.encoder == "random-init"):
-        return _refuse_unknown(label, settings)
+        if not any(label in one.encoders for one in list_connectomes(settings.output_dir)):
+            raise UsageError(
+                f"{settings.output_dir} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or "
+                "leave it out."
+            )
+        return
     done, failed = 0, list[str]()
     lacking = _lacking(label, settings)
     asked = {name for one in lacking for name in _status_names(one, settings)}
     forget_embeddings(settings.output_dir, {one.recording for one in lacking}, asked)
-    for parcels, of_parcels in _by_parcels(lacking):
+    named = sorted(((tuple(column_names(one.path)), one) for one in lacking), key=lambda each: (each[0], each[1].path))
+    for parcels, of_parcels in groupby(named, key=lambda each: each[0]):  # an encoder is loaded once for each
         encoder = open_encoder(settings, parcels, {})
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
             continue  # it is fitted to the training people of every fold where encoders are compared
-        for one in of_parcels:
+        for _, one in of_parcels:
             state = _embed(one, encoder, label, settings)
             done, failed = done + (state == DONE), failed + [one.recording] * (state == FAILED)
     if done:
@@ -75,21 +81,6 @@ def _lacking(label: str, settings: Settings) -> list[Connectome]:
             "on in time. Give the series, or leave out --encoder."
         )
     return [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
-
-
-def _refuse_unknown(label: str, settings: Settings) -> None:
-    """Refuse an encoder without weights of which nothing is stored."""
-    if not any(label in one.encoders for one in list_connectomes(settings.output_dir)):
-        raise UsageError(
-            f"{settings.output_dir} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or "
-            "leave it out."
-        )
-
-
-def _by_parcels(those: Iterable[Connectome]) -> Iterable[tuple[tuple[str, ...], list[Connectome]]]:
-    """Group scans by the names of their parcels: an encoder is loaded once for each."""
-    named = sorted(((tuple(column_names(one.path)), one) for one in those), key=lambda each: (each[0], each[1].path))
-    return [(parcels, [one for _, one in own]) for parcels, own in groupby(named, key=lambda each: each[0])]
 
 
 def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -57,7 +56,9 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
-        settings = _name_sets(settings)
+        settings = dataclasses.replace(settings, targets=name_columns(settings))
+        for line in describe_sets(settings):
+            say(line, settings)
         _refuse_other_question(settings)
     for line in (*describe_unused(settings), describe_memory(settings.mem_mb)):
         if line:
@@ -92,14 +93,6 @@ def run_group(settings: Settings) -> int:
     return 0
 
 
-def _name_sets(settings: Settings) -> Settings:
-    """Name the columns of shipped sets of measures, and say how many there are."""
-    settings = dataclasses.replace(settings, targets=name_columns(settings))
-    for line in describe_sets(settings):
-        say(line, settings)
-    return settings
-
-
 def describe_unused(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each choice that nothing of what is asked for reads."""
     analyses = analyses_to_run(settings)
@@ -114,7 +107,7 @@ def _dry_run(settings: Settings) -> int:
     with untouched(settings) as own, memory_limit(settings.mem_mb):
         import_sources(own)
         cohort, by_atlas = open_cohorts(own)
-        names = () if settings.checks_only else analyses_to_run(settings)
+        names = () if settings.check else analyses_to_run(settings)
         left_out = _check_choices(names, cohort, by_atlas, own)
         _describe_absent(own)
         _describe_decisions(cohort, own)
@@ -146,9 +139,14 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     remove_abandoned(settings.work / "shared")
     if (settings.output_dir / "logs" / "status").is_dir():
         write_status_table(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
-    if not settings.checks_only:
+    if not settings.check:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
-    _make_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"Nothing can be written to {folder} ({error.strerror}). Move what is there, or choose another --name."
+        ) from error
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
     write_shared(settings.output_dir, settings.results_record, settings.as_toml())
@@ -159,9 +157,9 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         check = load("fcpower_bids.slices.check.workflow:check_first")
         cohort = attempts.run(CHECK, partial(check, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
-        if not settings.checks_only:
+        if not settings.check:
             _run_analyses(cohort, by_atlas, attempts)
-    if not settings.checks_only:
+    if not settings.check:
         load("fcpower_bids.slices.clinic.folder:save_models")(cohort, attempts)
 
 
@@ -186,15 +184,6 @@ def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "given" if value else "not given"
     return " ".join(sorted(map(str, value)) if isinstance(value, list) else [str(value or "")]) or "not given"
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"Nothing can be written to {folder} ({error.strerror}). Move what is there, or choose another --name."
-        ) from error
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
@@ -230,7 +219,10 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         ):
             outdated[name] = OUTDATED
             say(f"{name}: {OUTDATED}", settings)
-    write_group_tables(folder, {LEFT_OUT.name: _left_out(attempts, outdated)}, settings)
+    states = {"left out": attempts.left_out | attempts.refused, "failed": attempts.failed, "outdated": outdated}
+    rows = [(name, state, reason) for state, each in states.items() for name, reason in each.items()]
+    left_out = Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
+    write_group_tables(folder, {LEFT_OUT.name: left_out}, settings)
 
 
 def _check_choices(
@@ -261,12 +253,6 @@ def _run_analysis(
     write_group_tables(finished.folder, tables, settings)
     finished.add(name, key, tables, settings.question())
     return tables
-
-
-def _left_out(attempts: Attempts, outdated: Mapping[str, str]) -> Table:
-    states = {"left out": attempts.left_out | attempts.refused, "failed": attempts.failed, "outdated": outdated}
-    rows = [(name, state, reason) for state, each in states.items() for name, reason in each.items()]
-    return Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
 
 
 def _keys(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> tuple[str, str]:

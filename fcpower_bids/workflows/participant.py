@@ -75,7 +75,10 @@ def _run_participants(settings: Settings) -> int:
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(settings.output_dir, settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
-    work = _prepare_work(settings)
+    mark = hashlib.sha256(str(settings.output_dir.absolute()).encode()).hexdigest()[:8]
+    # of the nodes of this version and output folder: nipype knows nothing of changes of the code
+    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}"
+    make_folder(work)
     jobs = plan.jobs
     _note(plan, settings)
     progress = Progress(len(jobs), settings)
@@ -143,20 +146,6 @@ def _finish(names: list[str], work: Path, progress: Progress) -> int:
     return code
 
 
-def _write_methods(atlases: set[Any], settings: Settings) -> Iterable[Path]:
-    from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
-
-    return write_methods(settings, atlases)
-
-
-def _prepare_work(settings: Settings) -> Path:
-    """Return the folder of the nodes of this version and output folder: nipype knows nothing of changes of the code."""
-    mark = hashlib.sha256(str(settings.output_dir.absolute()).encode()).hexdigest()[:8]
-    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}"
-    make_folder(work)
-    return work
-
-
 def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incomplete | None:
     """Make pages and the index in processes of their own, and say what of them could not be made."""
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
@@ -178,5 +167,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
         failures.append(PAGES_KILLED.format(error.cause))
     if not with_index:  # it would be out of date
         settings.index.unlink(missing_ok=True)
-    _write_methods(atlases, settings)
+    from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
+
+    write_methods(settings, atlases)
     return Incomplete("\n".join(sorted(failures))) if failures else None

@@ -107,7 +107,7 @@ class Attempts:
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
         self._causes: list[Exception] = []
-        asked = (PAGE,) * settings.reports_only + (CHECK,) * settings.checks_only
+        asked = (PAGE,) * settings.reports_only + (CHECK,) * settings.check
         self._apart = {INDEX, PAGE, CHECK}.difference(asked)
 
     def run(

@@ -112,7 +112,12 @@ class AveragedEdges:
         scans = np.asarray(self.edges[order, columns], dtype=float)
         if (sizes == 1).all():
             return scans
-        return self._average(scans, sizes) if self._weights is None else _weigh(scans, sizes, self._weights[places])
+        if self._weights is None:
+            return self._average(scans, sizes)
+        weights, starts = self._weights[places], np.cumsum(sizes) - sizes
+        means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
+        means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
+        return np.asarray(means)
 
     def key(self, unit: int) -> bytes:
         """Scans that make the FC of a unit, and where there are several their weights."""
@@ -135,14 +140,6 @@ class AveragedEdges:
         scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
         averaged[several] = np.tanh(scores / each[:, None])
         return averaged
-
-
-def _weigh(scans: FloatArray, sizes: NDArray[np.intp], weights: FloatArray) -> FloatArray:
-    starts = np.cumsum(sizes) - sizes
-    totals = np.add.reduceat(weights, starts)[:, None]
-    means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / totals
-    means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
-    return np.asarray(means)
 
 
 def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import special
 
 from fcpower_bids.analyses.engine.people import People, column_of, join_families
@@ -241,7 +240,13 @@ def _draw_folds(
 ) -> tuple[Fold, ...]:
     """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split."""
     n, families, seed = len(people.names), people.families, settings.random_seed
-    strata = _strata(people, targets) if settings.stratify else None
+    strata = None
+    if settings.stratify:  # combinations of site and of the classes of every target of two; an unknown class is one too
+        labels = [] if people.sites is None else [people.sites]
+        labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
+        if not labels:
+            raise Unfit("stratify needs a --site-column, or a target of two classes.")
+        strata = np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
     if settings.sites == HOLD_OUT:
         if people.sites is None:
             raise Unfit("Holding out sites needs their column; give --site-column.")
@@ -270,15 +275,6 @@ def _check_size(people: People, settings: Analysis, preset: PredictionPreset) ->
     if largest > (n / n_folds if preset.splits == "random" else -(-n // n_folds)):
         remedy = f"use --folds {n // largest} or fewer, or check" if n >= 2 * largest else "check"
         raise few(f"A family of {largest} is larger than one of {n_folds} folds of {n} people; {remedy} {check}.")
-
-
-def _strata(people: People, targets: Sequence[Target]) -> NDArray[np.intp]:
-    """Number the combinations of site and of the classes of every target of two; an unknown class is one too."""
-    labels = [] if people.sites is None else [people.sites]
-    labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
-    if not labels:
-        raise Unfit("stratify needs a --site-column, or a target of two classes.")
-    return np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,16 +314,12 @@ def _take_outer(brought: pd.DataFrame, people: People, preset: PredictionPreset)
             test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
             training = one.loc[one["role"] == "train"]
             train, inner = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
-            _check_fold(str(of_fold), test, train, preset)
+            if not test.size or train.size < 2 * preset.n_inner:
+                raise Unfit(
+                    f"Fold {of_fold} tests {test.size} and trains on {train.size} of the people who can take part; it "
+                    f"needs one to test and {2 * preset.n_inner} to train."
+                )
             yield _Outer(repeat, number, (str(of_repeat), str(of_fold)), train, test, inner)
-
-
-def _check_fold(label: str, test: Rows, train: Rows, preset: PredictionPreset) -> None:
-    if not test.size or train.size < 2 * preset.n_inner:
-        raise Unfit(
-            f"Fold {label} tests {test.size} and trains on {train.size} of the people who can take part; it needs one "
-            f"to test and {2 * preset.n_inner} to train."
-        )
 
 
 def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[str, str]]) -> None:

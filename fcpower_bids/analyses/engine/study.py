@@ -96,7 +96,13 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
     protocol = plan_protocol(cohort, people, settings, preset, targets)
     for target in targets:
-        _check_known(target, protocol.folds)
+        known = target.known
+        for fold in protocol.folds:
+            if sum(known[rows].any() for rows in fold.inner) < 2:
+                raise Unfit(
+                    f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
+                    f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
+                )
         _check_left(target, people.covariates, protocol.folds)
     return Study(cohort, settings, preset, people, targets, protocol)
 
@@ -115,16 +121,6 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
         selection=settings.selection or preset.selection,
         fit_transforms_on=settings.fit_transforms_on or preset.fit_transforms_on,
     )
-
-
-def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
-    known = target.known
-    for fold in folds:
-        if sum(known[rows].any() for rows in fold.inner) < 2:
-            raise Unfit(
-                f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
-                f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
-            )
 
 
 def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...]) -> None:

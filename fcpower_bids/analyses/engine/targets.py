@@ -210,21 +210,16 @@ def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel
     for column in columns:
         known = table[column].notna().to_numpy()
         sites = table[column].astype(str).to_numpy()[known]
-        for name, values in ((name, values) for name, values in targets.items() if name != column):
-            tested = group_share(values[known], sites)
+        for name, values in ((name, values[known]) for name, values in targets.items() if name != column):
+            tested = group_share(values, sites)
             if tested.p < SIGNIFICANT / (len(targets) * len(columns)):
-                found.append(
-                    SiteShare(name, column, tested.size, *_score_of_means(values[known], sites), len(np.unique(sites)))
-                )
+                rows = np.isfinite(values)
+                own, numbers = values[rows], np.unique(sites[rows], return_inverse=True)[1]
+                means = (np.bincount(numbers, own) / np.bincount(numbers))[numbers]
+                is_auc = len(np.unique(own)) == 2
+                score = float(score_predictions("auc" if is_auc else "pearson", own, means))
+                found.append(SiteShare(name, column, tested.size, score, is_auc, len(np.unique(sites))))
     return tuple(found)
-
-
-def _score_of_means(values: FloatArray, sites: NDArray[np.str_]) -> tuple[float, bool]:
-    known = np.isfinite(values)
-    values, numbers = values[known], np.unique(sites[known], return_inverse=True)[1]
-    means = (np.bincount(numbers, values) / np.bincount(numbers))[numbers]
-    is_auc = len(np.unique(values)) == 2
-    return float(score_predictions("auc" if is_auc else "pearson", values, means)), is_auc
 
 
 def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> dict[str, FloatArray]:

@@ -122,7 +122,8 @@ def _summarise(
 ) -> Rows:
     """One row per pair of sessions, and one for all pairs where there are several."""
     labels = sorted(set(sessions.tolist()))
-    pairs = [pair for pair in combinations(labels, 2) if _people_in_both(persons, sessions, pair) > 1]
+    people = {label: set(persons[sessions == label].tolist()) for label in labels}
+    pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
     rows = []
     for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
@@ -130,11 +131,6 @@ def _summarise(
         row = _describe(block, persons[kept], sessions[kept], pair, blocks, settings)
         rows.append({"representation": name, "first_session": pair[0], "second_session": pair[1], **row})
     return rows
-
-
-def _people_in_both(persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str]) -> int:
-    first, second = (set(persons[sessions == session].tolist()) for session in pair)
-    return len(first & second)
 
 
 def _describe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,8 @@ def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> Exp
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     results = []
     for alpha in track(alphas, "exponents", study.settings):
-        results.append(_validate(study, family, alpha))
+        representation = Representation(f"fc^{alpha:g}", study.settings.kernel, partial(family.features, alpha))
+        results.append(cross_validate(make_solver(representation, study.preset), study, representation.name))
     return choose_exponent(np.array(alphas), results)
 
 
@@ -276,8 +278,3 @@ def choose_exponent(alphas: FloatArray, results: list[NestedResult]) -> Exponent
         notes=(f"The exponent was chosen in every outer fold among {', '.join(f'{alpha:g}' for alpha in alphas)}.",),
     )
     return ExponentGrid(alphas, tuple(results), inner, best, nested)
-
-
-def _validate(study: Study, family: PowerFamily, alpha: float) -> NestedResult:
-    representation = Representation(f"fc^{alpha:g}", study.settings.kernel, lambda: family.features(alpha))
-    return cross_validate(make_solver(representation, study.preset), study, representation.name)

@@ -187,18 +187,14 @@ def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:
 def _describe(values: FloatArray, predicted: FloatArray, mean: FloatArray, target: Target) -> dict[str, Any]:
     rows = np.isfinite(values) & np.isfinite(predicted)
     name = "auc" if target.is_binary else "pearson"
-    error, spread = (float(((values - each)[rows] ** 2).sum()) for each in (predicted, mean))
+    values, predicted, mean = values[rows], predicted[rows], mean[rows]
+    errors, spread = (values - predicted) ** 2, float(((values - mean) ** 2).sum())
+    # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
+    p = np.clip(predicted, 0.01, 0.99)
+    likelihood = np.log(np.where(values == 1, p, 1 - p)).mean() if target.is_binary else -0.5 * np.log(errors.mean())
     return {
         "score": "auc" if target.is_binary else "r",
-        "value": float(score_predictions(name, values[rows], predicted[rows])),
-        "predictive_cod": 1 - error / spread if spread else np.nan,
-        "log_likelihood": _log_likelihood(values[rows], predicted[rows], target),
+        "value": float(score_predictions(name, values, predicted)),
+        "predictive_cod": 1 - float(errors.sum()) / spread if spread else np.nan,
+        "log_likelihood": float(likelihood),
     }
-
-
-def _log_likelihood(values: FloatArray, predicted: FloatArray, target: Target) -> float:
-    """Mean over people, in nats: Gaussian with the spread of the errors, or of two classes."""
-    if target.is_binary:
-        p = np.clip(predicted, 0.01, 0.99)
-        return float(np.log(np.where(values == 1, p, 1 - p)).mean())
-    return float(-0.5 * np.log(((values - predicted) ** 2).mean()))

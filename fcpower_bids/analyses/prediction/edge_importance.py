@@ -13,7 +13,7 @@ from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_parcels
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
@@ -115,7 +115,12 @@ class EdgeImportance:
         if not representation.is_edges:
             return
         features = representation.features()
-        targets, masks = self._training_targets()
+        folds, n = self.study.first_repeat, len(self.study.people.names)
+        # Targets as each fold of the first repeat defines them, (F, n, m), and whose train it.
+        targets = np.stack(
+            [np.column_stack([self._target(fold, j) for j in range(len(self.study.targets))]) for fold in folds]
+        )
+        masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
         chosen = result.chosen[: len(masks)]
         if representation.kernel == "correlation":
             fitted = self._fit_kernel(representation.similarity(), targets, masks, chosen)
@@ -124,11 +129,17 @@ class EdgeImportance:
         else:
             fitted = _fit_probe(features, targets, masks, chosen)
         for j, target in enumerate(self.study.targets):
-            values = _transform_edges(features, fitted[:, :, j], masks[:, :, j]) / representation.weight
+            panels = (features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL))
+            values = np.concatenate([haufe_transform(panel, fitted[:, :, j], masks[:, :, j]) for panel in panels])
+            values = values / representation.weight
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
             self.networks += [keys | row for row in self._average(values)]
-            means = _of_parcels(values, len(self.study.cohort.parcels))
+            n_parcels = len(self.study.cohort.parcels)
+            means = {
+                "importance": parcel_means(values, n_parcels),
+                "importance_absolute": parcel_means(np.abs(values), n_parcels),
+            }
             self.parcels.append(pd.DataFrame({**keys, **describe_parcels(self.study.cohort), **means}))
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
@@ -156,15 +167,6 @@ class EdgeImportance:
         names = np.array(edge_names(self.study.cohort.parcels), dtype=object)
         for keys, values in self.edges:
             yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
-
-    def _training_targets(self) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Targets as each fold of the first repeat defines them, (F, n, m), and whose train it."""
-        folds, n = self.study.first_repeat, len(self.study.people.names)
-        targets = np.stack(
-            [np.column_stack([self._target(fold, j) for j in range(len(self.study.targets))]) for fold in folds]
-        )
-        masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
-        return targets, masks
 
     def _fit_kernel(
         self, kernel: FloatArray, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
@@ -201,13 +203,6 @@ class EdgeImportance:
         ]
 
 
-def _of_parcels(values: FloatArray, n_parcels: int) -> dict[str, FloatArray]:
-    return {
-        "importance": parcel_means(values, n_parcels),
-        "importance_absolute": parcel_means(np.abs(values), n_parcels),
-    }
-
-
 def _fit_probe(
     features: FeatureSource, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
 ) -> FloatArray:
@@ -215,22 +210,12 @@ def _fit_probe(
     fitted = np.zeros(targets.shape)
     for i, j in np.ndindex(chosen.shape):
         train = np.flatnonzero(masks[i, :, j])
-        gram, everyone = _standardised_gram(features, train), np.ones((train.size, 1), dtype=bool)
+        gram, everyone = np.zeros((train.size, train.size)), np.ones((train.size, 1), dtype=bool)
+        for at in range(0, features.shape[1], PANEL):
+            block = np.asarray(features[:, at : at + PANEL], dtype=float)[train]
+            mean, scale = standardising_scale(block)
+            block = (block - mean) / scale
+            gram += block @ block.T
         own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
         fitted[i, train, j] = own[:, 0]
     return fitted
-
-
-def _transform_edges(features: FeatureSource, fitted: FloatArray, masks: NDArray[np.bool_]) -> FloatArray:
-    panels = range(0, features.shape[1], PANEL)
-    return np.concatenate([haufe_transform(features[:, at : at + PANEL], fitted, masks) for at in panels])
-
-
-def _standardised_gram(features: FeatureSource, train: Rows) -> FloatArray:
-    gram = np.zeros((train.size, train.size))
-    for at in range(0, features.shape[1], PANEL):
-        block = np.asarray(features[:, at : at + PANEL], dtype=float)[train]
-        mean, scale = standardising_scale(block)
-        block = (block - mean) / scale
-        gram += block @ block.T
-    return gram

@@ -125,9 +125,11 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     if len(set(targets.tolist())) > 1:
         of_all, needed = largest_standardised(table)
     needed[~np.isfinite(needed)] = np.nan
-    needed, powered = (
-        _as_scores(each, scores[0], errors[0]) for each in (needed, needed + POWER * np.nanstd(table[1:], axis=0))
-    )
+    statistics = np.stack([needed, needed + POWER * np.nanstd(table[1:], axis=0)])
+    # Scores that would have had these statistics: the error of an AUC goes with sqrt(AUC (1 - AUC)).
+    with np.errstate(divide="ignore", invalid="ignore"):
+        areas = 0.5 + 0.5 * np.sin(np.arctan(statistics * errors[0] / np.sqrt(scores[0] * (1 - scores[0]))))
+    needed, powered = np.where(np.isfinite(errors[0]), areas, statistics)
     return {
         key: {
             "p_permutation": float(largest_of_permutations(table[0, [i]], table[1:, [i]])[0][0]),
@@ -139,13 +141,6 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
         }
         for i, key in enumerate(cells)
     }
-
-
-def _as_scores(statistics: FloatArray, scores: FloatArray, errors: FloatArray) -> FloatArray:
-    """Scores that would have had the statistics, (m,): the error of an AUC goes with sqrt(AUC (1 - AUC))."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        areas = 0.5 + 0.5 * np.sin(np.arctan(statistics * errors / np.sqrt(scores * (1 - scores))))
-    return np.where(np.isfinite(errors), areas, statistics)
 
 
 def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArray:

@@ -68,25 +68,20 @@ RELIABILITY_FACTS = {
 
 def tabulate_reliability(entries: Entries) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
-    rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
-    if changes_features(entries.study.settings.sites):
-        facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
-    elif has_series(entries.study.cohort):
-        try:
-            rows += _halves(entries)
-        except Unfit as error:
-            facts["HalvesLeftOut"] = str(error)
-    return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
-
-
-def _repeats(entries: Entries) -> list[dict[str, Any]]:
-    study, rows = entries.study, []
+    study, rows, facts = entries.study, [], dict(RELIABILITY_FACTS)
     for name, result in entries.results.items():
         if len({fold.repeat for fold in result.folds}) > 1:
             for j in range(len(study.targets)):
                 agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
                 rows.append(_row(study, name, "repeats", result, j, agreement))
-    return rows
+    if changes_features(study.settings.sites):
+        facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
+    elif has_series(study.cohort):
+        try:
+            rows += _halves(entries)
+        except Unfit as error:
+            facts["HalvesLeftOut"] = str(error)
+    return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
 
 
 def _halves(entries: Entries) -> list[dict[str, Any]]:

@@ -141,7 +141,13 @@ def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> 
 
 def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Pairs of scans of different people that look like one scan, and doubtful ones; the highest score first."""
-    pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
+    pairs = [
+        scores.pair(rows.start + row, other)
+        for rows in (scores.strips() if scores.known else ())
+        for row, other in np.argwhere(scores.different(rows) & (scores.rows(rows) >= STRANGE_SCORE)).tolist()
+        if rows.start + row < other
+    ]
+    pairs.sort(key=lambda pair: -pair.score)
     odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
     spread = {row: _spread(scores, row) for row in odd}
     own = scores.own if pairs else np.empty(0)
@@ -155,13 +161,6 @@ def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair
         if as_one or stands_out:
             (doubtful if not stands_out else same if as_one else strange).append(pair)
     return same, strange, doubtful
-
-
-def _high_pairs(scores: PairScores) -> Iterator[Pair]:
-    for rows in scores.strips() if scores.known else ():
-        for row, other in np.argwhere(scores.different(rows) & (scores.rows(rows) >= STRANGE_SCORE)).tolist():
-            if rows.start + row < other:
-                yield scores.pair(rows.start + row, other)
 
 
 def _spread(scores: PairScores, row: int) -> float:
@@ -178,7 +177,10 @@ def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
         return []
     found = []
     for first, second in combinations(np.unique(times).tolist(), 2):
-        found += list(_crossed(scores, *_rows_of_both(scores.persons, times, first, second)))
+        one, other = ({int(scores.persons[row]): row for row in np.flatnonzero(times == at)} for at in (first, second))
+        both = [person for person in one if person in other]
+        rows = (np.array([of_person[person] for person in both], dtype=np.intp) for of_person in (one, other))
+        found += list(_crossed(scores, *rows))
     return sorted(found, key=lambda swap: swap.named - swap.crossed)
 
 
@@ -195,12 +197,6 @@ def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
         for row in np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE)).tolist():
             found.append((float(gain[row]), rows.start + row, int(nearest[row])))
     return [(row, other) for _, row, other in sorted(found, key=lambda each: -each[0])]
-
-
-def _rows_of_both(persons: Rows, times: NDArray[np.str_], first: str, second: str) -> tuple[Rows, Rows]:
-    rows = [{int(persons[row]): row for row in np.flatnonzero(times == session)} for session in (first, second)]
-    both = [person for person in rows[0] if person in rows[1]]
-    return tuple(np.array([each[person] for person in both], dtype=np.intp) for each in rows)  # type: ignore[return-value]
 
 
 def _crossed(scores: PairScores, first: Rows, second: Rows) -> Iterator[Swap]:

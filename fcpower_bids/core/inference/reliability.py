@@ -71,7 +71,11 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
     if first.shape != second.shape:
         raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
-    correlations = np.array([_correlation(*rows) for rows in zip(first, second, strict=True)])
+    correlations = np.full(len(first), np.nan)
+    for row, (one, other) in enumerate(zip(first, second, strict=True)):
+        both = np.isfinite(one) & np.isfinite(other)
+        if both.sum() > 1 and np.ptp(one[both]) > 0 and np.ptp(other[both]) > 0:
+            correlations[row] = np.corrcoef(one[both], other[both])[0, 1]
     known = correlations[np.isfinite(correlations)]
     mean = float(known.mean()) if len(known) else np.nan
     sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan
@@ -89,13 +93,6 @@ def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 
     first = np.stack([predictions[order[:half]].mean(axis=0) for order in orders])
     second = np.stack([predictions[order[half : 2 * half]].mean(axis=0) for order in orders])
     return split_half_reliability(first, second)
-
-
-def _correlation(first: FloatArray, second: FloatArray) -> float:
-    both = np.isfinite(first) & np.isfinite(second)
-    if both.sum() < 2 or np.ptp(first[both]) == 0 or np.ptp(second[both]) == 0:
-        return np.nan
-    return float(np.corrcoef(first[both], second[both])[0, 1])
 
 
 def spearman_brown(rho: float, factor: float = 2.0) -> float:

@@ -34,7 +34,8 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
             continue
         others = distinct[1:] if end == 0 else distinct[:-1]
         code = _is_code(distinct[end], 3 if end else 1)
-        negative = (counts[end] >= FEWEST_NEGATIVE or code) and _only_negative(distinct, end)
+        only_negative = end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer()
+        negative = (counts[end] >= FEWEST_NEGATIVE or code) and only_negative
         if negative or ((counts[end] >= FEWEST_REPEATS or code) and _apart(distinct[end], others)):
             found.append((float(distinct[end]), int(counts[end])))
     return found
@@ -87,10 +88,6 @@ def mixed_units(values: ArrayLike, groups: ArrayLike) -> list[tuple[str, float]]
         if apart and relative < np.log(2) and unit:
             found.append((name, ratio))
     return found
-
-
-def _only_negative(distinct: FloatArray, end: int) -> bool:
-    return bool(end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer())
 
 
 def _apart(value: float, others: FloatArray) -> bool:

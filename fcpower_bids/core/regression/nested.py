@@ -99,7 +99,12 @@ def nested_cv(
     outcomes = _go_through(solver, targets, strict, selection, folds, each)
     chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
-    notes = (*_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores))
+    notes = []
+    for name, edge in (("smallest", solver.penalties.min()), ("largest", solver.penalties.max())):
+        count = int((chosen == edge).sum())
+        if count and solver.penalties.size > 1:
+            where = f"was selected in {count} of {chosen.size} fits"
+            notes.append(f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid.")
     return NestedResult(
         folds=tuple(folds),
         penalties=solver.penalties,
@@ -110,7 +115,7 @@ def nested_cv(
         observed=tuple(outcome.observed for outcome in outcomes),
         predicted=tuple(outcome.predicted[0] for outcome in outcomes),
         train=tuple(outcome.train for outcome in outcomes),
-        notes=(*solver.notes, *notes),
+        notes=(*solver.notes, *notes, *unscored_notes(inner_scores)),
     )
 
 
@@ -279,14 +284,6 @@ def _as_columns(targets: FloatArray) -> FloatArray:
 def _best(inner_scores: FloatArray) -> FloatArray:
     best = np.where(np.isnan(inner_scores), -np.inf, inner_scores).max(axis=1)
     return np.asarray(np.where(np.isinf(best), np.nan, best))
-
-
-def _edge_notes(chosen: FloatArray, penalties: FloatArray) -> Iterator[str]:
-    for name, edge in (("smallest", penalties.min()), ("largest", penalties.max())):
-        count = int((chosen == edge).sum())
-        if count and penalties.size > 1:
-            where = f"was selected in {count} of {chosen.size} fits"
-            yield f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid."
 
 
 def unscored_notes(inner_scores: FloatArray) -> Iterator[str]:

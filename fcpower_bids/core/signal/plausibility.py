@@ -230,15 +230,13 @@ def gain_step(series: ArrayLike, usable: ArrayLike) -> tuple[float, int]:
         return best
     for start in np.flatnonzero(np.abs(np.diff(np.log(level))) > ABRUPT) + 1:
         before, after = level[max(start - STEP_VOLUMES, 0) : start], level[start : start + STEP_VOLUMES]
-        if min(len(before), len(after)) == STEP_VOLUMES and _are_apart(before, after):
+        if min(len(before), len(after)) < STEP_VOLUMES:
+            continue
+        low, high = sorted((before, after), key=np.median)
+        if np.quantile(low, 0.75) < np.quantile(high, 0.25):
             size = abs(float(np.median(after) / np.median(before)) - 1)
             best = max(best, (size, int(rows[start])))
     return best
-
-
-def _are_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
-    low, high = sorted((one, other), key=np.median)
-    return bool(np.quantile(low, 0.75) < np.quantile(high, 0.25))
 
 
 def compare_with_table(
@@ -256,9 +254,10 @@ def compare_with_table(
     known = [pair for pair, r in zip(pairs, here, strict=True) if not np.isnan(r)]
     lag = 0
     if known and np.nanmean(here) < sure:
-        lag = _better_lag(
-            np.mean([[_correlate(*one, good, k) for k in range(-LAGS, LAGS + 1)] for one in known], axis=0)
-        )
+        shifted = np.mean([[_correlate(*one, good, k) for k in range(-LAGS, LAGS + 1)] for one in known], axis=0)
+        best = int(np.nanargmax(shifted))
+        # A lag must leave less than half unexplained of what lag 0 leaves.
+        lag = best - LAGS if shifted[best] > 0.5 and 1 - shifted[best] < (1 - shifted[LAGS]) / 2 else 0
     return Agreement(here[0], here[1], lag, _level(global_signal, table[0], good))
 
 
@@ -309,13 +308,6 @@ def _level(ours: ArrayLike, theirs: ArrayLike, good: Volumes) -> float:
 
 def _changes(values: ArrayLike) -> NDArray[np.float64]:
     return np.diff(np.asarray(values, dtype=np.float64), prepend=np.nan)
-
-
-def _better_lag(correlations: NDArray[np.float64]) -> int:
-    """Return the lag that leaves less than half unexplained of what lag 0 leaves; 0 without one."""
-    best = int(np.nanargmax(correlations))
-    clear = correlations[best] > 0.5 and 1 - correlations[best] < (1 - correlations[LAGS]) / 2
-    return best - LAGS if clear else 0
 
 
 def _correlate(ours: NDArray[np.float64], theirs: NDArray[np.float64], good: Volumes, lag: int) -> float:

@@ -59,11 +59,19 @@ def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     targets = read_targets(table, cohort, settings)
+    amounts = person_amounts(cohort.scans).reindex(table.index)
+    names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
+    of_amounts = []
+    for name in names:
+        for target, values in targets.items():
+            found = rank_association(values, amounts[name].to_numpy(dtype=float))
+            if found.p < SIGNIFICANT / (len(names) * len(targets)):
+                of_amounts.append(_amount(name, target, found.size, found.n, name in settings.covariates))
     return [
         *_codes(table, targets, settings),
         *_families(table, settings),
         *_sites(cohort, table, targets, settings),
-        *_amounts(cohort, table, targets, settings),
+        *of_amounts,
         *_covariates(cohort, table, targets, settings),
     ]
 
@@ -277,16 +285,6 @@ def _lonely_classes(name: str, values: FloatArray, sites: NDArray[Any]) -> Itera
             "Recognising such a site is recognising the class.",
             "Leave these sites out, or read the score within sites.",
         )
-
-
-def _amounts(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
-    amounts = person_amounts(cohort.scans).reindex(table.index)
-    names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
-    for name in names:
-        for target, values in targets.items():
-            found = rank_association(values, amounts[name].to_numpy(dtype=float))
-            if found.p < SIGNIFICANT / (len(names) * len(targets)):
-                yield _amount(name, target, found.size, found.n, name in settings.covariates)
 
 
 def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Finding:

@@ -34,7 +34,9 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     folder = settings.results
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
-    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, _own(settings))
+    choices = {name: getattr(settings, name) for name in READ}
+    own = Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)
+    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, own)
     if not finished.has(CHECK, key):
         say(f"{CHECK} ...", settings)
         finished.forget(CHECK)
@@ -48,8 +50,3 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     same = pairs[pairs["verdict"] == SAME] if len(pairs) else pairs
     alike = dict.fromkeys(zip(same["participant_id"].astype(str), same["other"].astype(str), strict=True))
     return dataclasses.replace(cohort, alike=tuple(alike))
-
-
-def _own(settings: Settings) -> Settings:
-    choices = {name: getattr(settings, name) for name in READ}
-    return Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)

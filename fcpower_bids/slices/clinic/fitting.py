@@ -24,7 +24,6 @@ from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
-from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
@@ -81,7 +80,14 @@ def fit_final_model(
     built = join_target_builders(study.targets, study.people.covariates)
     values = (built(everyone) if callable(built) else built)[:, 0]
     known = np.flatnonzero(~np.isnan(values))
-    penalty = _select_penalty(make_solver(chosen, study.preset), values, known, study)
+    # The penalty that predicts best over as many folds as the inner loop has, families whole.
+    solver = make_solver(chosen, study.preset)
+    solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
+    folds = study.protocol.divide(known, study.settings.random_seed)
+    scores = score_penalties(solver, values[:, None], folds, _selection(study))
+    # A penalty of 0 interpolates the training people; it makes no model for others.
+    scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)
+    penalty = float(solver.penalties[best_penalty(scores, solver.penalties)[0]])
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])
@@ -164,16 +170,6 @@ def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
     found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
     sex = next((columns[name] for name in SEX if name in columns), None)
     return found if sex is None else found | {"female": is_female(sex)}
-
-
-def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp], study: Study) -> float:
-    """Return the penalty that predicts best over as many folds as the inner loop has, families whole."""
-    solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
-    folds = study.protocol.divide(known, study.settings.random_seed)
-    scores = score_penalties(solver, values[:, None], folds, _selection(study))
-    # A penalty of 0 interpolates the training people; it makes no model for others.
-    scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)
-    return float(solver.penalties[best_penalty(scores, solver.penalties)[0]])
 
 
 def _selection(study: Study) -> str:

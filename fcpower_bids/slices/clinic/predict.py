@@ -158,8 +158,11 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
         for one in read_statuses(request.output_dir, next(iter(fitting), None))
         if one.state in (EXCLUDED, FAILED, RUNNING)
     }
-    rows = [_refused(*_place(one), _reason(one)) | {"quality": UNUSABLE} for one in bad.values()]
-    rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
+    rows = []
+    for one in bad.values():
+        reason = one.reason or "the participant level did not finish it; run it again"
+        row = _refused(*_place(one), f"{one.state} at participant level: {reason}") | {"quality": UNUSABLE}
+        rows += [row] if not wanted or row["participant_id"] in wanted else []
     known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
     if not there and not rows:
         label, labels = min(wanted).removeprefix("sub-"), {one.participant.removeprefix("sub-") for one in everyone}
@@ -173,11 +176,6 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
 def _place(status: Status) -> tuple[str, str, str]:
     labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
     return status.recording, f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION
-
-
-def _reason(status: Status) -> str:
-    reason = status.reason or "the participant level did not finish it; run it again"
-    return f"{status.state} at participant level: {reason}"
 
 
 def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def curves_section(tables: GroupTables) -> list[Section]:
     said: list[str] = []
     panels: list[Panel] = []
     gains = tables.rows(GAINS)
-    for target, own in _targets(curves):
+    drawn = [] if curves is None else [(each, own_rows(curves, each)) for each in targets_of(curves)[:MOST_TARGETS]]
+    for target, own in drawn:
         binary = own["auc"].notna().any()
         part = _Curves(
             target, "AUC" if binary else "r", "auc" if binary else "r", 0.5 if binary else 0.0, "training people"
@@ -71,11 +72,6 @@ def curves_section(tables: GroupTables) -> list[Section]:
     said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
     said += [str(note) for note in facts.get("Notes", [])]
     return [Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(_grids(tables)))]
-
-
-def _targets(curves: pd.DataFrame | None) -> list[tuple[str, pd.DataFrame]]:
-    """Targets that are drawn, and their rows."""
-    return [] if curves is None else [(name, own_rows(curves, name)) for name in targets_of(curves)[:MOST_TARGETS]]
 
 
 class _Curves:
@@ -109,7 +105,11 @@ class _Curves:
             (everyone, "minutes", "minutes of each scan", "All people"),
         ):
             if kept[column].nunique() > 1:
-                drawn.append((title, horizontal, self._curves(kept, column, tables)))
+                curves = {}
+                for name, part in kept.groupby("representation", sort=False):
+                    cells = part.groupby(column)[self.score].agg(["mean", "std"]).reset_index()
+                    curves[tables.title(str(name))] = cells.to_numpy(dtype=float)
+                drawn.append((title, horizontal, curves))
                 axes.append(horizontal)
         if drawn:
             yield Panel(
@@ -127,13 +127,6 @@ class _Curves:
 
     def _spread(self) -> str:
         return "subsets of people, which overlap" if self.score == "accuracy" else "folds, which share people"
-
-    def _curves(self, rows: pd.DataFrame, column: str, tables: GroupTables) -> dict[str, np.ndarray]:
-        found = {}
-        for name, part in rows.groupby("representation", sort=False):
-            cells = part.groupby(column)[self.score].agg(["mean", "std"]).reset_index()
-            found[tables.title(str(name))] = cells.to_numpy(dtype=float)
-        return found
 
     def _gain_panel(self, gains: pd.DataFrame, tables: GroupTables, source: str) -> Iterator[Panel]:
         gains = gains.fillna({"minutes": UNKNOWN})

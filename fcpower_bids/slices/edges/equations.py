@@ -43,18 +43,14 @@ def learn_shrinkage(rests: FloatArray, freedom: FloatArray) -> Shrinkage:
     excess = (logs.var(axis=2, ddof=1).sum(axis=0) - chance) / (n_groups - 1)
     ratio = np.exp(logs.mean(axis=2))
     ratio /= (freedom * ratio).sum(axis=0) / freedom.sum(axis=0)
-    prior = 2 * _inverse_trigamma(np.maximum(excess, LEAST_EXCESS))
-    own = np.where(excess > LEAST_EXCESS, freedom / (freedom + prior), 0.0)
-    return Shrinkage(own, ratio)
-
-
-def _inverse_trigamma(values: FloatArray) -> FloatArray:
-    """Where the trigamma function has these values, by Newton's iteration (Smyth 2004, appendix)."""
+    # Where the trigamma function has this excess, by Newton's iteration (Smyth 2004, appendix).
+    values = np.maximum(excess, LEAST_EXCESS)
     x = 0.5 + 1 / values
     for _ in range(STEPS):
         trigamma = special.polygamma(1, x)
         x = x + trigamma * (1 - trigamma / values) / special.polygamma(2, x)
-    return np.asarray(x)
+    own = np.where(excess > LEAST_EXCESS, freedom / (freedom + 2 * x), 0.0)
+    return Shrinkage(own, ratio)
 
 
 def join_variances(
@@ -322,7 +318,12 @@ def build_model(
         raise Unfit("Covariates and sites explain the target completely, so nothing is left for the edges.")
     spread = np.zeros(len(values), dtype=np.intp) if groups is None else family_numbers(groups, len(values))
     left /= length
-    return EdgeModel(left, length, basis, number, _join_small(spread, _left_to(number, basis, left)), df)
+    shares = _left_to(number, basis, left)
+    # Groups whose own variance would have too few degrees of freedom share one, the smallest first.
+    while spread.any() and (freedom := _add_up(spread, shares)).min() < FEWEST_DF:
+        smallest, next_one = np.argsort(freedom, kind="stable")[:2]
+        spread = np.unique(np.where(spread == smallest, next_one, spread), return_inverse=True)[1]
+    return EdgeModel(left, length, basis, number, spread, df)
 
 
 def _left_to(sites: Rows, covariates: FloatArray, tested: FloatArray) -> FloatArray:
@@ -333,14 +334,6 @@ def _left_to(sites: Rows, covariates: FloatArray, tested: FloatArray) -> FloatAr
 def _add_up(groups: Rows, values: FloatArray) -> FloatArray:
     """Sum of values (n,) in each group, shape (G,)."""
     return np.asarray(np.bincount(groups, values), dtype=np.float64)
-
-
-def _join_small(groups: Rows, left: FloatArray) -> Rows:
-    """Give those groups one variance whose own would have too few degrees of freedom, the smallest first."""
-    while groups.any() and (freedom := _add_up(groups, left)).min() < FEWEST_DF:
-        smallest, next_one = np.argsort(freedom, kind="stable")[:2]
-        groups = np.unique(np.where(groups == smallest, next_one, groups), return_inverse=True)[1]
-    return groups
 
 
 def _basis(covariates: FloatArray, sites: Rows) -> FloatArray:

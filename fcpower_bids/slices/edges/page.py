@@ -133,15 +133,14 @@ def _network_sentence(row: pd.Series, tables: GroupTables, tried: int) -> Iterat
         return
     found = _part(tables.rows("edges_components"), row)
     hits, largest = found[found["p_extent"] < SIGNIFICANT], found.iloc[0]
+    p = say_p(largest["p_extent"])
+    if tried > 1:
+        p += f"; {say_p(min(1.0, tried * largest['p_extent']))} corrected for {tried} representations"
     yield (
         f"{count(len(hits), 'network')} of {above} {'is' if len(hits) == 1 else 'are'} larger than chance; the largest "
         f"has {count(int(largest['n_edges']), 'edge')} between {largest['n_parcels']:.0f} parcels, {largest['sign']} "
-        f"({say_p(largest['p_extent'])}{_corrected(largest['p_extent'], tried)})."
+        f"({p})."
     )
-
-
-def _corrected(p: float, tried: int) -> str:
-    return f"; {say_p(min(1.0, tried * p))} corrected for {tried} representations" if tried > 1 else ""
 
 
 def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
@@ -151,10 +150,14 @@ def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
 
 def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
     """Significant edges in a glass brain, where the places of the parcels are known."""
-    places = tables.facts("edges").get("Centroids", {})
+    places, networks = tables.facts("edges").get("Centroids", {}), tables.rows("edges_components")
     drawn = 0
     for _, row in summary.iterrows():
-        edges = _significant(_part(tables.rows("edges"), row), row, tables).head(MOST_DRAWN)
+        found = _part(networks, row) if len(networks) else None
+        hits = [] if found is None else found.loc[found["p_extent"] < SIGNIFICANT, "component"].tolist()
+        edges = _part(tables.rows("edges"), row)
+        edges = edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(hits)].head(MOST_DRAWN)
+        holds = row["p_max"] < SIGNIFICANT or _tried(row, summary) * row["p_component"] < SIGNIFICANT
         title = tables.title(str(row["representation"]))
         panel = connections_panel(
             edges,
@@ -164,24 +167,12 @@ def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]
             "Edges that are significant, by themselves or in a network that is: red where they are stronger "
             f"{_more(row['target'], tables)}, blue where weaker; of many the strongest. "
             f"{ALONE if (edges['p_family_wise'] < SIGNIFICANT).all() else TOGETHER}"
-            + ("" if _holds(row, _tried(row, summary)) else BEFORE_CORRECTION),
+            + ("" if holds else BEFORE_CORRECTION),
             tables.links("edges"),
         )
         if panel and drawn < MOST_PANELS:
             drawn += 1
             yield panel
-
-
-def _significant(edges: pd.DataFrame, row: pd.Series, tables: GroupTables) -> pd.DataFrame:
-    """Edges that are significant by themselves or in a network that is, the strongest first."""
-    found = _part(tables.rows("edges_components"), row) if len(tables.rows("edges_components")) else None
-    networks = [] if found is None else found.loc[found["p_extent"] < SIGNIFICANT, "component"].tolist()
-    return edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(networks)]
-
-
-def _holds(row: pd.Series, tried: int) -> bool:
-    """Whether an edge or a network is significant corrected for the representations too."""
-    return bool(row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT)
 
 
 def _more(target: Any, tables: GroupTables) -> str:
@@ -199,38 +190,29 @@ def _network_panels(tables: GroupTables) -> Iterator[Panel]:
         if number >= MOST_PANELS:
             return
         names = list(dict.fromkeys([*_labels(part, "network_a"), *_labels(part, "network_b")]))
-        matrices = {
-            tables.title(str(name)): _pair_matrix(own, names)
-            for name, own in part.groupby("representation", sort=False)
-        }
+        matrices = {}
+        for name, own in part.groupby("representation", sort=False):
+            values = np.full((len(names), len(names)), np.nan)
+            for a, b, t in zip(_labels(own, "network_a"), _labels(own, "network_b"), own["t"], strict=True):
+                i, j = names.index(a), names.index(b)
+                values[i, j] = values[j, i] = t
+            matrices[tables.title(str(name))] = values
+        each = part["representation"].nunique()
+        pairs = f"{each} × {len(part) // each:,}" if each > 1 else f"{len(part):,}"
         hits = part[part["p_family_wise"] < SIGNIFICANT]
         yield Panel(
             f"Networks that go with {target}",
             f"t of the mean of all edges between two networks: red where they are stronger {_more(target, tables)}. "
-            f"{count(len(hits), 'pair')} of {_pairs(part)} {'is' if len(hits) == 1 else 'are'} significant, corrected "
+            f"{count(len(hits), 'pair')} of {pairs} {'is' if len(hits) == 1 else 'are'} significant, corrected "
             "for the number of pairs.",
-            draw_matrices(matrices, [(each, i, i + 1) for i, each in enumerate(names)]),
+            draw_matrices(matrices, [(name, i, i + 1) for i, name in enumerate(names)]),
             f"{count(len(matrices), 'matrix', 'matrices')} of {len(names)} networks.",
             sources=tables.links("edges_networks"),
         )
 
 
-def _pairs(part: pd.DataFrame) -> str:
-    """How many there are, by representation."""
-    each = part["representation"].nunique()
-    return f"{each} × {len(part) // each:,}" if each > 1 else f"{len(part):,}"
-
-
 def _labels(part: pd.DataFrame, column: str) -> list[str]:
     return [str(each) for each in part[column].fillna("n/a")]
-
-
-def _pair_matrix(part: pd.DataFrame, names: list[str]) -> np.ndarray:
-    values = np.full((len(names), len(names)), np.nan)
-    for a, b, t in zip(_labels(part, "network_a"), _labels(part, "network_b"), part["t"], strict=True):
-        i, j = names.index(a), names.index(b)
-        values[i, j] = values[j, i] = t
-    return values
 
 
 SUMMARY_SHOWN = (

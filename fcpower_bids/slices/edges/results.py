@@ -121,11 +121,17 @@ class Tested:
 
 def describe_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any]) -> dict[str, Table]:
     """Make the tables."""
+    nulls = []
+    for each in tested:
+        tests = each.edges
+        columns = {"largest_t": tests.largest, "extent": tests.extents, "intensity": tests.intensities}
+        null = pd.DataFrame({"permutation": np.arange(len(tests.largest)) + 1, **columns})
+        nulls.append(null.assign(**each.keys))
     frames = (
         (EDGES, [_list_edges(each, cohort) for each in tested]),
         (NETWORK_PAIRS, [_list_pairs(each, cohort) for each in tested if each.pairs is not None]),
         (COMPONENTS, [_list_components(each, cohort) for each in tested]),
-        (NULL, [_list_null(each) for each in tested]),
+        (NULL, nulls),
     )
     tables = {
         spec.name: Table(pd.concat(each, ignore_index=True)[list(spec.columns)], spec, facts)
@@ -215,12 +221,6 @@ def _list_components(each: Tested, cohort: Cohort) -> pd.DataFrame:
     ).assign(**each.keys)
 
 
-def _list_null(each: Tested) -> pd.DataFrame:
-    tests = each.edges
-    columns = {"largest_t": tests.largest, "extent": tests.extents, "intensity": tests.intensities}
-    return pd.DataFrame({"permutation": np.arange(len(tests.largest)) + 1, **columns}).assign(**each.keys)
-
-
 def _summarise(each: Tested, alike: Sequence[Tested]) -> dict[str, Any]:
     """One row; ``alike`` are all representations of the same question."""
     asked, tests, model = each.question, each.edges, each.question.model
@@ -268,18 +268,15 @@ def matrices_of(
     """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal."""
     each = [Column.number(name, f"Edge with {name}") for name in parcels]
     spec = replace(MATRIX, columns=join_columns(MATRIX.columns["Node"], *each))
+    wanted = f"{target}-{representation}".replace("_", "-")
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
+    if stem != wanted:  # two names could become one
+        stem = f"{stem}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
     values = dict(zip(LABELS, (tests.t, tests.slope / weight, tests.p_family_wise), strict=True))
     tables = {}
     for label, edges in values.items():
         frame = pd.DataFrame(rebuild_matrix(edges, diagonal=float("nan"), weighted=False), columns=list(parcels))
         frame.insert(0, "Node", list(parcels))
         about = {"Target": target, "Representation": representation, "Statistic": label, **facts}
-        tables[f"edges_{label}_target-{_file_name(target, representation)}"] = Table(frame, spec, about)
+        tables[f"edges_{label}_target-{stem}"] = Table(frame, spec, about)
     return tables
-
-
-def _file_name(target: str, representation: str) -> str:
-    """A name for files; with a digest where two names could become one."""
-    wanted = f"{target}-{representation}".replace("_", "-")
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
-    return stem if stem == wanted else f"{stem}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"

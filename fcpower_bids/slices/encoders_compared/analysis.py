@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -67,9 +68,10 @@ def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
 
 def cross_validate_refitted(label: str, study: Study) -> NestedResult:
     """Predict as `cross_validation.cross_validate`, with embeddings relative to each outer fold's training people."""
+    name = f"{EMBEDDING}:{label}"
     return cross_validate_anew(
         lambda training_sets: (
-            make_solver(_as_representation(label, features), study.preset)
+            make_solver(Representation(name, "linear", partial(np.asarray, features), is_edges=False), study.preset)
             for features in embed_relative_to(label, study, training_sets)
         ),
         study,
@@ -119,10 +121,6 @@ def _embed_scan(cohort: Cohort, embed: SeriesEncoder, scan: int) -> FloatArray:
     if not vectors and refusal is not None:
         raise refusal
     return np.asarray(np.mean(vectors, axis=0))
-
-
-def _as_representation(label: str, features: FloatArray) -> Representation:
-    return Representation(f"{EMBEDDING}:{label}", "linear", lambda: features, is_edges=False)
 
 
 TableRows = list[dict[str, Any]]
@@ -239,7 +237,9 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         summary += [_identification_row(name, each, settings) for name, each in found.items()]
         pairs.append(_identification_pairs(found, settings))
     inputs = {name: describe_input(name, cohort) for name in names}
-    facts |= _unknown_inputs(inputs) | statistics
+    facts |= statistics
+    if unknown := [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]:
+        facts["InputsNotKnown"] = f"The sidecars lack the input of: {', '.join(unknown)}."
     frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(ENCODERS.columns))
     compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(ENCODER_COMPARISONS.columns))
     tables = {
@@ -268,11 +268,6 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
     keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
-
-
-def _unknown_inputs(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    unknown = [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]
-    return {"InputsNotKnown": f"The sidecars lack the input of: {', '.join(unknown)}."} if unknown else {}
 
 
 def _score(study: Study) -> Entries:

@@ -88,9 +88,7 @@ LOSSES: dict[str, Loss] = {
 """Losses by name; the default of the paper is ``cka``."""
 
 
-DOES_NOT_CHANGE_THE_RUN = (
-    *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "checkpoint_minutes", "steps"),
-)
+DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
 The number of steps may only grow, which `fcpower_bids.slices.pretraining.run_state` sees to.
@@ -99,9 +97,7 @@ The number of steps may only grow, which `fcpower_bids.slices.pretraining.run_st
 LATER = {"probe": ""}
 """Fields that runs of earlier versions lack, and the value that they then had."""
 
-LEAST = dict.fromkeys(
-    ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "microbatch"), 1
-)
+LEAST = dict.fromkeys(("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "microbatch"), 1)
 """Smallest values."""
 
 CHOICES = (
@@ -133,10 +129,7 @@ class PretrainConfig:
     clip: float = 1.0
     seed: int = 0  # of the initial weights, the batches, the split and dropout
     precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``
-    accelerator: str = "auto"  # where to run
-    # devices, num_nodes: processes per node, and nodes; None for as many as torchrun or srun started, else one
-    devices: int | None = None
-    num_nodes: int | None = None
+    devices: int | None = None  # processes per node; None for as many as torchrun or srun started, else one
     # recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass)
     microbatch: int | None = None
     # share of the families kept out of training: half of them select the checkpoint, the other half confirm it

@@ -158,7 +158,11 @@ class Judge:
     def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
         """Score the model and what needs no training."""
         teacher = self.held_out.corpus.kernel_of(self.held_out.rows).cpu().double().numpy()
-        each = {MODEL: [encode(model)], **self._untrained(model), **self._plain(model)}
+        # F-BERT of the same size with random weights, by many seeds, and a trained model as it began.
+        shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
+        random = [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]
+        initial = encode(FBert(model.config, self.config.seed).to(like))
+        each = {MODEL: [encode(model)], INITIAL: [initial], RANDOM: random, **self._plain(model)}
         kernels = {name: [self._kernel(one) for one in maps] for name, maps in each.items()}
         ahead = {name: self._ahead(kernels[MODEL][0], kernels[name], teacher) for name in each if name != MODEL}
         rows = [
@@ -172,12 +176,6 @@ class Judge:
         rows.append({"map": CHANCE, **self._chance(kernels[MODEL][0], teacher)})
         table = pd.DataFrame(rows, columns=list(ALIGNMENT.columns))
         return table, self._judge(table)
-
-    def _untrained(self, model: FBert) -> dict[str, list[Map]]:
-        """F-BERT of the same size with random weights, by many seeds, and a trained model as it began."""
-        shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
-        random = {RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]}
-        return {INITIAL: [encode(FBert(model.config, self.config.seed).to(like))], **random}
 
     def _plain(self, model: FBert) -> dict[str, list[Map]]:
         """Connectivity of the window, and its components in windows of training recordings."""

@@ -47,8 +47,9 @@ PROBE = ("probe", "Probe of the external cohort", "out-of-fold r, mean over targ
 def write_training_page(settings: Places) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     folder, root = settings.output_dir / "encoder", settings.output_dir
-    facts, log = read_json(folder / "alignment.json"), _log(folder)
+    facts, log = read_json(folder / "alignment.json"), read_long(folder / "log.tsv", LOG)
     compared, said = read_long(folder / "alignment.tsv", ALIGNMENT), str(facts["Verdict"])
+    links = tuple(_links(root, FILES[1:2]))
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
         re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
@@ -56,7 +57,7 @@ def write_training_page(settings: Places) -> Path:
         (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
         (),
         tuple(_cautions(compared)),
-        figures=_first_figures(compared, tuple(_links(root, FILES[1:2]))),
+        figures=tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any()),
     )
     text = render_page(
         "group.html",
@@ -70,18 +71,9 @@ def write_training_page(settings: Places) -> Path:
     return write_text(root / "pretrain.html", text)
 
 
-def _log(folder: Path) -> pd.DataFrame:
-    return read_long(folder / "log.tsv", LOG)
-
-
 def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
     paths = [root / name for name in names]
     return [(path.name, relative_link(path, root)) for path in paths if path.is_file()]
-
-
-def _first_figures(compared: pd.DataFrame, links: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
-    """Figures that rank the model among references without training."""
-    return tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any())
 
 
 def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], ...]) -> Panel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -140,11 +139,7 @@ class ExternalCohort:
     def _identify(self, E: FloatArray, chosen: NDArray[np.bool_]) -> float:
         """Share of scans that find their person in another session by correlation; NaN where there are none."""
         rows = np.isin(self.people, self.names[chosen])
-        if _with_two_sessions(self.people[rows]) < 2:
+        if (np.unique(self.people[rows], return_counts=True)[1] > 1).sum() < 2:
             return np.nan
         unit = normalise_rows(E[rows], keep_constant=True)
         return identify(unit @ unit.T, self.people[rows], self.sessions[rows]).accuracy
-
-
-def _with_two_sessions(people: Sequence[str] | NDArray[np.str_]) -> int:
-    return int((np.unique(people, return_counts=True)[1] > 1).sum())

@@ -93,25 +93,19 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
     """Processes per node, and nodes: as asked for, or as they were started. Raises UsageError."""
     by = started()
     if by is None:
-        if (config.num_nodes or 1) > 1:
-            raise UsageError(
-                f"num_nodes {config.num_nodes} needs processes on {config.num_nodes} nodes, and only this one was "
-                "started: start the command with srun or torchrun on every node."
-            )
         return config.devices or 1, 1
-    nodes = config.num_nodes or by.nodes
-    devices = config.devices or by.tasks // nodes
-    if devices * nodes != by.tasks:
+    devices = config.devices or by.tasks // by.nodes
+    if devices * by.nodes != by.tasks:
         raise UsageError(
-            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} times num_nodes "
-            f"{nodes} asks for {devices * nodes}: start as many, or leave both options out."
+            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} asks for "
+            f"{devices * by.nodes}: start as many, or leave it out."
         )
-    return devices, nodes
+    return devices, by.nodes
 
 
-def best_precision(accelerator: str) -> str:
+def best_precision() -> str:
     """Default arithmetic: bfloat16 products on a GPU that has them, else float32."""
-    has = accelerator != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    has = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bf16-mixed" if has else "32-true"
 
 
@@ -123,7 +117,6 @@ def make_fabric(config: PretrainConfig) -> Fabric:
     for name in ("lightning.fabric", "lightning.pytorch"):  # they would speak in spite of --quiet
         logging.getLogger(name).setLevel(logging.WARNING)
     return Fabric(
-        accelerator=config.accelerator,
         devices=devices,
         num_nodes=nodes,
         strategy="auto" if not several else "ddp_spawn" if by is None else "ddp",

@@ -219,8 +219,11 @@ class RunFolder:
 
         def write(folder: Path) -> None:
             write_model(folder, model, model.config, card)
+            names = [name for name, _ in model.named_parameters()]
+            stored = optimizer.state_dict()["state"]
+            tensors = {f"{names[i]}|{key}": v.cpu().contiguous() for i, s in stored.items() for key, v in s.items()}
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
-                save_file(_optimizer_tensors(model, optimizer), part)
+                save_file(tensors, part)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
             state[OPTIMIZER_DIGEST] = digest_of(folder / OPTIMIZER)
             state["scaler"] = self.precision.state_dict()
@@ -242,15 +245,11 @@ class RunFolder:
             if other != step:
                 (self.checkpoint(other) / OPTIMIZER).unlink(missing_ok=True)
 
-    def _newest(self) -> Path | None:
-        """Folder of the newest checkpoint that a run can go on from."""
-        regular = [folder for step in self.steps() if ((folder := self.checkpoint(step)) / OPTIMIZER).exists()]
-        folders = regular[-1:] + ([self.interim] if (self.interim / OPTIMIZER).exists() else [])
-        return max(folders, key=lambda folder: int(_state(folder)["step"]), default=None)
-
     def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
         """Restore the newest checkpoint; return its step, or 0 without one. Raises UsageError, DatasetError."""
-        folder = self._newest()
+        regular = [one for step in self.steps() if ((one := self.checkpoint(step)) / OPTIMIZER).exists()]
+        folders = regular[-1:] + ([self.interim] if (self.interim / OPTIMIZER).exists() else [])
+        folder = max(folders, key=lambda one: int(_state(one)["step"]), default=None)
         if folder is None:
             return 0
         state = _state(folder)
@@ -326,12 +325,6 @@ def _damaged(path: Path, why: object) -> DatasetError:
         f"{path} is damaged ({why}), so the run cannot go on from there. Remove the folder of the encoder and run the "
         "same command again: training begins anew."
     )
-
-
-def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    names = [name for name, _ in model.named_parameters()]
-    state = optimizer.state_dict()["state"]
-    return {f"{names[i]}|{key}": value.cpu().contiguous() for i, s in state.items() for key, value in s.items()}
 
 
 def _restore_optimizer(model: nn.Module, optimizer: Optimizer, stored: Mapping[str, torch.Tensor], path: Path) -> None:

@@ -75,7 +75,8 @@ class HeldOut:
     def _view(self, one: Map, places: NDArray[np.intp], view: int, batch: int) -> FloatArray:
         members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
         first = starts[np.argsort(members)]
-        each = (one(self.corpus.windows(self.rows[i], first[i], self.window)) for i in _batches(len(places), batch))
+        parts = (slice(start, start + batch) for start in range(0, len(places), batch))
+        each = (one(self.corpus.windows(self.rows[part], first[part], self.window)) for part in parts)
         return np.concatenate(list(each))
 
 
@@ -91,10 +92,6 @@ def encode(model: nn.Module) -> Map:
         return vectors
 
     return embed
-
-
-def _batches(n: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 @dataclass(frozen=True)
@@ -176,6 +173,8 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
     trained_on, apart = (
         people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (division.rows, division.held_out)
     )
+    cited = table[["dataset", "citation"]].drop_duplicates().to_numpy()
+    citations = "; ".join(sorted(f"{dataset}: {text}" for dataset, text in cited if text != "n/a"))
     return ModelCard(
         roi_labels=corpus.parcel_names,
         atlas=corpus.atlas,
@@ -192,7 +191,7 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         corpus_licences=_counted(table["licence"]),
         corpus_cleaning=_counted(_cleaning(table)),
         corpus_space=_counted(table["space"]),
-        corpus_citation=_citations(table),
+        corpus_citation=citations or "n/a",
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
@@ -218,8 +217,3 @@ def _cleaning(table: pd.DataFrame) -> pd.Series:
     """Strategy and pass-band of each recording in words."""
     band = ", " + table["band"].str.replace(" ", " to ") + " Hz"
     return table["cleaning"] + band.where(table["band"] != "n/a", "")
-
-
-def _citations(table: pd.DataFrame) -> str:
-    each = table[["dataset", "citation"]].drop_duplicates()
-    return "; ".join(sorted(f"{dataset}: {text}" for dataset, text in each.to_numpy() if text != "n/a")) or "n/a"

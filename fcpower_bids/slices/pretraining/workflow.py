@@ -192,7 +192,7 @@ def _labels_of(settings: Settings, column: str | None) -> dict[str, str]:
 
 
 SHARED = (
-    *("loss", "steps", "window", "devices", "num_nodes", "accelerator", "microbatch", "held_out"),
+    *("loss", "steps", "window", "devices", "microbatch", "held_out"),
     *("checkpoint_every", "checkpoint_minutes"),
 )
 """Options that the pretraining configuration has under the same name."""
@@ -297,6 +297,11 @@ def pretrain_config(settings: Settings) -> Any:
     from fcpower_bids.slices.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
     from fcpower_bids.slices.pretraining.processes import best_precision
 
+    labels, path = "", settings.roi_labels
+    try:
+        labels = path.read_text(encoding="utf-8") if path else ""
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); give a text file with one name per line.") from error
     pairs = (item.partition("=") for item in settings.architecture)
     architecture: dict[str, float] = dict(SMALL) if settings.size == "small" else {}
     architecture |= {name: float(value) if "." in value else int(value) for name, _, value in pairs}
@@ -306,17 +311,8 @@ def pretrain_config(settings: Settings) -> Any:
         encoder=encoder,
         architecture=architecture,
         seed=settings.random_seed,
-        roi_labels=_roi_labels(settings.roi_labels),
-        precision=best_precision(settings.accelerator),
+        roi_labels=tuple(line.strip() for line in labels.splitlines() if line.strip()),
+        precision=best_precision(),
         **{name: getattr(settings, name) for name in SHARED},
         **(paper_optimisation(encoder, settings.loss) | chosen),
     )
-
-
-def _roi_labels(path: Path | None) -> tuple[str, ...]:
-    if path is None:
-        return ()
-    try:
-        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); give a text file with one name per line.") from error

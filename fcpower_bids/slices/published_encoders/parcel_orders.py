@@ -89,7 +89,9 @@ class ParcelOrder:
 def parcel_order(atlas: str) -> ParcelOrder:
     """Return the order of a known atlas. Raises UsageError."""
     if atlas in ("Schaefer450", "Schaefer450x17"):
-        return _merged(atlas, parcel_order("TianS3"), parcel_order(atlas.replace("450", "400")))
+        first, second = parcel_order("TianS3"), parcel_order(atlas.replace("450", "400"))
+        places = np.vstack([first.coordinates, second.coordinates])  # type: ignore[list-item]
+        return ParcelOrder(atlas, tuple((*first.names, *names) for names in second.spellings), places)
     if atlas == "Buckner7":
         return ParcelOrder(atlas, (BUCKNER,))
     if atlas == "TianS3":
@@ -113,11 +115,6 @@ def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
             f"give the image of the atlas A{n_labels} without a table of names."
         )
     return np.array([labels[label] for label in range(1, n_labels + 1)])
-
-
-def _merged(atlas: str, first: ParcelOrder, second: ParcelOrder) -> ParcelOrder:
-    spellings = tuple((*first.names, *names) for names in second.spellings)
-    return ParcelOrder(atlas, spellings, np.vstack([first.coordinates, second.coordinates]))  # type: ignore[list-item]
 
 
 def _centroids(rows: Sequence[Mapping[str, str]]) -> NDArray[np.float64]:

@@ -91,7 +91,10 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
         except Unfit as error:
             if handling != HELD_OUT:
                 raise
-            rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in _unscored(rows)]
+            unscored = [
+                {key: row[key] for key in ("target", "representation", "score")} for row in rows if row["sites"] == NONE
+            ]
+            rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in unscored]
             continue
         rows += _score(study, handling)
     frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
@@ -155,8 +158,3 @@ def _over_sites(parts: pd.DataFrame) -> dict[str, Any]:
     for _, row in parts[parts["over"] == RANDOM].iterrows():
         found |= {"over": row["value"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
     return found
-
-
-def _unscored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    keys = ("target", "representation", "score")
-    return [{key: row[key] for key in keys} for row in rows if row["sites"] == NONE]

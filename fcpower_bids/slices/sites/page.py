@@ -101,10 +101,15 @@ def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentenc
         if missing(within):
             text = f"{target} from {tables.title(str(name))}: no site of {n} has enough people for a score of its own."
         else:
+            interval, random = "", part[part["over"] == RANDOM]
+            if not (random.empty or missing(random["value"].iloc[0])):
+                one = random.iloc[0]
+                interval = f"95 % CI {one['ci_low']:.2f} to {one['ci_high']:.2f}"
+                interval = f"; over sites that may differ {one['value']:.2f}, {interval}"
             text = (
                 f"{target} from {tables.title(str(name))}: within sites {label} {within:.2f} "
                 f"({n if scored == len(each) else f'{scored} of {n}'}){together}"
-                f"{_interval(part)}."
+                f"{interval}."
             )
         yield pooled_score - within, text
 
@@ -116,15 +121,6 @@ def _pooled(target: str, representation: str, score: str, tables: GroupTables) -
         return np.nan
     own = summary[(summary["target"].astype(str) == target) & (summary["representation"] == representation)]
     return float(own[f"{score}_pooled_mean"].iloc[0]) if len(own) else np.nan
-
-
-def _interval(part: pd.DataFrame) -> str:
-    row = part[part["over"] == RANDOM]
-    if row.empty or missing(row["value"].iloc[0]):
-        return ""
-    one = row.iloc[0]
-    interval = f"95 % CI {one['ci_low']:.2f} to {one['ci_high']:.2f}"
-    return f"; over sites that may differ {one['value']:.2f}, {interval}"
 
 
 PART = Part(sites_section, "sites", "Sites", place=60, quoted=True)

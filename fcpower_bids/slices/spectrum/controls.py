@@ -185,12 +185,10 @@ class _Controls:
     def _whole(self) -> None:
         n_parcels = self.family.n_parcels
         for name, alpha, weighting in ((FC_POWER, self.settings.alpha, "power"), (FC, 1.0, "raw")):
-            make = partial(self._correlate, name, partial(self._whole_features, alpha))
-            result = cross_validate(make(), self.study, name)  # without these two there is nothing to control
+            compute = (lambda: self.connectivity) if alpha == 1.0 else partial(self.family.features, alpha)
+            # A refusal is raised: without these two there is nothing to control.
+            result = cross_validate(self._correlate(name, compute), self.study, name)
             self.entries.add(name, result, control="whole", weighting=weighting, number=n_parcels)
-
-    def _whole_features(self, alpha: float) -> Any:
-        return self.connectivity if alpha == 1.0 else self.family.features(alpha)
 
     def _modes(self) -> None:
         n_parcels, alpha = self.family.n_parcels, self.settings.alpha
@@ -263,7 +261,7 @@ class _Controls:
         scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
         del features
         for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
-            make = partial(self._correlate, f"shared_{number}", partial(_leading_columns, scores, number))
+            make = partial(self._correlate, f"shared_{number}", partial(np.asarray, scores[:, :number]))
             self.entries.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
 
     def _identity(self) -> None:
@@ -300,10 +298,6 @@ def principal_scores(gram: FloatArray) -> FloatArray:
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > 1e-10 * values[0]
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
-
-
-def _leading_columns(scores: FloatArray, number: int) -> FloatArray:
-    return scores[:, :number]
 
 
 TOP_MODES = (1, 5, 20, 40, 100)

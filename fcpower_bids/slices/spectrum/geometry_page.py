@@ -224,7 +224,12 @@ def draw_spectra(
     by_rank = Chart(sheet, right, Scale(0, max(map(len, ranks.values()), default=1) + 1), scale)
     by_rank.level(1, GREY, 0.8)
     for alpha, values in ranks.items():
-        _draw_rank(by_rank, values, styles[alpha])
+        look, shown = styles[alpha], values[:, 0] > 0
+        rank = np.arange(1, len(values) + 1)[shown]
+        mean, spread = values[shown].T
+        if np.isfinite(spread).any():
+            by_rank.band(rank, np.maximum(mean - spread, mean / 10), mean + spread, look.colour, 0.15)
+        by_rank.plot(rank, mean, look.colour, look.width, look.dashes)
     by_rank.title("Mean eigenvalue by rank")
     by_rank.frame_left("eigenvalue", most=5, far=38)
     by_rank.frame_below("rank", most=6)
@@ -245,15 +250,6 @@ def _steps(edges: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 def _name(alpha: float) -> str:
     return f"α = {alpha:g}" + (" (FC)" if alpha == 1 else "")
-
-
-def _draw_rank(chart: Chart, values: np.ndarray, look: Look) -> None:
-    shown = values[:, 0] > 0
-    rank = np.arange(1, len(values) + 1)[shown]
-    mean, spread = values[shown].T
-    if np.isfinite(spread).any():
-        chart.band(rank, np.maximum(mean - spread, mean / 10), mean + spread, look.colour, 0.15)
-    chart.plot(rank, mean, look.colour, look.width, look.dashes)
 
 
 def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alphas: np.ndarray, star: float) -> str:

@@ -15,7 +15,6 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights
-from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
@@ -315,18 +314,14 @@ class LearnedFilters:
         parts = []
         for fold in track(study.folds, name.replace("_", " "), study.settings):
             targets = built(fold.train) if callable(built) else built
-            parts.append(
-                join_targets_of([self._validate_one(name, fold, targets[:, [j]]) for j in range(targets.shape[1])])
-            )
+            each = []
+            for target in targets.T.copy():
+                known = np.isfinite(target)
+                inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
+                network = name == "learned_network"
+                form = NetworkFilter(self.bins, seed=study.settings.random_seed) if network else FORMS[name](self.bins)
+                theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
+                solver = regress_on_kernel(self.grams.kernel(np.exp(theta)), study.preset)
+                each.append(run_nested_cv(solver, target[:, None], [fold], study.preset))
+            parts.append(join_targets_of(each))
         return merge_results(parts)
-
-    def _validate_one(self, name: str, fold: Fold, target: FloatArray) -> NestedResult:
-        known = np.isfinite(target[:, 0])
-        inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
-        form = FORMS[name](self.bins) if name != "learned_network" else self._network()
-        theta = learn_filter(self.grams, form, target[:, 0], inner, N_ITERATIONS)
-        solver = regress_on_kernel(self.grams.kernel(np.exp(theta)), self.study.preset)
-        return run_nested_cv(solver, target, [fold], self.study.preset)
-
-    def _network(self) -> NetworkFilter:
-        return NetworkFilter(self.bins, seed=self.study.settings.random_seed)

@@ -61,13 +61,12 @@ def controls_section(tables: GroupTables) -> list[Section]:
     controls = tables.frame(CONTROLS)
     if controls is None:
         return []
-    titles = {
-        str(row["representation"]): control_title(row, tables)
-        for row in controls.drop_duplicates("representation").to_dict("records")
-    }
+    first = controls.drop_duplicates("representation")
+    titles = {str(row["representation"]): control_title(row, tables) for row in first.to_dict("records")}
     random = controls["control"] == RANDOM
     said = [sentence for target in targets_of(controls) for sentence in _sentences(target, controls, titles, tables)]
-    drawn = {name: title for name, title in titles.items() if _is_drawn(name, controls)}
+    shown = first[(first["status"] == "scored") & ~first["control"].isin((RANDOM, "top_modes"))]
+    drawn = {name: titles[name] for name in map(str, shown["representation"]) if name != "fc_power"}
     text = (
         HOW.format(reference=tables.title("fc_power"))
         + " The correction counts the controls of one kind. Grey dots: random filters, of which only the spread is "
@@ -99,11 +98,6 @@ def control_title(row: Mapping[Any, Any], tables: GroupTables) -> str:
     return known.get(str(kind), TITLES.get(name, tables.title(name)))
 
 
-def _is_drawn(name: str, controls: pd.DataFrame) -> bool:
-    row = controls[controls["representation"] == name].iloc[0]
-    return bool(name != "fc_power" and row["control"] not in (RANDOM, "top_modes") and row["status"] == "scored")
-
-
 def _sentences(target: str, controls: pd.DataFrame, titles: dict[str, str], tables: GroupTables) -> Iterator[str]:
     own = own_rows(controls, target)
     reference = tables.title("fc_power")
@@ -127,32 +121,29 @@ def _leading_panels(controls: pd.DataFrame, tables: GroupTables) -> Iterator[Pan
     if not (kept["control"] == "top_modes").any():
         return
     names = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
+    matched = tables.frame(MATCHED)
     for batch in batches(targets_of(kept)):
-        drawn, said = [], []
+        drawn, said, differ = [], [], list[str]()
         for target in batch:
             own = own_rows(kept, target)
             curves = {title: _curve(own[own["weighting"] == kind]) for kind, title in names.items()}
             drawn.append((target, "leading eigenvectors of each person", curves))
             said.append(f"{target}, {_describe_leading(curves)}")
+        for row in () if matched is None else matched[matched["target"].isin(batch)].to_dict("records"):
+            compared = f"flattened minus raw at {row['number']:g} eigenvectors: {say_difference(row)}"
+            differ.append(f"{row['target']}, {compared}")
         label = f"mean {labels_of(kept)} of the folds"
         yield Panel(
             "The same eigenvectors, raw and flattened",
             "Each person's leading eigenvectors with their raw and with their flattened eigenvalues; the last point is "
             "all of them. Bands: standard deviation over folds, which share people. "
-            + ". ".join([*said, *_say_matched(batch, tables)])
+            + ". ".join([*said, *differ])
             + ".",
             draw_curves(drawn, label),
             f"{label} against the number of leading eigenvectors. {'. '.join(said)}.",
             sources=tables.links(CONTROLS, MATCHED),
             wide=len(batch) > 1,
         )
-
-
-def _say_matched(targets: list[str], tables: GroupTables) -> Iterator[str]:
-    """Whether flattened differs from raw at the same eigenvectors."""
-    matched = tables.frame(MATCHED)
-    for row in () if matched is None else matched[matched["target"].isin(targets)].to_dict("records"):
-        yield f"{row['target']}, flattened minus raw at {row['number']:g} eigenvectors: {say_difference(row)}"
 
 
 def _curve(rows: pd.DataFrame) -> np.ndarray:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import declare_screen
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
@@ -169,7 +168,8 @@ class ScreenRows:
             alpha = POWERS.get(name, self.settings.alpha)
             return self._of(name, lambda: self.family.features(alpha))
         if name == LOG_EUCLIDEAN:
-            return self._of(name, self._logarithms)
+            log = logarithm(*self.settings.full_rank_remedy.values())
+            return self._of(name, lambda: FilteredFamily(self.family).features(log))
         if name in SUBSPACES:
             return self._of(name, lambda: self._reduce(name, train))
         if name in GROUP_FIT:
@@ -179,10 +179,6 @@ class ScreenRows:
 
     def _of(self, name: str, compute: Callable[[], FeatureSource]) -> Representation:
         return Representation(name, self.settings.kernel, compute)
-
-    def _logarithms(self) -> NDArray[np.floating]:
-        """Edges of log FC times sqrt(2), from the eigendecompositions of the powers."""
-        return FilteredFamily(self.family).features(logarithm(*self.settings.full_rank_remedy.values()))
 
     def _reduce(self, name: str, train: Rows | None) -> FloatArray:
         edges = np.asarray(self.connectivity[:], dtype=float)

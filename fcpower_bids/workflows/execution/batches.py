@@ -49,7 +49,11 @@ NOT_STARTED = "The run ended before its turn came. Run the same command again."
 def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
     """Run every job that is not finished; afterwards each recording has a final status."""
     todo = [job for job in jobs if not is_done(job, settings)]
-    runner = _runner(settings) if todo else None
+    runner = None
+    if todo and settings.use_plugin is not None:  # before anything is removed, since it may be refused
+        from fcpower_bids.executors.nipype_plugin import make_runner  # loads nipype
+
+        runner = make_runner(settings.use_plugin)
     known = [read_status(settings.output_dir, recording.name) for recording, _ in todo]
     for recording, _ in todo:
         with lock(settings.output_dir / LOCKS / recording.name, wait=False) as is_free:
@@ -93,15 +97,6 @@ def _sweep(job: Job, settings: Settings) -> None:
     sweep([*written, *previews_of(written), *statuses])
 
 
-def _runner(settings: Settings) -> Any:
-    """The plugin of ``--use-plugin``; made before anything is removed, since it may be refused."""
-    if settings.use_plugin is None:
-        return None
-    from fcpower_bids.executors.nipype_plugin import make_runner  # loads nipype
-
-    return make_runner(settings.use_plugin)
-
-
 def _run(
     todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress, wait: bool
 ) -> list[Job]:
@@ -121,7 +116,9 @@ def _run(
         except WorkerDied as error:
             if not _note_killed(todo, error, settings, progress):
                 return theirs
-        todo = [job for job in todo if job not in theirs and _is_open(job[0], settings)]
+        states = [read_status(settings.output_dir, recording.name) for recording, _ in todo]
+        is_open = [status is None or status.state == RUNNING for status in states]
+        todo = [job for job, left in zip(todo, is_open, strict=True) if left and job not in theirs]
     return theirs
 
 
@@ -174,8 +171,3 @@ def _mark(job: Job, settings: Settings) -> str:
     if settings.encoder is None:
         return mark
     return f"{mark};{dataset_identity(settings.bids_dir, settings.dataset_name)}"
-
-
-def _is_open(recording: Recording, settings: Settings) -> bool:
-    status = read_status(settings.output_dir, recording.name)
-    return status is None or status.state == RUNNING

@@ -74,50 +74,33 @@ def process_recording(
             return Outcome(recording.name, ELSEWHERE)
         if is_finished(output, recording.name, fingerprint, embedded.values()):
             return Outcome(recording.name)
-        failed_at = _process(recording, atlases, settings, datasets, fingerprint, work, keep, embedded)
-    return Outcome(recording.name, failed_at)
+        configure_nipype(output / "logs" / "crashes", settings.debug)
+        started, stage = time.perf_counter(), [""]
 
+        def note(state: str, reason: str = "") -> None:
+            seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
+            status = Status(recording.name, state, stage[0], reason, seconds, peak_megabytes(), process=process)
+            write_status(output, status)
 
-def _process(
-    recording: Recording,
-    atlases: Sequence[Path],
-    settings: Settings,
-    datasets: Mapping[str, Path],
-    fingerprint: str,
-    work: Path,
-    keep: Path,
-    embedded: Mapping[str, str],
-) -> str:
-    """Run the workflow of one recording and write its status; return the node that failed, or nothing."""
-    configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
-    started, stage = time.perf_counter(), [""]
+        def before(node: str) -> None:
+            stage[0] = node
+            note(RUNNING)
 
-    def note(state: str, reason: str = "") -> None:
-        seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
-        status = Status(recording.name, state, stage[0], reason, seconds, peak_megabytes(), process=process)
-        write_status(settings.output_dir, status)
-
-    def before(node: str) -> None:
-        stage[0] = node
-        note(RUNNING)
-
-    plugin = Serial(before)
-    try:
-        workflow = init_recording_wf(
-            settings, settings.output_dir, datasets, work.name, keep, settings.dataset_name or ""
-        )
-        workflow.base_dir = str(work.parent)
-        set_recording(workflow, recording, atlases)
-        workflow.run(plugin=plugin)
-    except Exception as error:
-        reason = explain(error, settings.output_dir, f"{recording.name}_{stage[0]}")
-        with suppress(OSError):  # the disk may be full
-            note(FAILED, reason)
-        return stage[0]
-    outputs = plugin.results["sink"].outputs
-    written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-    seconds = round(time.perf_counter() - started, 3)
-    conclude_recording(settings.output_dir, recording.name, written, fingerprint, seconds, embedded)
-    if not settings.debug:
-        shutil.rmtree(work, ignore_errors=True)
-    return ""
+        plugin = Serial(before)
+        try:
+            workflow = init_recording_wf(settings, output, datasets, work.name, keep, settings.dataset_name or "")
+            workflow.base_dir = str(work.parent)
+            set_recording(workflow, recording, atlases)
+            workflow.run(plugin=plugin)
+        except Exception as error:
+            reason = explain(error, output, f"{recording.name}_{stage[0]}")
+            with suppress(OSError):  # the disk may be full
+                note(FAILED, reason)
+            return Outcome(recording.name, stage[0])
+        outputs = plugin.results["sink"].outputs
+        written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
+        seconds = round(time.perf_counter() - started, 3)
+        conclude_recording(output, recording.name, written, fingerprint, seconds, embedded)
+        if not settings.debug:
+            shutil.rmtree(work, ignore_errors=True)
+    return Outcome(recording.name)

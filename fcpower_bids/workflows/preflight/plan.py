@@ -61,7 +61,13 @@ def check_folders(settings: Settings) -> None:
 
 def check_room(todo: Sequence[tuple[Job, int]], settings: Settings) -> None:
     """Refuse folders that have not the room for what is to be written at the least. Raises UsageError."""
-    needed = {settings.output_dir: _table_bytes(todo, settings), settings.work: _work_bytes(todo)}
+    # series and connectomes, by far the most of what is written; the parcel means in the work folder
+    matrices = 1 + len(settings.transforms)
+    sizes = [(atlas.n_parcels, volumes) for (_, atlases), volumes in todo for atlas in atlases]
+    needed = {
+        settings.output_dir: DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes),
+        settings.work: WORD * sum(parcels * volumes for parcels, volumes in sizes),
+    }
     sharing: dict[int, list[Path]] = {}
     for folder in needed:
         sharing.setdefault(_existing(folder).stat().st_dev, []).append(folder)
@@ -72,20 +78,6 @@ def check_room(todo: Sequence[tuple[Job, int]], settings: Settings) -> None:
                 f"{' and '.join(map(str, folders))} will need at least {wanted / GIGA:.1f} GB, but only "
                 f"{free / GIGA:.1f} GB are free there: make room, or choose other folders."
             )
-
-
-def _table_bytes(todo: Iterable[tuple[Job, int]], settings: Settings) -> int:
-    """Size of series and connectomes, by far the most of what is written."""
-    numbers = 0
-    for (_, atlases), volumes in todo:
-        for atlas in atlases:
-            numbers += atlas.n_parcels * (volumes // 2 + atlas.n_parcels * (1 + len(settings.transforms)))
-    return numbers * DIGITS
-
-
-def _work_bytes(todo: Iterable[tuple[Job, int]]) -> int:
-    """Size of the parcel means that are kept."""
-    return sum(volumes * atlas.n_parcels * WORD for (_, atlases), volumes in todo for atlas in atlases)
 
 
 def _existing(folder: Path) -> Path:
@@ -335,18 +327,21 @@ def _ready_row(one: Ready, settings: Settings) -> tuple[str, ...]:
     )
 
 
+PARTS = ("bold", "mask", "confounds", "TR")
+
+
 def _refused_rows(plan: Plan, settings: Settings) -> list[tuple[str, ...]]:
     """One row each; of many with the same problem the first."""
     problems = {problem.recording: problem for problem in plan.discovery.problems}
     most = len(plan.refused) if settings.verbose else MOST_ALIKE
     groups = group_alike(plan.refused, lambda status: status.reason, most)
-    return [_refused_row(alike[0], problems.get(alike[0].recording)) for alike in groups]
-
-
-def _refused_row(status: Status, problem: Problem | None) -> tuple[str, ...]:
-    found = ("bold", "mask", "confounds", "TR") if problem is None else problem.found
-    marks = ("-" if found is None else "yes" if part in found else "NO" for part in ("bold", "mask", "confounds", "TR"))
-    return (status.recording, *marks, "-", "-", "-", f"none ({status.state})")
+    rows = []
+    for status in (alike[0] for alike in groups):
+        problem = problems.get(status.recording)
+        found = PARTS if problem is None else problem.found
+        marks = ("-" if found is None else "yes" if part in found else "NO" for part in PARTS)
+        rows.append((status.recording, *marks, "-", "-", "-", f"none ({status.state})"))
+    return rows
 
 
 def _align(*rows: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # losses and weights are compared to the last bits: no GPU takes part
 NAMES = [f"P{i}" for i in range(10)]
 
 

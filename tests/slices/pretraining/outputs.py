@@ -15,7 +15,7 @@ ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
 TINY = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20", "--batch-size", "12")
 CLOCKED = ["steps_per_s", "peak_mb", "seconds_left"]
 """Columns of the log that differ from run to run."""
-HERE = ("--accelerator", "cpu", "--nprocs", "1")
+HERE = ("--nprocs", "1")
 QUICK = (
     *TINY,
     "--nprocs",
@@ -28,8 +28,6 @@ QUICK = (
     "1",
     "--held-out",
     "0.4",
-    "--accelerator",
-    "cpu",
     "--accept-unproven",
 )
 PACKED = ("--window", "20", "--nprocs", "1")

@@ -19,8 +19,6 @@ SHORT = (
     "1",
     "--held-out",
     "0.1",
-    "--accelerator",
-    "cpu",
     "--nprocs",
     "1",
     "--accept-unproven",

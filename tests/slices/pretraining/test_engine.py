@@ -33,7 +33,7 @@ def gradients(fabric, loss: str, chunk: int | None, config: FBertConfig = SMALL)
 
 
 def single() -> object:
-    return make_fabric(PretrainConfig(accelerator="cpu", precision="64-true"))
+    return make_fabric(PretrainConfig(precision="64-true"))
 
 
 def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float) -> None:

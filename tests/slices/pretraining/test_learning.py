@@ -51,7 +51,6 @@ def train_and_score(pack, folder, seed):
         warmup=20,
         held_out=0.3,
         checkpoint_every=50,
-        accelerator="cpu",
         seed=seed,
     )
     pretrain(pack, folder, config)

@@ -73,14 +73,9 @@ def test_torchrun_packs_and_tells_once(planted, alone):
 @pytest.mark.parametrize(
     ("env", "options", "told"),
     [
-        (
-            SRUN,
-            ("--devices", "1"),
-            "srun started 4 processes on 2 nodes, and --devices 1 times num_nodes 2 asks",
-        ),
-        (SRUN, ("--num-nodes", "3"), "srun started 4 processes on 2 nodes"),
+        (SRUN, ("--devices", "1"), "srun started 4 processes on 2 nodes, and --devices 1 asks for 2"),
+        (SRUN, ("--devices", "3"), "srun started 4 processes on 2 nodes"),
         (TORCHRUN, ("--devices", "4"), "torchrun started 2 processes on 1 nodes"),
-        ({}, ("--num-nodes", "2"), "start the command with srun or torchrun"),
     ],
 )
 def test_what_was_not_started_is_refused(planted, monkeypatch, capsys, env, options, told):
@@ -105,14 +100,12 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
     assert layout(PretrainConfig(devices=3)) == (3, 1)
     for name, value in SRUN.items():
         monkeypatch.setenv(name, value)
-    assert (
-        layout(PretrainConfig()) == layout(PretrainConfig(devices=2)) == layout(PretrainConfig(num_nodes=2)) == (2, 2)
-    )
+    assert layout(PretrainConfig()) == layout(PretrainConfig(devices=2)) == (2, 2)
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     assert layout(PretrainConfig()) == (2, 1)
-    with pytest.raises(UsageError, match="leave both options out"):
-        layout(PretrainConfig(devices=2, num_nodes=2))
+    with pytest.raises(UsageError, match="leave it out"):
+        layout(PretrainConfig(devices=4))
 
 
 SIGNALLED = """

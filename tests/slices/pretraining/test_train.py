@@ -35,7 +35,6 @@ def config(**changes) -> PretrainConfig:
         "held_out": 0.4,
         "checkpoint_every": 4,
         "log_every": 2,
-        "accelerator": "cpu",
     }
     return PretrainConfig(**{**small, **changes})
 

@@ -27,17 +27,13 @@ def write_arrays(
     """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given."""
     with atomic(path, flush=flush) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
-        _read_back(arrays, part, path)
-
-
-def _read_back(arrays: Mapping[str, NDArray[Any]], written: Path, path: Path) -> None:
-    with safe_open(written, "np") as file:
-        wrong = [name for name, array in arrays.items() if not np.array_equal(file.get_tensor(name), array)]
-    if wrong:
-        raise FcPowerError(
-            f"{path} does not read back as it was written ({', '.join(wrong)}): the disk or this program is at fault, "
-            "not the recordings. Nothing was added; try another disk, and report it if it happens again."
-        )
+        with safe_open(part, "np") as file:
+            wrong = [name for name, array in arrays.items() if not np.array_equal(file.get_tensor(name), array)]
+        if wrong:
+            raise FcPowerError(
+                f"{path} does not read back as it was written ({', '.join(wrong)}): the disk or this program is at "
+                "fault, not the recordings. Nothing was added; try another disk, and report it if it happens again."
+            )
 
 
 def series_file(folder: Path, shard: int) -> Path:

@@ -175,7 +175,11 @@ def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[tupl
     """Read facts, table, kernel and the size of every shard: a failure here is the fault of a file."""
     try:
         facts = read_facts(folder)
-        _check_format(folder, facts)
+        if (found := facts.get("format", 1)) != FORMAT:
+            raise DatasetError(
+                f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older "
+                "packs are scrambled); run the pretrain level again, which packs anew."
+            )
         if "sha256" not in facts:
             raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
         table = read_table(folder)
@@ -199,14 +203,6 @@ def _check_place_of_rows(folder: Path, table: pd.DataFrame, sizes: list[tuple[in
         raise DatasetError(
             f"{folder}/recordings.tsv places {table['id'][~whole].iloc[0]} where no shard has it; remove {folder} and "
             "pack the corpus again."
-        )
-
-
-def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
-    if (found := facts.get("format", 1)) != FORMAT:
-        raise DatasetError(
-            f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older packs "
-            "are scrambled); run the pretrain level again, which packs anew."
         )
 
 

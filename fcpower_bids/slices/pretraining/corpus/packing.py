@@ -172,7 +172,8 @@ class _Pack:
         """Pass over unchanged files; their declarations may have changed."""
         for metadata, load in sources:
             row, text = self._row(metadata["id"]), _text(metadata)
-            same = row and row["source"] == text["source"] and _equal(row["TR"], metadata["repetition_time"])
+            times = [row["TR"] if row else np.nan, metadata["repetition_time"]]
+            same = row and row["source"] == text["source"] and (times[0] == times[1] or np.isnan(times).all())
             if row and same and text["source"] != "n/a":
                 row |= text | {"sha256": row["sha256"]}
                 continue
@@ -182,7 +183,11 @@ class _Pack:
         """Take one recording, unless it is known."""
         name = prepared.metadata["id"]
         if prepared.problem:
-            self._exclude(name, prepared.problem)
+            self.excluded.append((name, prepared.problem))
+            logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
+            self.rows.pop(name, None)  # a former version of it does not stay
+            if part := self.waiting.pop(name, None):
+                self.parts.remove([part])
             return
         text = _text(prepared.metadata) | {"sha256": prepared.sha256}
         if prepared.series is None or prepared.vector is None:
@@ -207,14 +212,6 @@ class _Pack:
     def _write_excluded(self) -> None:
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
-
-    def _exclude(self, name: str, problem: str) -> None:
-        """Leave a recording out; a former version of it does not stay."""
-        self.excluded.append((name, problem))
-        logger.warning("%s is left out of the corpus: %s.", name, problem)
-        self.rows.pop(name, None)
-        if part := self.waiting.pop(name, None):
-            self.parts.remove([part])
 
     def flush(self) -> None:
         """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
@@ -265,15 +262,12 @@ class _Pack:
             self.digests.pop(KERNEL, None)
             write_kernel(self.folder / KERNEL, facts["sha256"], table["sha256"].tolist(), self._vectors(table))
         self._write()
-        self._write_facts(facts | {DIGESTS: dict(self._digest())})
-        return table
-
-    def _digest(self) -> Iterator[tuple[str, str]]:
-        """Digests of the files; those that were not written anew keep theirs, so that a change is found later."""
         shards = [place(self.folder, shard) for shard in range(self.shard) for place in (series_file, teacher_file)]
-        for path in (*shards, self.folder / KERNEL):
-            yield path.name, self.digests.get(path.name) or digest_of(path)
-        yield TABLE, digest_of(self.folder / TABLE)
+        # Files that were not written anew keep their digests, so that a change is found later.
+        files = (*shards, self.folder / KERNEL)
+        digests = {path.name: self.digests.get(path.name) or digest_of(path) for path in files}
+        self._write_facts(facts | {DIGESTS: digests | {TABLE: digest_of(self.folder / TABLE)}})
+        return table
 
     def _vectors(self, table: pd.DataFrame) -> Callable[[int, int], NDArray[np.float32]]:
         def block(start: int, stop: int) -> NDArray[np.float32]:
@@ -285,11 +279,6 @@ class _Pack:
             return np.concatenate(parts)
 
         return block
-
-
-def _equal(time: float, other: float) -> bool:
-    """Whether two repetition times agree; two that are not known (NaN) do."""
-    return bool(time == other or (np.isnan(time) and np.isnan(other)))
 
 
 def _text(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -282,7 +282,11 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
 
     def write(target: Path) -> None:
         _write_windows(corpus, rows, counts, target / WINDOWS, window)
-        _write_teachers(pack, table, target / TEACHERS, len(corpus.parcel_names))
+        n_edges = len(corpus.parcel_names) * (len(corpus.parcel_names) - 1) // 2
+        teachers = np.lib.format.open_memmap(target / TEACHERS, "w+", np.float32, (len(table), n_edges))
+        for i, (_, row) in enumerate(table.iterrows()):
+            teachers[i] = stored_vector(pack, row)
+        teachers.flush()
         np.save(target / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
         _write_json(target / RECORDINGS, [_name(row) for _, row in table.iterrows()])
         _write_json(target / LICENCES, dict(zip(table["dataset"], table["licence"], strict=True)))
@@ -304,13 +308,6 @@ def _write_windows(corpus: Pack, rows: Indices, counts: Indices, path: Path, win
         cut = corpus.windows(np.full(count, row), np.arange(count) * window, window)
         array[at : at + count] = cut.transpose(1, 2).numpy()
         at += count
-    array.flush()
-
-
-def _write_teachers(pack: Path, table: pd.DataFrame, path: Path, n_parcels: int) -> None:
-    array = np.lib.format.open_memmap(path, "w+", np.float32, (len(table), n_parcels * (n_parcels - 1) // 2))
-    for i, (_, row) in enumerate(table.iterrows()):
-        array[i] = stored_vector(pack, row)
     array.flush()
 
 
