@@ -9,7 +9,6 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,10 @@ class ScratchRows(RowsOnDisk):
         folder.mkdir(parents=True, exist_ok=True)
         for own in _IN_USE:  # a run may take days, and what it only reads would look out of use
             own.path.touch()
-        _remove_older(folder.glob("scratch-*"))
+        for old in folder.glob("scratch-*"):
+            with suppress(OSError):
+                if time.time() - old.stat().st_mtime > OUT_OF_USE_SECONDS:
+                    old.unlink()
         handle, path = hold_file(folder)
         super().__init__(path, np.arange(shape[0]), shape[1], dtype)
         self._gone = finalize(self, let_go, handle, path)
@@ -139,11 +141,3 @@ def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.fl
     if folder is None or shape[0] * shape[1] * np.dtype(dtype).itemsize <= available_bytes():
         return np.empty(shape, dtype)
     return ScratchRows(folder, shape, dtype)
-
-
-def _remove_older(paths: Iterable[Path]) -> None:
-    """Remove files that have not been touched for so long that no process can be using them."""
-    for path in paths:
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > OUT_OF_USE_SECONDS:
-                path.unlink()

@@ -56,27 +56,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the dataset; return the exit code."""
     chosen = vars(build_parser().parse_args(argv))
     folder: Path = chosen["output_dir"]
+    output = folder.parent / f"{folder.name}_out"
     try:
         if chosen["series"] is not None:
-            return _paint(folder, chosen["series"], chosen["subjects"], chosen["seed"])
+            scans, atlas = paint_series(folder, chosen["series"], chosen["subjects"], chosen["seed"])
+            print(
+                f"Wrote {len(scans)} recordings to {folder}. Next: fcpower_bids {folder} {output} participant "
+                f"--atlas {atlas}"
+            )
+            return 0
         design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
         truth = make_dataset(folder, design, save_truth=chosen["save_truth"])
     except FcPowerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    output = folder.parent / f"{folder.name}_out"
     print(
         f"Wrote {len(truth.recordings)} recordings of {design.subjects} participants to {folder}. "
         f"Next: fcpower_bids {folder} {output} participant --atlas builtin"
-    )
-    return 0
-
-
-def _paint(folder: Path, source: Path, n_people: int, seed: int) -> int:
-    scans, atlas = paint_series(folder, source, n_people, seed)
-    output = folder.parent / f"{folder.name}_out"
-    print(
-        f"Wrote {len(scans)} recordings to {folder}. Next: fcpower_bids {folder} {output} participant --atlas {atlas}"
     )
     return 0
 

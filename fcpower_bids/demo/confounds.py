@@ -23,6 +23,7 @@ OUTLIER_DVARS = 1.5
 FEWEST_COMPONENTS = 5
 EXPLAINED = 0.5
 MOST_VARIABLE = 0.02
+"""Share of the voxels, those with the largest variance."""
 DECIMALS = 6
 """Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
 
@@ -35,7 +36,8 @@ def build_confounds(
     """Measure every confound of fMRIPrep that the demo's voxels (V, T) allow: columns (T,)."""
     n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
     tissue = head.csf | head.white_matter
-    restless = _find_most_variable(voxels[:, n_first:])
+    variance = voxels[:, n_first:].var(axis=1)
+    restless = variance >= np.quantile(variance, 1 - MOST_VARIABLE)
     columns: Columns = {}
     for name, members in (("global_signal", ...), ("csf", head.csf), ("white_matter", head.white_matter)):
         columns |= _expand(name, voxels[members].mean(axis=0), scale_derivative_first=True)
@@ -105,12 +107,6 @@ def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> Float
     cosines = np.zeros((order, n_volumes))
     cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
     return cosines
-
-
-def _find_most_variable(voxels: FloatArray) -> NDArray[np.bool_]:
-    """The 2 % of the voxels with the largest variance."""
-    variance = voxels.var(axis=1)
-    return variance >= np.quantile(variance, 1 - MOST_VARIABLE)
 
 
 def _find_components(

@@ -52,7 +52,9 @@ def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tu
         subjects=len(people), volumes=len(next(iter(series.values()))), repetition_time=REPETITION_TIME, troubles=False
     )
     atlas = _write_tables(folder, source, people, design)
-    _write_atlas(atlas, names, encode_nifti(labels, affine))
+    write_file(atlas, encode_nifti(labels, affine))
+    table_of_atlas = layout.encode_table({"index": list(range(1, len(names) + 1)), "name": names})
+    write_file(atlas.with_name(atlas.name.replace(".nii.gz", ".tsv")), table_of_atlas)
     head = load_head(labels, STEP)
     wanted = [row for row in scans if row["participant_id"] in people]
     for number, row in enumerate(wanted):
@@ -92,9 +94,3 @@ def _write_tables(folder: Path, source: Path, people: Sequence[str], design: Dem
     for name, text in texts.items():
         write_file(folder / name, text)
     return folder / ATLAS.format(space=design.space)
-
-
-def _write_atlas(image: Path, names: Sequence[str], content: bytes) -> None:
-    write_file(image, content)
-    table = layout.encode_table({"index": list(range(1, len(names) + 1)), "name": list(names)})
-    write_file(image.with_name(image.name.replace(".nii.gz", ".tsv")), table)

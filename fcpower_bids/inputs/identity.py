@@ -11,7 +11,7 @@ from typing import Any
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.dataset import linked_folders
+from fcpower_bids.outputs.dataset import linked_datasets
 from fcpower_bids.outputs.tables import read_json
 
 DESCRIPTION = "dataset_description.json"
@@ -60,18 +60,15 @@ def _dois(description: Mapping[str, Any]) -> list[str]:
 def _names(description: Mapping[str, Any]) -> Iterator[str]:
     yield from map(_short, _dois(description))
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-")
-    if name and not _is_of_program(name, description):
-        said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
-        yield f"{name[:40]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
-
-
-def _is_of_program(name: str, description: Mapping[str, Any]) -> bool:
-    """Whether the Name is that of the program that wrote a derivative: fMRIPrep gives all of its outputs one Name."""
     programs = description.get("GeneratedBy") or []
     made_by = (
         [str(one.get("Name", "")) for one in programs if isinstance(one, Mapping)] if isinstance(programs, list) else []
     )
-    return any(name.casefold().startswith(each.casefold().replace("_", "-")) for each in (*made_by, "fMRIPrep") if each)
+    # fMRIPrep gives all of its outputs one Name
+    starts = [each.casefold().replace("_", "-") for each in (*made_by, "fMRIPrep") if each]
+    if name and not name.casefold().startswith(tuple(starts)):
+        said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
+        yield f"{name[:40]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
 
 def _short(doi: str) -> str:
@@ -85,7 +82,7 @@ def _short(doi: str) -> str:
 def people_tables(output_dir: Path) -> list[Path]:
     """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of."""
     found = []
-    for root in (folder.resolve() for folder in linked_folders(output_dir)):
+    for root in (folder.resolve() for folder in linked_datasets(output_dir).values()):
         places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
         found += [table for place in places if is_table(table := place / "participants.tsv")]
     return found

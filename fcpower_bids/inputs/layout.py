@@ -92,7 +92,9 @@ def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -
     from bids.layout import BIDSLayout  # a third of a second
 
     home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
-    manifest = _manifest(root)
+    # a folder's modification time changes when a file in it appears or disappears
+    times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
+    manifest = {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
     if not _is_current(home, manifest):
         try:
             _build(home, root, closed, manifest)
@@ -102,12 +104,6 @@ def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -
                 "Give --bids-database-dir a folder that can be written, or leave it out."
             ) from error
     return BIDSLayout(root, validate=False, database_path=home)
-
-
-def _manifest(root: Path) -> dict[str, Any]:
-    """Dependencies of an index: a folder's modification time changes when a file in it appears or disappears."""
-    times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
-    return {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
 
 
 def _is_current(home: Path, manifest: dict[str, Any]) -> bool:

@@ -95,7 +95,8 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
-    rows = _count_rows(confounds)
+    lines = sum(map(bool, map(bytes.strip, confounds.read_bytes().split(b"\n"))))
+    rows = max(lines - (confounds.name != MOTION_FILE), 0)  # without the header where there is one
     if n_volumes is not None and rows != n_volumes:
         raise RecordingError(
             f"{confounds} has {rows} rows but {series.path.name} has {n_volumes} volumes: one of the two is incomplete "
@@ -122,12 +123,6 @@ def _check_content(path: Path) -> None:
         raise RecordingError(f"{path} stands for content that is not there: fetch it (datalad get, git lfs pull).")
     if path.name.endswith(".gz") and not start.startswith(b"\x1f\x8b"):
         raise RecordingError(f"{path} is not gzip although its name says so: rename it to .nii or copy it again.")
-
-
-def _count_rows(table: Path) -> int:
-    """Lines that are not blank, without the header where there is one."""
-    lines = map(bytes.strip, table.read_bytes().split(b"\n"))
-    return max(sum(map(bool, lines)) - (table.name != MOTION_FILE), 0)
 
 
 def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None) -> float:

@@ -43,7 +43,6 @@ class Problem:
     """Why a recording, or all of a participant, is not processed."""
 
     recording: str  # name of the recording, the run or the participant
-    stage: str  # always ``inputs`` here
     sentence: str  # faults of files, with the remedy
     kind: str = FAILED  # ``failed``, or ``skipped`` for what the user's own choices left out
     # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at
@@ -75,16 +74,25 @@ def find_recordings(settings: Inputs) -> Discovery:
     problems += _echoes_alone(apply_filters(there, filters), kept)
     kept, fix_notes = prefer_cleaned(kept, filters)
     chosen, missing, space_notes = _choose(kept, filters, settings)
-    problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
-    problems += _filtered_out(settings, there, kept)
+    problems += [Problem(run, sentence) for run, sentence in missing.items()]
+    named = (_participants(settings) or frozenset()) & {source.labels["sub"] for source in there}
+    left_out = sorted(named - {source.labels["sub"] for source in kept})
+    sentence = "None of the series of sub-{} passes the other filters: it is left out."
+    problems += [Problem(f"sub-{label}", sentence.format(label), SKIPPED) for label in left_out]
     chosen, clashes = _without_clashes(chosen, settings)
     problems += clashes
     sidecars = Sidecars(raw_roots(settings, roots))
     recordings, volumes, faults = _inspect(chosen, sources, sidecars, settings.output_dir)
     type_notes = note_pipelines(types.items(), settings.input_type is not None)
-    notes = (*type_notes, *note_unmatched(there, filters), *echo_notes, *fix_notes, *space_notes, *_unfetched(sidecars))
+    notes = [*type_notes, *note_unmatched(there, filters), *echo_notes, *fix_notes, *space_notes]
+    if sidecars.unfetched:
+        first, count = min(sidecars.unfetched), len(sidecars.unfetched)
+        notes.append(
+            f"{first}{f' and {count - 1} more' if count > 1 else ''} stand for content that is not there; repetition "
+            "times are those of the headers. Fetch them (datalad get, git annex get) to have them compared."
+        )
     ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
-    return Discovery(recordings, ordered, notes, roots, volumes)
+    return Discovery(recordings, ordered, tuple(notes), roots, volumes)
 
 
 def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[Source], list[Problem]]:
@@ -99,16 +107,14 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
             continue
         closed = list_func_folders(root, subjects)[1]
         problems += [
-            Problem(
-                folder.relative_to(root).parts[0], STAGE, f"{folder} may not be read: give yourself read access to it."
-            )
+            Problem(folder.relative_to(root).parts[0], f"{folder} may not be read: give yourself read access to it.")
             for folder in closed
         ]
         for path in list_files(root, subjects, closed, settings.bids_database_dir):
             try:
                 source = read_source(path, root)
             except DatasetError as error:
-                problems.append(Problem(path.name.partition(".")[0], STAGE, f"{path}: {error} Rename it."))
+                problems.append(Problem(path.name.partition(".")[0], f"{path}: {error} Rename it."))
                 continue
             sources += [source] if source else []
     return sources, problems
@@ -136,15 +142,8 @@ def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterabl
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:
             sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | found)}"
-        problems.append(Problem(f"sub-{label}", STAGE, sentence, FAILED if asked else SKIPPED))
+        problems.append(Problem(f"sub-{label}", sentence, FAILED if asked else SKIPPED))
     return problems
-
-
-def _other_program(root: Path) -> str:
-    """Name of the program that made a dataset of parcel series or connectomes; empty where there are none."""
-    if not next(root.glob("sub-*/**/*_timeseries.tsv"), next(root.glob("sub-*/**/*_relmat.*"), None)):
-        return ""
-    return next((name for name in program_names(root) if name and name.lower() != "fmriprep"), "")
 
 
 def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
@@ -153,19 +152,13 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
     reasons = " ".join(problem.sentence for problem in problems[:10])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
     for root in types:
-        if maker := _other_program(root):
+        has_tables = any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*"))
+        names = program_names(root) if has_tables else []
+        if maker := next((name for name in names if name and name.lower() != "fmriprep"), ""):
             remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
             if maker == "fcpower_bids":
                 remedy = OWN_FOLDER.format(root)
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
-
-
-def _filtered_out(settings: Selection, there: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
-    """Participants that the user named and whose series the other filters left out."""
-    remaining = {source.labels["sub"] for source in kept}
-    labels = (_participants(settings) or frozenset()) & {source.labels["sub"] for source in there}
-    sentence = "None of the series of sub-{} passes the other filters: it is left out."
-    return [Problem(f"sub-{label}", STAGE, sentence.format(label), SKIPPED) for label in sorted(labels - remaining)]
 
 
 def _echoes_alone(passed: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
@@ -177,7 +170,7 @@ def _echoes_alone(passed: Iterable[Source], kept: Iterable[Source]) -> list[Prob
         "There are single echoes of it and not their combination: run fMRIPrep again, or use an echo with "
         '--bids-filter-file ({"bold": {"echo": 2}}).'
     )
-    return [Problem("_".join(f"{key}-{value}" for key, value in run), STAGE, sentence, SKIPPED) for run in sorted(runs)]
+    return [Problem("_".join(f"{key}-{value}" for key, value in run), sentence, SKIPPED) for run in sorted(runs)]
 
 
 def _choose(
@@ -206,7 +199,7 @@ def _without_clashes(chosen: Collection[Source], settings: Inputs) -> tuple[list
             )
     if len(clashes) == len(by_name) and clashes:
         raise DatasetError(next(iter(clashes.values())))
-    problems = [Problem(by_name[entities][0].name, STAGE, sentence) for entities, sentence in clashes.items()]
+    problems = [Problem(by_name[entities][0].name, sentence) for entities, sentence in clashes.items()]
     return [source for source in chosen if source.entities not in clashes], problems
 
 
@@ -221,23 +214,13 @@ def _inspect(
         try:
             seen = inspect_series(series, mask, confounds, sidecars)
         except Exception as error:  # of one recording: the others go on
-            faults.append(Problem(series.name, STAGE, explain(error, output_dir, f"{series.name}_{STAGE}")))
+            faults.append(Problem(series.name, explain(error, output_dir, f"{series.name}_{STAGE}")))
             continue
         if seen.recording is None:
-            faults.append(Problem(series.name, STAGE, " ".join(seen.sentences), found=seen.found))
+            faults.append(Problem(series.name, " ".join(seen.sentences), found=seen.found))
         else:
             ready.append((seen.recording, seen.volumes))
     return tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready), faults
-
-
-def _unfetched(sidecars: Sidecars) -> list[str]:
-    if not sidecars.unfetched:
-        return []
-    first, count = min(sidecars.unfetched), len(sidecars.unfetched)
-    return [
-        f"{first}{f' and {count - 1} more' if count > 1 else ''} stand for content that is not there; repetition times "
-        "are those of the headers. Fetch them (datalad get, git annex get) to have them compared."
-    ]
 
 
 def _companions(sources: Iterable[Source]) -> dict[tuple[Path, str, Entities], Path]:

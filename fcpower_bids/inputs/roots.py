@@ -21,7 +21,9 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
     check_input_folder(bids_dir)
     roots: dict[str, Path] = {}
     for number, text in enumerate(settings.derivatives, start=1):
-        name, root = _split_name(text, "fmriprep" if number == 1 else f"fmriprep{number}")
+        name, root = "fmriprep" if number == 1 else f"fmriprep{number}", Path(text)
+        if not root.exists() and (match := re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", text)):
+            name, root = match[1], Path(match[2])
         if name in roots:
             raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
         roots[name] = root
@@ -40,18 +42,17 @@ def check_input_folder(bids_dir: Path) -> None:
         raise DatasetError(f"The input folder {bids_dir} {what}. Check the path (and the mount of a container).")
 
 
-def _split_name(text: str, default: str) -> tuple[str, Path]:
-    match = re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", text)
-    return (match[1], Path(match[2])) if match and not Path(text).exists() else (default, Path(text))
-
-
 def _implied_root(bids_dir: Path) -> Path:
-    if _is_derivative(bids_dir):
+    path = bids_dir / "dataset_description.json"
+    description = read_json(path) if path.is_file() else {}
+    kind = description.get("DatasetType")
+    # Before DatasetType existed, fMRIPrep named itself in PipelineDescription.
+    if kind == "derivative" or (kind is None and {"PipelineDescription", "GeneratedBy"} & set(description)):
         return bids_dir
     root = bids_dir / "derivatives" / "fmriprep"
     if root.is_dir():
         return root
-    if not (bids_dir / "dataset_description.json").exists() and any(bids_dir.glob("sub-*")):
+    if not path.exists() and any(bids_dir.glob("sub-*")):
         return bids_dir
     places = ("derivatives/*", "derivatives/*/fmriprep", "fmriprep")
     others = sorted(str(path.parent) for place in places for path in bids_dir.glob(f"{place}/dataset_description.json"))
@@ -62,32 +63,20 @@ def _implied_root(bids_dir: Path) -> Path:
     )
 
 
-def _is_derivative(root: Path) -> bool:
-    path = root / "dataset_description.json"
-    description = read_json(path) if path.is_file() else {}
-    kind = description.get("DatasetType")
-    # Before DatasetType existed, fMRIPrep named itself in PipelineDescription.
-    return kind == "derivative" or (kind is None and bool({"PipelineDescription", "GeneratedBy"} & set(description)))
-
-
 def _check_dataset(root: Path, no_bids: bool) -> None:
     if not root.is_dir():
         raise DatasetError(
             f"The derivatives folder {root} does not exist. Check the path (and the mount of a container)."
         )
-    if not no_bids and not (root / "dataset_description.json").is_file():
+    path = root / "dataset_description.json"
+    if not no_bids and not path.is_file():
         raise DatasetError(
             f"{root} has no dataset_description.json, so it is no BIDS dataset. Give the folder that fMRIPrep wrote it "
             "to, or put that file there."
         )
     if not os.access(root, os.R_OK | os.X_OK):
         raise DatasetError(f"{root} may not be read. Give yourself read access to it.")
-    _check_description(root / "dataset_description.json")
-
-
-def _check_description(path: Path) -> None:
-    """Refuse what pybids stumbles over."""
-    if path.is_file() and not isinstance(read_json(path).get("GeneratedBy", []), list):
+    if path.is_file() and not isinstance(read_json(path).get("GeneratedBy", []), list):  # pybids stumbles over it
         raise DatasetError(
             f'GeneratedBy in {path} must be a list: write it as [{{"Name": "fMRIPrep"}}], or take the line out.'
         )

@@ -149,24 +149,19 @@ def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list
         chosen += [one for one in members if one.space in taken]
         lacking = [each for each in spaces or DEFAULT_SPACES if not any(is_in_space(space, each) for space in there)]
         if lacking:
-            missing[name] = _wrong_space(members, lacking)
+            missing[name] = (
+                f"{members[0].path.parent} has no series of {name} in {' or '.join(lacking)}, only in "
+                f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
+                "there with --space."
+            )
         for space in sorted(there - taken) if spaces else ():
             unused.setdefault(space, []).append(name)
-    return chosen, missing, [_unused_space(space, names) for space, names in sorted(unused.items())]
-
-
-def _wrong_space(members: Sequence[Source], lacking: Sequence[str]) -> str:
-    there = ", ".join(sorted({one.space for one in members}))
-    return (
-        f"{members[0].path.parent} has no series of {join(members[0].run)} in {' or '.join(lacking)}, only in {there}. "
-        f"Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is there with --space."
-    )
-
-
-def _unused_space(space: str, names: Sequence[str]) -> str:
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    remedy = "" if space == "scanner" else f" (--space {space} would)"
-    return f"{names[0]}{others}: space {space} is there but not processed{remedy}."
+    notes = []
+    for space, (first, *others) in sorted(unused.items()):
+        more = f" and {len(others)} more" if others else ""
+        remedy = "" if space == "scanner" else f" (--space {space} would)"
+        notes.append(f"{first}{more}: space {space} is there but not processed{remedy}.")
+    return chosen, missing, notes
 
 
 def _label(series: Source, key: str) -> str | None:
@@ -184,9 +179,9 @@ def _normal(key: str, label: str) -> str:
     return str(int(bare)) if key in INDEX_KEYS and bare.isdecimal() else bare
 
 
-def _labels_there(series: Sequence[Source], key: str, at_most: int = 20) -> str:
+def _labels_there(series: Sequence[Source], key: str) -> str:
     labels = sorted({_label(one, key) or "(none)" for one in series})
-    return ", ".join(labels[:at_most]) + (f" and {len(labels) - at_most} more" if len(labels) > at_most else "")
+    return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
 
 
 def label_remedy(label: str, there: Collection[str]) -> str:

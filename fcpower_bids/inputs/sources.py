@@ -110,10 +110,14 @@ class Sidecars:
 
     def applicable(self, series: Source) -> list[Path]:
         """Return the JSON files that apply to a series by the inheritance principle, the most specific last."""
+        try:
+            own = parse_name(series.path.name)[0]
+        except ValueError:  # no BIDS name: the entities that it was given
+            own = series.entities
         found = []
         for root in (*self.raw_roots, series.root):
             for folder in self._levels(root, series.path.parent.relative_to(series.root)):
-                known = frozenset(series.run if root != series.root else _own_entities(series))
+                known = frozenset(series.run if root != series.root else own)
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
                 found += [path for _, path in sorted(fitting)]
         return found
@@ -158,14 +162,6 @@ def is_unfetched(path: Path) -> bool:
             return stream.read(16).startswith(POINTERS)
     except OSError:
         return False
-
-
-def _own_entities(series: Source) -> Entities:
-    """All entities in the name of a series; of one that has no BIDS name, those that it was given."""
-    try:
-        return parse_name(series.path.name)[0]
-    except ValueError:
-        return series.entities
 
 
 def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:

@@ -39,7 +39,8 @@ class Spreadsheet(NamedTuple):
 def read_spreadsheet(path: Path) -> Spreadsheet:
     """Read a table of text cells. Raises DatasetError."""
     text, notes = _decode(path)
-    text = _as_it_looks(text)
+    if not text.isascii():  # accents as one letter, without the invisible marks that come with copied text
+        text = normalize("NFC", "".join(letter for letter in text if category(letter) != INVISIBLE))
     header = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
     if not header:
@@ -100,13 +101,6 @@ def _decode(path: Path) -> tuple[str, list[str]]:
             "(UTF-8)."
         )
     return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
-
-
-def _as_it_looks(text: str) -> str:
-    """Write what looks alike alike: accents as one letter, without the invisible marks that come with copied text."""
-    if text.isascii():
-        return text
-    return normalize("NFC", "".join(letter for letter in text if category(letter) != INVISIBLE))
 
 
 def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:

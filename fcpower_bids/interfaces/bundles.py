@@ -106,13 +106,8 @@ def _stem(bold: Path, atlas: Atlas) -> str:
 def remove_outdated(path: Path, bold: Path, atlas: Atlas) -> None:
     """Remove what the same file gave when it was another; a file of the same name elsewhere is left alone."""
     for other in path.parent.glob(f"{glob.escape(_stem(bold, atlas))}_{'?' * 16}.npz"):
-        if other != path and _source(other) == str(bold):
+        if other != path and is_sound(other) and str(load_bundle(other)[1]["bold"]) == str(bold):
             other.unlink(missing_ok=True)
-
-
-def _source(path: Path) -> str | None:
-    """The series that parcel means are of; None where the file is damaged."""
-    return str(load_bundle(path)[1]["bold"]) if is_sound(path) else None
 
 
 def choices_of(settings: Participant) -> dict[str, Any]:

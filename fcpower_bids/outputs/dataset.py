@@ -67,24 +67,22 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError."""
     output = settings.output_dir
     check_dataset(output)
-    try:
-        named = _describe_inputs(output, inputs)
+    path = output / DESCRIPTION
+    try:  # one job after the other where there is something to add, to the labels as well
+        named = name_inputs(inputs, output)
+        if not path.is_file() or path.read_text(encoding="utf-8") != json_text(describe_dataset(named, output)):
+            with lock(output / LOCKS / path.name):
+                named = name_inputs(inputs, output)
+                write_text(path, json_text(describe_dataset(named, output)))
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_shared(output, output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_shared(output, output / "README.md", README)
     write_shared(output, output / "layout_config.json", json_text(PYBIDS))
-    _merge_labels(settings)
-    return named
-
-
-def _describe_inputs(output: Path, inputs: Mapping[str, Path]) -> dict[str, Path]:
-    """Add inputs to the description, one job after the other where there is something to add; return their names."""
-    path, named = output / DESCRIPTION, name_inputs(inputs, output)
-    if not path.is_file() or path.read_text(encoding="utf-8") != json_text(describe_dataset(named, output)):
+    path = output / "descriptions.tsv"
+    if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
         with lock(output / LOCKS / path.name):
-            named = name_inputs(inputs, output)
-            write_text(path, json_text(describe_dataset(named, output)))
+            write_text(path, table_text(describe_labels(settings)))
     return named
 
 
@@ -95,32 +93,26 @@ def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]
     named: dict[str, Path] = {}
     for name, root in inputs.items():
         taken = {**known, **named}
-        if name in taken and not _is_free(taken[name], root):
-            same = (one for one, folder in known.items() if folder.is_dir() and folder.samefile(root))
+        folder = taken.get(name)
+        if folder is not None and folder.is_dir() and not (root.is_dir() and folder.samefile(root)):
+            same = (one for one, other in known.items() if other.is_dir() and other.samefile(root))
             others = (f"{name.rstrip(digits)}{number}" for number in count(2))
             name = next(same, None) or next(one for one in others if one not in taken)
         named[name] = root
     return named
 
 
-def _is_free(folder: Path, root: Path) -> bool:
-    """Whether the name of a folder may stand for another path: it is the same, or is not there any more."""
-    return not folder.is_dir() or (root.is_dir() and folder.samefile(root))
-
-
 def check_dataset(output: Path) -> None:
     """Refuse a folder for outputs that holds the dataset of another program. Raises UsageError."""
     description = output / DESCRIPTION
-    if description.exists() and not _is_ours(description.parent):
+    if not description.exists():
+        return
+    try:
+        is_ours = NAME in program_names(output)
+    except DatasetError:
+        is_ours = False
+    if not is_ours:
         raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
-
-
-def _merge_labels(settings: ParticipantOutputs) -> None:
-    """Add the labels of this run to those of others; one job after the other, where there is something to add."""
-    path = settings.output_dir / "descriptions.tsv"
-    if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
-        with lock(settings.output_dir / LOCKS / path.name):
-            write_text(path, table_text(describe_labels(settings)))
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
@@ -137,13 +129,6 @@ def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
         known = dict(zip(table["desc_id"], table["description"], strict=True))
     known |= {f"desc-{label}": text for label, text in labels.items()}
     return pd.DataFrame({"desc_id": list(known), "description": list(known.values())})
-
-
-def _is_ours(folder: Path) -> bool:
-    try:
-        return NAME in program_names(folder)
-    except DatasetError:
-        return False
 
 
 def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
@@ -176,11 +161,6 @@ def linked_datasets(output_dir: Path) -> dict[str, Path]:
     """Return the input datasets that the description of outputs links to, by name."""
     parsed = {name: urlparse(str(link)) for name, link in _links(output_dir).items()}
     return {name: output_dir / unquote(link.path) for name, link in parsed.items() if link.scheme in ("", "file")}
-
-
-def linked_folders(output_dir: Path) -> list[Path]:
-    """Return the folders of the input datasets of outputs: these alone lie elsewhere on purpose."""
-    return list(linked_datasets(output_dir).values())
 
 
 def dataset_of(output_dir: Path, recording: Recording, atlas: Atlas) -> str:
@@ -261,7 +241,7 @@ def describe_without_folders(text: str, folders: Iterable[str]) -> str:
 
 def known_folders(output_dir: Path, *others: Path) -> list[str]:
     """Return the folders of the user that the outputs may name; the longest first, so that none hides another."""
-    places = [output_dir, *others, Path.cwd(), *linked_folders(output_dir)]
+    places = [output_dir, *others, Path.cwd(), *linked_datasets(output_dir).values()]
     with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
     found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
     return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)

@@ -90,7 +90,11 @@ class FinishedAnalyses:
             found = read_json(folder / NAME)
         except DatasetError:  # not there, or damaged: every analysis runs again
             found = {}
-        self._entries: dict[str, Any] = {name: entry for name, entry in found.items() if _is_sound(entry)}
+        self._entries: dict[str, Any] = {}
+        for name, entry in found.items():
+            files = entry.get("files") if isinstance(entry, dict) else None
+            if isinstance(files, dict) and all(map(is_inner, files)):
+                self._entries[name] = entry
 
     @property
     def names(self) -> list[str]:
@@ -183,11 +187,6 @@ def digest_cohort(cohort: Cohort) -> str:
     for start in range(0, len(cohort.edges), ROWS):
         digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)
     return digest.hexdigest()
-
-
-def _is_sound(entry: Any) -> bool:
-    files = entry.get("files") if isinstance(entry, dict) else None
-    return isinstance(files, dict) and all(map(is_inner, files))
 
 
 def _digest_file(path: Path) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
     Status,
-    embedding_names,
     peak_megabytes,
     status_path,
     write_status,
@@ -106,16 +105,6 @@ class Results:
     """Results of measures, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
 
 
-def finish_recording(
-    output_dir: Path, results: Results, fingerprint: str, seconds: Callable[[], float] = lambda: 0.0
-) -> Status:
-    """Write all files of a recording and then its status; a recording without a final status is not finished."""
-    written = write_recording(output_dir, results)
-    name, atlases = results.recording.name, [atlas.name for atlas in results.atlases]
-    embedded = embedding_names(name, atlases, results.settings)
-    return conclude_recording(output_dir, name, written, fingerprint, seconds(), embedded)
-
-
 def write_recording(output_dir: Path, results: Results) -> Written:
     """Write all files of a recording but its status."""
     paths = [path for part in (_recording_files, _atlas_files) for path in part(output_dir, results)]
@@ -131,13 +120,13 @@ def conclude_recording(
     written: Written,
     fingerprint: str,
     seconds: float,
-    embedded: Mapping[str, str] | None = None,
+    embedded: Mapping[str, str],
 ) -> Status:
     """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
     status = write_status(output_dir, status)
-    for atlas, name in (embedded or {}).items():
+    for atlas, name in embedded.items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]
             write_status(output_dir, Status(name, problem, "embed", sentence))
@@ -168,15 +157,10 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
     for name, measure in MEASURES.items():
         if measure.of_recording:
-            yield from _measure_of_recording(output_dir, results, name)
-
-
-def _measure_of_recording(output_dir: Path, results: Results, name: str) -> Iterator[Path]:
-    measure = MEASURES[name]
-    text, facts = results.tables.get(name) or measure_recording(results, name)
-    path = output_path(output_dir, results.recording, measure.output)
-    yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
-    yield describe_files({**common_metadata(results), **facts, **measure.table.describe()}, path)
+            text, facts = results.tables.get(name) or measure_recording(results, name)
+            path = output_path(output_dir, recording, measure.output)
+            yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
+            yield describe_files({**base, **facts, **measure.table.describe()}, path)
 
 
 def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:
@@ -188,38 +172,30 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
     names, place = {atlas.name for atlas in results.atlases}, header.split("\t").index("atlas")
     for row in there[1:]:
         name = row.split("\t")[place] if row.count("\t") == header.count("\t") else ""
-        if ATLAS_NAME.fullmatch(name) and name not in names and _has_connectome(path, results.recording, name):
+        if not ATLAS_NAME.fullmatch(name) or name in names:
+            continue
+        own = results.recording.entities, parse_name(f"{name}_relmat.tsv")[0], CONNECTIVITY.entities
+        table = path.with_name(file_name(order_entities(*own), CONNECTIVITY.suffix, CONNECTIVITY.extension))
+        if table.is_file() or table.with_suffix(".npy").is_file():
             yield f"{row}\n"
 
 
-def _has_connectome(path: Path, recording: Recording, atlas: str) -> bool:
-    """Whether the same folder has the FC of a recording under an atlas."""
-    entities = order_entities(recording.entities, parse_name(f"{atlas}_relmat.tsv")[0], CONNECTIVITY.entities)
-    table = path.with_name(file_name(entities, CONNECTIVITY.suffix, CONNECTIVITY.extension))
-    return table.is_file() or table.with_suffix(".npy").is_file()
-
-
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
-    for number in range(len(results.atlases)):
+    for number, atlas in enumerate(results.atlases):
         for name, measure in MEASURES.items():
             if not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
-                yield from _measure_of_atlas(output_dir, results, number, name)
+                text, facts = results.tables.get(f"{number}/{name}") or measure_atlas(results, name, number)
+                path = output_path(output_dir, results.recording, measure.output, atlas)
+                yield write_text(path, text)
+                yield describe_files({**common_metadata(results, atlas), **facts, **measure.table.describe()}, path)
         if results.cleaning.excluded:
-            fc = output_path(output_dir, results.recording, CONNECTIVITY, results.atlases[number])
+            fc = output_path(output_dir, results.recording, CONNECTIVITY, atlas)
             _forget_transforms(fc, ())
             _forget_embeddings(fc)
         else:
             yield from _series_files(output_dir, results, number)
             yield from _connectome_files(output_dir, results, number)
             yield from _embedding_files(output_dir, results, number)
-
-
-def _measure_of_atlas(output_dir: Path, results: Results, number: int, name: str) -> Iterator[Path]:
-    atlas = results.atlases[number]
-    text, facts = results.tables.get(f"{number}/{name}") or measure_atlas(results, name, number)
-    path = output_path(output_dir, results.recording, MEASURES[name].output, atlas)
-    yield write_text(path, text)
-    yield describe_files({**common_metadata(results, atlas), **facts, **MEASURES[name].table.describe()}, path)
 
 
 def measure_all(results: Results) -> dict[str, Measured]:
@@ -252,8 +228,9 @@ def measure_atlas(results: Results, name: str, number: int) -> Measured:
 
 
 def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, dict[str, Any]]:
-    atlas = results.atlases[number]
-    table, facts = MEASURES[name].compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
+    series, fc = results.series[number], results.connectomes[0].get(f"{number}/{FC}")
+    series = series if fc is None else replace(series, connectivity=fc)
+    table, facts = MEASURES[name].compute(series, results.cleaning, results.atlases[number], results.settings)
     return table, facts
 
 
@@ -399,12 +376,6 @@ def motion_metadata(settings: Participant) -> dict[str, Any]:
             "Order": settings.motion_filter_order,
         }
     return about
-
-
-def _with_fc(results: Results, number: int) -> ParcelSeries:
-    matrix = results.connectomes[0].get(f"{number}/{FC}")
-    one = results.series[number]
-    return one if matrix is None else replace(one, connectivity=matrix)
 
 
 def _forget_transforms(fc: Path, written: Collection[Path]) -> None:

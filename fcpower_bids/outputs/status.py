@@ -22,7 +22,7 @@ from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Embedding, Method, Participant
+from fcpower_bids.settings import Embedding, Participant
 from fcpower_bids.store import explain_no_room, is_inner, known_digest, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
@@ -79,8 +79,16 @@ def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[A
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     inputs = ";".join(file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
-    parcels = ",".join(_atlas_state(atlas) for atlas in atlases)
-    return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
+    strategy = ""
+    if Path(settings.strategy).is_file():  # not one of those shipped
+        stat = Path(settings.strategy).stat()
+        strategy = f"{stat.st_size},{stat.st_mtime_ns}"
+    parcels = []
+    for atlas in atlases:
+        digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
+        digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
+        parcels.append(digest.hexdigest()[:16])
+    return f"{method};{recording.repetition_time};{inputs};{strategy};{','.join(parcels)}"
 
 
 def file_state(file: Path) -> str:
@@ -94,34 +102,18 @@ def file_state(file: Path) -> str:
     return f"{stat.st_size},{stat.st_mtime_ns},{mark}"
 
 
-def _strategy_state(settings: Method) -> str:
-    """Return size and time of the strategy if it is a file, not one of those shipped."""
-    if not Path(settings.strategy).is_file():
-        return ""
-    stat = Path(settings.strategy).stat()
-    return f"{stat.st_size},{stat.st_mtime_ns}"
-
-
-def _atlas_state(atlas: Atlas) -> str:
-    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
-    digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
-    return digest.hexdigest()[:16]
-
-
 def weights_state(settings: Embedding) -> str:
     """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
     if settings.encoder is None:
         return ""
     named = [Path(name).expanduser() for name in (settings.encoder_weights, *settings.encoder_aux) if name is not None]
-    files = [file for path in named for file in _encoder_files(path)]
+    files: list[Path] = []
+    for path in named:  # an id of the hub is neither
+        if path.is_dir():
+            files += sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
+        elif path.is_file():
+            files.append(path)
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
-
-
-def _encoder_files(path: Path) -> list[Path]:
-    """The file that is named, or what a named folder holds of an encoder; nothing for an id of the hub."""
-    if path.is_dir():
-        return sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
-    return [path] if path.is_file() else []
 
 
 def peak_megabytes() -> float:
@@ -225,20 +217,15 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
     """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
     now = read_status(output_dir, earlier.recording)
     if now is not None and now.state == EXCLUDED:
-        _remove(output_dir, set(earlier.outputs).difference(now.outputs))
+        for path in own_files(output_dir, set(earlier.outputs).difference(now.outputs)):
+            if path is not None:
+                path.unlink(missing_ok=True)
 
 
-def _remove(output_dir: Path, names: Iterable[str]) -> None:
-    for path in own_files(output_dir, names):
-        if path is not None:
-            path.unlink(missing_ok=True)
-
-
-def status_rows(output_dir: Path, recordings: Iterable[str], others: Iterable[Status] = ()) -> pd.DataFrame:
-    """Return one row per recording that has a status, and for others, sorted by name."""
+def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
+    """Return one row per recording that has a status, sorted by name."""
     columns = list(STATUS_TABLE.columns)
     found = [status for name in sorted(set(recordings)) if (status := current_status(output_dir, name))]
-    found = sorted([*found, *others], key=lambda status: status.recording)
     return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
 
 
@@ -343,10 +330,8 @@ def describe_reasons(statuses: Iterable[Status], every_one: bool = False) -> lis
     groups = group_alike(
         given, lambda one: f"{one.state} {one.stage} {one.reason}", len(given) if every_one else MOST_ALIKE
     )
-    return [_line(group) for group in groups]
-
-
-def _line(group: Sequence[Status]) -> str:
-    first, count = group[0], len(group)
-    who = first.recording if count == 1 else f"{count} recordings, the first is {first.recording}"
-    return f"{first.state}: {who} at {first.stage}: {first.reason}"
+    lines = []
+    for first, *others in groups:
+        who = f"{1 + len(others)} recordings, the first is {first.recording}" if others else first.recording
+        lines.append(f"{first.state}: {who} at {first.stage}: {first.reason}")
+    return lines

@@ -201,19 +201,25 @@ def is_cut_short(path: Path) -> bool:
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read a series (T, P) or a matrix (P, P), table or array, and the names of its columns. Raises DatasetError."""
-    values, names = read_matrix(path) if path.suffix != ".npy" else _read_stored(path)
-    if fault := _volumes_fault(path, len(values)):
-        raise DatasetError(f"{path} {fault}. Remove it and run participant level.")
+    if path.suffix == ".npy":
+        values, names = read_array(path), column_names(path)
+        if values.shape == (edge_count(len(names)),):
+            values = rebuild_connectome(values)
+        if values.ndim != 2 or values.shape[1] != len(names):
+            raise DatasetError(
+                f"{path} does not have the {len(names)} columns of its JSON. Run participant level again."
+            )
+        values = values.astype(np.float64)
+    else:
+        values, names = read_matrix(path)
+    sidecar = path.with_suffix(".json")
+    if path.stem.endswith("_timeseries") and sidecar.is_file():  # files made from a series state the same
+        volumes = read_json(sidecar).get(SERIES_VOLUMES)
+        if isinstance(volumes, (int, float)) and volumes != len(values):  # it was cut at the end of a line
+            raise DatasetError(
+                f"{path} has {len(values)} of the {volumes:g} volumes of its JSON. Remove it and run participant level."
+            )
     return values, names
-
-
-def _read_stored(path: Path) -> tuple[np.ndarray, list[str]]:
-    values, names = read_array(path), column_names(path)
-    if values.shape == (edge_count(len(names)),):
-        values = rebuild_connectome(values)
-    if values.ndim != 2 or values.shape[1] != len(names):
-        raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
-    return values.astype(np.float64), names
 
 
 def column_names(path: Path) -> list[str]:
@@ -224,16 +230,6 @@ def column_names(path: Path) -> list[str]:
         header = file.readline()
     names = header.rstrip("\r\n").split("\t") if header.endswith("\n") else [""]
     return names[names[0] in ("", "Node") :]
-
-
-def _volumes_fault(path: Path, rows: int) -> str:
-    """Report that a series has other volumes than its JSON: it was cut at the end of a line."""
-    sidecar = path.with_suffix(".json")
-    if not (path.stem.endswith("_timeseries") and sidecar.is_file()):  # files made from a series state the same
-        return ""
-    volumes = read_json(sidecar).get(SERIES_VOLUMES)
-    differs = isinstance(volumes, (int, float)) and volumes != rows
-    return f"has {rows} of the {volumes:g} volumes of its JSON" if differs else ""
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:
@@ -297,8 +293,7 @@ def _open_text(path: Path, compressed: bool) -> Iterator[TextIO]:
 
 def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read what :func:`write_declared` wrote; columns are called by their keys."""
-    table = spec.as_read(read_table(path))
-    return table
+    return spec.as_read(read_table(path))
 
 
 def _cells(column: pd.Series) -> list[str]:

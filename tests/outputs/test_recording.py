@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.outputs.recording import Results, finish_recording
+from fcpower_bids.outputs.recording import Results
 from fcpower_bids.outputs.status import read_status
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
 from tests.measures.test_measures import ATLAS, NAMES, P, make_cleaning
+from tests.reports.outputs import finish_recording
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def sidecar(output: Path, ending: str):
 
 def test_a_recording_ends_with_its_status_and_all_it_lists(results, tmp_path):
     output = tmp_path / "out"
-    status = finish_recording(output, results, "mark", lambda: 1.5)
+    status = finish_recording(output, results, "mark", 1.5)
     assert read_status(output, results.recording.name) == status
     assert (status.state, status.seconds, status.fingerprint) == ("done", 1.5, "mark")
     written = {path.relative_to(output).as_posix() for path in output.glob("sub-*/**/*.*")}

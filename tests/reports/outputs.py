@@ -9,7 +9,8 @@ import numpy as np
 
 from fcpower_bids.core.signal.timeseries import clean_series
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.outputs.recording import Results, finish_recording
+from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
+from fcpower_bids.outputs.status import Status, embedding_names
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
 from fcpower_bids.reports.kit.methods import write_methods
 from fcpower_bids.reports.person.page import write_pages
@@ -49,6 +50,14 @@ def write_outputs(
         write_previews(settings.output_dir, results)
         finish_recording(settings.output_dir, results, "fingerprint")
     return settings
+
+
+def finish_recording(output_dir: Path, results: Results, fingerprint: str, seconds: float = 0.0) -> Status:
+    """Write all files of a recording and then its status, as the nodes and the job do."""
+    written = write_recording(output_dir, results)
+    name = results.recording.name
+    embedded = embedding_names(name, [atlas.name for atlas in results.atlases], results.settings)
+    return conclude_recording(output_dir, name, written, fingerprint, seconds, embedded)
 
 
 def make_results(

@@ -174,7 +174,7 @@ def _refused(problems: Iterable[Problem]) -> Iterator[Status]:
     for name, of_one in groupby(problems, key=lambda problem: problem.recording):
         found = list(of_one)
         state = SKIPPED if all(problem.kind == SKIPPED for problem in found) else FAILED
-        yield Status(name, state, found[0].stage, " ".join(problem.sentence for problem in found))
+        yield Status(name, state, INPUTS, " ".join(problem.sentence for problem in found))
 
 
 def _with_atlases(
