@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
@@ -196,7 +197,7 @@ def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[st
     facts: dict[str, dict[str, Any]] = {}
     if not labels:
         return facts
-    for one in choose_connectomes(list_connectomes(settings.output_dir), settings)[0]:
+    for one in choose_connectomes(selected_of(settings).connectomes, settings)[0]:
         for label in set(one.encoders) & set(labels) - set(facts):
             sidecar = one.embedding(label).with_suffix(".json")
             if sidecar.is_file():

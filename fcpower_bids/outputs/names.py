@@ -33,7 +33,7 @@ BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
-    *("*stat-coverage_bold.*", "*.html", "exclude.tsv", "layout_config.json"),
+    *("*stat-coverage_bold.*", "*.html", "exclude.tsv", "recordings.tsv", "layout_config.json"),
     *("figures", "group", "logs", "work", "corpus", "encoder"),
 )
 
@@ -61,15 +61,21 @@ def file_name(entities: Entities, suffix: str, extension: str) -> str:
     return "_".join([*(f"{key}-{value}" for key, value in entities), suffix]) + extension
 
 
-def output_folder(output_dir: Path, recording: Recording) -> Path:
+def output_folder(output_dir: Path, entities: Entities) -> Path:
     """Return ``output_dir/sub-X[/ses-Y]/func``."""
-    parts = [f"sub-{recording.subject}"] + ([f"ses-{recording.session}"] if recording.session else [])
+    labels = dict(entities)
+    parts = [f"sub-{labels['sub']}"] + ([f"ses-{labels['ses']}"] if "ses" in labels else [])
     return output_dir.joinpath(*parts, "func")
 
 
 def output_path(output_dir: Path, recording: Recording, output: Output, atlas: Atlas | None = None) -> Path:
     """Return where one output of a recording is written."""
-    entities = order_entities(recording.entities, atlas.entities if atlas else (), output.entities)
+    return path_of(output_dir, recording.entities, atlas.entities if atlas else (), output)
+
+
+def path_of(output_dir: Path, recording: Entities, atlas: Entities, output: Output) -> Path:
+    """Return where one output is, by the entities of its recording and of its atlas."""
+    entities = order_entities(recording, atlas, output.entities)
     return output_folder(output_dir, recording) / file_name(entities, output.suffix, output.extension)
 
 

@@ -160,7 +160,8 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
             text, facts = results.tables.get(name) or measure_recording(results, name)
             path = output_path(output_dir, recording, measure.output)
             yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
-            yield describe_files({**base, **facts, **measure.table.describe()}, path)
+            chosen = {"CleaningChoices": results.settings.cleaning()}
+            yield describe_files({**base, **facts, **chosen, **measure.table.describe()}, path)
 
 
 def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:

@@ -179,6 +179,12 @@ def current_status(output_dir: Path, recording: str, needed: str = "") -> Status
     return status
 
 
+def read_statuses(output_dir: Path) -> list[Status]:
+    """Return what is true now of every recording that a run has looked at."""
+    names = (name for name in recorded(output_dir) if not name.endswith(EMBEDDING))
+    return [status for name in names if (status := current_status(output_dir, name)) is not None]
+
+
 def _fault_of(path: Path, size: int | None) -> str:
     """Say that a series or connectome is not as it was written; one of an earlier version has no size to compare."""
     if not path.name.endswith(WHOLE):

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fcpower_bids._version import __version__
+from fcpower_bids.cohort.recordings import write_recordings
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
@@ -135,6 +136,7 @@ def _finish(names: list[str], work: Path, progress: Progress) -> int:
     settings = progress.settings
     table = status_rows(settings.output_dir, names)
     whole = write_status_table(settings.output_dir)
+    write_recordings(settings.output_dir)
     progress.summarise(table, settings.output_dir)
     incomplete = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
     with suppress(OSError):

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
-from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, Status, explain
+from fcpower_bids.outputs.status import DONE, Status, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
@@ -61,7 +60,7 @@ def try_index(output_dir: Path) -> list[str]:
 
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
-    statuses = list(read_statuses(output_dir))
+    statuses = read_statuses(output_dir)
     pictures = len(statuses) <= MOST_PICTURES
     rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]
     if not rows:

@@ -32,10 +32,10 @@ from fcpower_bids.inputs.roots import OWN_FOLDER
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import NAME, bids_uri, prepare_dataset
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, path_of
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
 from fcpower_bids.outputs.tables import describe_files, program_names, read_table, write_declared, write_matrix
-from fcpower_bids.records import Entities, Output
+from fcpower_bids.records import Entities
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.elsewhere.arrays import read_array
@@ -159,14 +159,6 @@ class Imported:
     mean_fd: float
     repetition_time: float
     facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
-
-
-def path_of(output_dir: Path, entities: Entities, atlas: Entities, output: Output) -> Path:
-    """Return where an output of an imported recording is."""
-    labels = dict(entities)
-    parts = [f"sub-{labels['sub']}"] + ([f"ses-{labels['ses']}"] if "ses" in labels else [])
-    ordered = order_entities(entities, atlas, output.entities)
-    return output_dir.joinpath(*parts, "func", file_name(ordered, output.suffix, output.extension))
 
 
 def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:

@@ -317,7 +317,9 @@ def group_notes(notes: Sequence[str], every_one: bool) -> list[str]:
 def _ready_row(one: Ready, settings: Settings) -> tuple[str, ...]:
     recording = one.recording
     seconds = recording.repetition_time
-    path = output_folder(settings.output_dir, recording).relative_to(settings.output_dir) / f"{recording.name}_*"
+    path = (
+        output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir) / f"{recording.name}_*"
+    )
     output = "none (excluded)" if one.excluded else f"{path.as_posix()}{' (finished)' if one.finished else ''}"
     return (
         *(recording.name, "yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none"),
