@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.inputs.sources import drop, join
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
+from fcpower_bids.outputs.names import ATLAS_KEYS, CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Entities, Output, space_of
 
-ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
 CLEANED = (

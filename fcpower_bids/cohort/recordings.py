@@ -255,6 +255,21 @@ def cleaning_choices(one: Connectome) -> dict[str, Any]:
     return dict(chosen) if isinstance(chosen, Mapping) else {}
 
 
+def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say in which choices two ways of cleaning differ."""
+    each = ((name, before.get(name, "not given"), now.get(name, "not given")) for name in {**before, **now})
+    return "; ".join(f"--{name.replace('_', '-')} {one}, now {other}" for name, one, other in each if one != other)
+
+
+def other_cleanings(output_dir: Path, now: Mapping[str, Any]) -> list[str]:
+    """Say of how many recordings the choices of the cleaning are others, and which."""
+    names: dict[str, set[str]] = {}
+    for one in list_connectomes(output_dir):
+        if (before := cleaning_choices(one)) and before != now:
+            names.setdefault(describe_choices(before, now), set()).add(one.recording)
+    return [f"{len(each)} ({min(each)} first) with {said} for the others" for said, each in sorted(names.items())]
+
+
 def digest_choices(chosen: Mapping[str, Any]) -> str:
     """Eight characters that differ whenever choices of the cleaning do; empty where there are none."""
     plain = {name: float(value) if isinstance(value, (int, float)) else value for name, value in chosen.items()}

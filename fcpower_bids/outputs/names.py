@@ -20,6 +20,7 @@ ENTITY_ORDER = (
     *("chunk", "atlas", "seg", "scale", "res", "den", "label", "stat", "desc"),
 )
 LABEL = re.compile(r"[A-Za-z0-9+]+")
+ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 
 TIMESERIES = Output("timeseries", (("stat", "mean"),))
 COVERAGE = Output("bold", (("stat", "coverage"),))
@@ -88,6 +89,22 @@ def parse_name(name: str) -> tuple[Entities, str, str]:
         raise ValueError(f"'{name}' is not a BIDS file name.")
     entities = tuple((pair.partition("-")[0], pair.partition("-")[2]) for pair in pairs)
     return entities, suffix, dot + extension
+
+
+def files_of(output_dir: Path, recording: Entities) -> list[Path]:
+    """Return every file that there is of a recording, under any parcellation, and its previews."""
+    folder = output_folder(output_dir, recording)
+    found = []
+    for path in sorted(
+        (*folder.glob("sub-*"), *(output_dir / f"sub-{dict(recording)['sub']}" / "figures").glob("sub-*"))
+    ):
+        try:
+            entities = parse_name(path.name)[0]
+        except ValueError:  # not one of ours
+            continue
+        if sorted(pair for pair in entities if pair[0] not in {*ATLAS_KEYS, "stat", "desc"}) == sorted(recording):
+            found.append(path)
+    return found
 
 
 def preview_path(coverage: Path, end: str = BEFORE) -> Path:

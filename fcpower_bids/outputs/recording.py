@@ -121,11 +121,12 @@ def conclude_recording(
     fingerprint: str,
     seconds: float,
     embedded: Mapping[str, str],
+    inputs: str,
 ) -> Status:
     """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    status = write_status(output_dir, status)
+    status = write_status(output_dir, replace(status, inputs=inputs))
     for atlas, name in embedded.items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]

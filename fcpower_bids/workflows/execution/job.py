@@ -24,6 +24,7 @@ from fcpower_bids.outputs.status import (
     Status,
     embedding_names,
     explain,
+    input_mark,
     is_finished,
     peak_megabytes,
     write_status,
@@ -100,7 +101,7 @@ def process_recording(
         outputs = plugin.results["sink"].outputs
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         seconds = round(time.perf_counter() - started, 3)
-        conclude_recording(output, recording.name, written, fingerprint, seconds, embedded)
+        conclude_recording(output, recording.name, written, fingerprint, seconds, embedded, input_mark(recording))
         if not settings.debug:
             shutil.rmtree(work, ignore_errors=True)
     return Outcome(recording.name)
