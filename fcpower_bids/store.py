@@ -76,6 +76,24 @@ def _is_below(path: Path, folder: Path) -> bool:
     return place.is_relative_to(home) or any(place.is_relative_to(one) for one in annexes)
 
 
+WRITTEN = re.compile(r"sub-.*|group|logs|encoder|corpus")
+"""Folders of an output folder that are written to."""
+
+
+def refuse_links(output: Path) -> None:
+    """Refuse an output folder of which a folder that is written to leads elsewhere. Raises DatasetError."""
+    entries = [entry for entry in os.scandir(output) if WRITTEN.fullmatch(entry.name)] if output.is_dir() else []
+    while entries:
+        entry = entries.pop()
+        name = os.path.relpath(entry.path, output)
+        if not entry.is_dir():
+            continue
+        if entry.is_symlink():
+            stored_path(output, name)
+        elif name.count(os.sep) < 2:  # sub-X/ses-Y/func is the deepest
+            entries += os.scandir(entry.path)
+
+
 def file_in_the_way(folder: Path) -> Path | None:
     """Return the file because of which there can be no such folder: itself or one above it."""
     return next((one for one in (folder, *folder.parents) if one.is_file()), None)

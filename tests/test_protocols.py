@@ -112,14 +112,16 @@ def climb(score, unit):
     return unit * 10.0**at, step is not None and abs(at) == 6
 
 
-def expected_predictions(tree: Tree, features: np.ndarray):
+def expected_predictions(tree: Tree, features: np.ndarray, kernel_name: str):
     """Yield the person, the prediction, the penalty and whether it was still rising."""
     people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
     names = sorted(tree.series)
-    y, kernel = people["age"].loc[names].to_numpy(float), np.corrcoef(features)
+    y = people["age"].loc[names].to_numpy(float)
+    unit = 1.0 if kernel_name == "correlation" else features.shape[1]
     for test, train, inner in folds_of(tree):
-        unit = np.trace(kernel) / len(kernel)
-        penalty, rising = climb(lambda p, fold=(train, inner): inner_score(kernel, y, fold, p), unit)
+        standard = (features - features[train].mean(axis=0)) / features[train].std(axis=0)
+        kernel = np.corrcoef(features) if kernel_name == "correlation" else standard @ standard.T
+        penalty, rising = climb(lambda p, of=(kernel, y, (train, inner)): inner_score(*of, p), unit)
         yield from zip(
             [names[row] for row in test],
             ridge(kernel, y, train, test, penalty),
@@ -129,14 +131,15 @@ def expected_predictions(tree: Tree, features: np.ndarray):
         )
 
 
-def test_the_recommended_protocol_is_what_it_says(tree):
-    assert tree.group("--preset", "recommended", "--targets", "age") == 0
+@pytest.mark.parametrize("kernel", ["linear", "correlation"])
+def test_the_recommended_protocol_is_what_it_says(tree, kernel):
+    assert tree.group("--preset", "recommended", "--targets", "age", "--kernel", kernel) == 0
     wrote = tree.table("predictions")
     wrote = wrote[wrote["representation"] == "fc"].set_index("participant_id")
     folds = tree.table("prediction")
     folds = folds[folds["representation"] == "fc"].set_index("fold")
     n, rising = 0, []
-    for name, predicted, penalty, at_edge in expected_predictions(tree, edges_end_to_end(tree)):
+    for name, predicted, penalty, at_edge in expected_predictions(tree, edges_end_to_end(tree), kernel):
         assert wrote.loc[name, "predicted"] == pytest.approx(predicted, abs=1e-6)
         fold = folds.loc[wrote.loc[name, "fold"]]
         assert fold["penalty"] == pytest.approx(penalty, rel=1e-6)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
 from fcpower_bids.settings import LEVELS, Settings
-from fcpower_bids.store import explain_no_room, place_of
+from fcpower_bids.store import explain_no_room, place_of, refuse_links
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
@@ -78,6 +78,7 @@ def _run(argv: list[str]) -> int:
     from fcpower_bids.cli.parser import parse_settings  # a command of a slice has no need of it
 
     settings = parse_settings(argv)
+    refuse_links(settings.output_dir)
     _limit_threads(settings.omp_nthreads)
     with unsearched():
         run = _level(settings)

@@ -36,8 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.outputs.dataset import note_command
     from fcpower_bids.slices.clinic.predict import DONE, Request, predict_scans, say_predictions
-    from fcpower_bids.store import may_write
+    from fcpower_bids.store import may_write, refuse_links
 
+    refuse_links(options.output_dir)
     if not may_write(options.output_dir / "group"):
         raise UsageError(f"{options.output_dir} is closed to you, so nothing can be written there. Open it.")
     request = Request(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -100,27 +98,6 @@ def test_welchs_t_with_covariates_and_sites_is_that_of_the_residuals_in_any_orde
     for order, row in zip(orders, model.permuted_t(residuals, orders), strict=True):
         t, df = welch_by_hand(residuals, model.tested[order], model.groups[order], given_back)
         np.testing.assert_allclose(row, comparable_t(t, df, model.df), rtol=1e-8)
-
-
-@pytest.mark.parametrize("with_sites", [False, True])
-def test_a_class_drawn_anew_is_a_model_of_its_own_for_the_same_edges(data, with_sites):
-    """Covariates stay, so that a draw is what the model of the drawn class finds, with variances of its classes."""
-    covariates, edges = data[1], data[3]
-    sites = data[2] if with_sites else np.repeat("all", N)
-    classes = (np.arange(N) % 3 == 0).astype(float)
-    edges = edges * (1 + classes)[:, None]
-
-    def model_of(drawn):
-        groups = [f"{site}{each:g}" for site, each in zip(sites, drawn, strict=True)]
-        return build_model(drawn, covariates, sites if with_sites else None, groups)
-
-    model = replace(model_of(classes), drawn=classes)
-    residuals, orders = model.residuals(edges), permuted_rows(N, 5, 0, None, sites)
-    found = model.permuted_t(residuals, orders, model.shrinkage(residuals, orders))
-    for order, t in zip(orders, found, strict=True):
-        own = model_of(classes[order])
-        expected = own.common_t(own.statistic(residuals, own.shrinkage(residuals)))
-        np.testing.assert_allclose(t, expected, rtol=1e-9)
 
 
 def test_groups_too_small_for_a_variance_of_their_own_share_one():
