@@ -15,7 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities, Output, space_of
+from fcpower_bids.records import Entities, Output, label_order, space_of
 
 ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
@@ -108,7 +108,7 @@ def list_connectomes(output_dir: Path) -> list[Connectome]:
         holder / "func" for subject in _folders(output_dir, "sub-") for holder in (subject, *_folders(subject, "ses-"))
     ]
     everything = (one for folder in folders for one in _in_folder(folder))
-    found = sorted(everything, key=lambda one: (one.participant, one.session, one.path.name))
+    found = sorted(everything, key=lambda one: (one.participant, label_order(one.session), one.path.name))
     if not found:
         raise DatasetError(
             f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.*). "

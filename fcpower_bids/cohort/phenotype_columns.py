@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
-from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.people import Phenotypes, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Assembly, GroupLevel
@@ -70,6 +70,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     for person in missing.index[missing.any(axis=1)]:
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
         rows.append(Exclusion(str(person), "n/a", VALUE, f"missing: {names}"))
+    frame = frame.drop(columns=[name for name in phenotypes.conflicts if name in frame])
     return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
 
 
@@ -215,7 +216,7 @@ def name_columns(settings: Assembly) -> tuple[str, ...]:
     sets = measure_sets()
     if not set(sets) & {part.strip() for item in settings.targets for part in (item, item.partition("=")[2])}:
         return settings.targets
-    known = [str(name) for name in load_phenotypes(settings, ()).frame.columns]
+    known = [str(name) for name in load_phenotypes(settings, {}).frame.columns]
     targets: list[str] = []
     for name in settings.targets:
         composite, _, part = name.partition("=")
