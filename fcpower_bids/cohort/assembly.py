@@ -26,7 +26,7 @@ from fcpower_bids.cohort.inclusion import (
     tabulate_exclusions,
 )
 from fcpower_bids.cohort.people import Phenotypes, Scanned, count_people, count_values, load_phenotypes
-from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns
+from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
 from fcpower_bids.cohort.scans import (
     Run,
@@ -178,6 +178,13 @@ def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
     phenotypes = load_phenotypes(settings, scanned)
     _columns_of(phenotypes, list(scanned), settings)
     count_people(phenotypes.frame.index, scanned, phenotypes.renamed, settings)
+
+
+def check_names(settings: Assembly) -> None:
+    """Refuse columns that no phenotype table has. Raises DatasetError."""
+    scans = sessions_of((one.participant, one.session) for one in list_connectomes(settings.output_dir))
+    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
+        raise DatasetError("\n".join(problems))
 
 
 def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
