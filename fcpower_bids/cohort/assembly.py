@@ -11,6 +11,7 @@ from types import MappingProxyType
 from fcpower_bids.cohort.edges import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.cohort.folds_file import load_folds
 from fcpower_bids.cohort.inclusion import (
     PERSON,
     RECORDING,
@@ -23,9 +24,8 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
     tabulate_exclusions,
 )
-from fcpower_bids.cohort.joining import count_people, count_values, load_folds
-from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns
-from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.people import Phenotypes, Scanned, count_people, count_values, load_phenotypes
+from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
 from fcpower_bids.cohort.scans import (
@@ -39,7 +39,7 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.records import Cohort
+from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 from fcpower_bids.store import known_digest
 
@@ -112,8 +112,8 @@ def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
     door = selected_of(settings)
     chosen, quality, rows, notes = _choose_recordings(door, settings)
-    people = sorted({one.participant for one in chosen})
-    phenotypes = check_phenotypes(settings, people)  # before thousands of files are read
+    scanned = sessions_of((one.participant, one.session) for one in chosen)
+    check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([one.path for one in chosen], settings)
     keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
     rows += said
@@ -125,7 +125,9 @@ def load_cohort(settings: Assembly) -> Cohort:
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
     table = tabulate_scans(scans, settings)
-    people = sorted(set(table["participant_id"]))
+    scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
+    people = list(scanned)
+    phenotypes = load_phenotypes(settings, scanned)
     columns = _columns_of(phenotypes, people, settings)
     folds, about_folds = load_folds(settings, people)
     facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
@@ -172,12 +174,26 @@ def load_cohort(settings: Assembly) -> Cohort:
     )
 
 
-def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
+def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
-    phenotypes = load_phenotypes(settings, people)
-    _columns_of(phenotypes, people, settings)
-    count_people(phenotypes.frame.index, people, phenotypes.renamed, settings)
-    return phenotypes
+    phenotypes = load_phenotypes(settings, scanned)
+    _columns_of(phenotypes, list(scanned), settings)
+    count_people(phenotypes.frame.index, scanned, phenotypes.renamed, settings)
+
+
+def check_names(settings: Assembly) -> None:
+    """Refuse columns that no phenotype table has. Raises DatasetError."""
+    scans = sessions_of((one.participant, one.session) for one in selected_of(settings).connectomes)
+    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
+        raise DatasetError("\n".join(problems))
+
+
+def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Sessions of everyone's scans, in the order of people and sessions."""
+    found: dict[str, list[str]] = {}
+    for person, session in sorted(set(scans), key=lambda scan: (scan[0], label_order(scan[1]))):
+        found.setdefault(person, []).append(session)
+    return found
 
 
 def _choose_recordings(

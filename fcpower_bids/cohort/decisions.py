@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
-from fcpower_bids.cohort.joining import match_ids
+from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.spreadsheets import is_table, read_spreadsheet
+from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
@@ -55,7 +55,8 @@ class Decision:
         """Whether a recording with these labels by entity is one of those meant."""
         if self.recording:
             return recording == self.recording
-        return all(bare(labels.get(key, ""), key) == label for key, label in self.wanted.items())
+        own = {key: bare(labels.get(key, ""), key) for key in self.wanted}
+        return all(without_zeros(own[key]) == without_zeros(label) for key, label in self.wanted.items())
 
     def cells(self) -> tuple[str, ...]:
         """The row as the columns of the table have it; empty where it says nothing."""
@@ -70,16 +71,9 @@ def decisions_of(output_dir: Path) -> Path | None:
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
-    sheet = read_spreadsheet(path)
-    names = [KEYS.get(name, name) for name in sheet.names]
-    if "sub" not in names:
-        raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
     found = []
-    for number, cells in enumerate(sheet.rows, start=1):
-        row = dict(zip(names, cells, strict=True))
+    for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
         wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
-        if "sub" not in wanted:
-            raise DatasetError(f"{path} names no participant_id in row {number}.")
         what = row.get("decision", "") or REJECT
         if what not in (ACCEPT, DOUBT, REJECT):
             raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")

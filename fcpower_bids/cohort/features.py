@@ -14,7 +14,7 @@ from typing import Any
 from fcpower_bids.inputs.sources import drop, join
 from fcpower_bids.outputs.names import ATLAS_KEYS, CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities, Output, space_of
+from fcpower_bids.records import Entities, Output, label_order, space_of
 
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
@@ -114,7 +114,7 @@ class Connectome:
 def list_connectomes(output_dir: Path) -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name."""
     everything = (one for folder in _func_folders(output_dir) for one in _in_folder(folder))
-    return sorted(everything, key=lambda one: (one.participant, one.session, one.path.name))
+    return sorted(everything, key=lambda one: (one.participant, label_order(one.session), one.path.name))
 
 
 def list_quality_sidecars(output_dir: Path) -> list[tuple[Entities, Path]]:

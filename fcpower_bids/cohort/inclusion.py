@@ -25,7 +25,7 @@ from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel
 
-RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
+RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 FEWEST_PARCELS = 3
 DAMAGE = ("volumes", "parcels", "gain", "table", "halves", "values")
 """Parts of a recording that can have a caution: see docs/check.md."""
@@ -46,7 +46,7 @@ EXCLUDED_TABLE = TableSpec(
     join_columns(
         Column.text("participant_id", "Person", "Person"),
         Column.text("session", "Session, n/a when all are meant", "Session"),
-        Column.text("what", "recording, person, parcel or value", "What"),
+        Column.text("what", "recording, person, parcel, value or target", "What"),
         Column.text("reason", "Why it was left out", "Reason"),
     ),
 )

@@ -14,6 +14,7 @@ import pandas as pd
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
@@ -175,6 +176,7 @@ def _refuse_other_question(settings: Settings) -> None:
         before = finished.question(name)
         other = [each for each in before if each in now and _in_words(before[each]) != _in_words(now[each])]
         if other and not settings.replace:
+            check_names(settings)  # a slip of the pen is no other question
             changes = "; ".join(
                 f"--{one.replace('_', '-')} {_in_words(before[one])}, now {_in_words(now[one])}" for one in other
             )

@@ -47,7 +47,7 @@ def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an
     with pytest.raises(DatasetError, match="no column participant_id"):
         decide(found, path)
     path.write_text("participant_id\treason\nn/a\tx\n")
-    with pytest.raises(DatasetError, match="no participant_id in row 1"):
+    with pytest.raises(DatasetError, match="no participant_id in line 2"):
         decide(found, path)
 
 

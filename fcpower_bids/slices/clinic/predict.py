@@ -122,8 +122,8 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
-    people = read_people(request.output_dir, request.phenotypes)
     scans, outside = _choose(model.facts, request)
+    people = read_people(request.output_dir, request.phenotypes, [(one.participant, one.session) for one in scans])
     rows = [_attempt(one, model, request, people) for one in scans]
     compared = pd.DataFrame(
         [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
@@ -179,7 +179,7 @@ def _attempt(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    people: Mapping[str, Mapping[str, float]],
+    people: Mapping[str, Mapping[tuple[str, str], float]],
 ) -> dict[str, Any]:
     """Predict one scan; what is wrong with it is its row, and no business of the others."""
     scan = one.path.stem.removesuffix("_relmat")
@@ -223,7 +223,7 @@ def _predict(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    people: Mapping[str, Mapping[str, float]],
+    people: Mapping[str, Mapping[tuple[str, str], float]],
 ) -> dict[str, Any]:
     grave, named = differences(one, model.facts["Preprocessing"])
     if grave:
@@ -243,8 +243,8 @@ def _predict(
         quality.mean_fd,
         quality.degrees_of_freedom,
         repetition_time(one),
-        people["age"].get(one.participant, math.nan),
-        people["female"].get(one.participant, math.nan),
+        people["age"].get((one.participant, one.session), math.nan),
+        people["female"].get((one.participant, one.session), math.nan),
         seen,
     )
     found = apply_model(model, matrix, parcels, about)

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.cohort.assembly import check_phenotypes
+from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
+from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
 from fcpower_bids.core.connectome.matrix_formats import (
     ORDERS,
@@ -223,10 +224,14 @@ def bring_sources(settings: Settings) -> None:
     sources = list(_sources(settings))
     if not sources:
         return
-    there = {f"sub-{dict(one.entities)['sub']}" for _, _, of_source in sources for one in of_source}
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    if people := sorted(there & asked if asked else there):
-        check_phenotypes(settings, people)  # before a thousand series are read
+    there = [dict(one.entities) for _, _, of_source in sources for one in of_source]
+    asked = {label.removeprefix("sub-") for label in settings.participant_label}
+    if scanned := sessions_of(
+        (f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION)
+        for labels in there
+        if not asked or labels["sub"] in asked
+    ):
+        check_phenotypes(settings, scanned)  # before a thousand series are read
     roots = {name: root for name, root, _ in sources}
     prepare_dataset(settings, {**roots, PEOPLE: settings.bids_dir})
     for name, root, offered in sources:

@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
+from fcpower_bids.cohort.people import load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.identity import dataset_identity, dataset_terms, people_tables
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
-from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
-from fcpower_bids.outputs.tables import read_table, series_file
+from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import file_in_the_way
@@ -164,8 +165,8 @@ def _recordings(settings: Settings, door: Selected, atlas: str) -> Iterable[Any]
         paths,
         settings.output_dir,
         _dataset(settings),
-        families=_labels_of(settings, settings.family_column),
-        sites=_labels_of(settings, settings.site_column),
+        families=_labels_of(settings, door, settings.family_column),
+        sites=_labels_of(settings, door, settings.site_column),
         terms=dataset_terms(settings.bids_dir),
     )
     chosen, sources = _labels(settings), list(found)
@@ -175,17 +176,18 @@ def _recordings(settings: Settings, door: Selected, atlas: str) -> Iterable[Any]
     return [source for source in sources if not chosen or source[0]["subject"] in chosen]
 
 
-def _labels_of(settings: Settings, column: str | None) -> dict[str, str]:
+def _labels_of(settings: Settings, door: Selected, column: str | None) -> dict[str, str]:
     """Return the family or site of each participant where the dataset says so, else nothing."""
-    path = settings.bids_dir / "participants.tsv"
-    if column is None or not is_table(path):
+    sources = tables_of(settings.bids_dir)
+    if column is None or not sources:
         return {}
-    table = read_table(path)
-    if column not in table or "participant_id" not in table:
-        raise DatasetError(f"{path} has no column '{column}' or no 'participant_id'.")
-    known = table.dropna(subset=[column])
-    people = known["participant_id"].str.removeprefix("sub-")
-    return dict(zip(people, known[column].astype(str), strict=True))
+    scanned = sessions_of((one.participant, one.session) for one in door.connectomes)
+    people = load_people(sources, scanned, settings.bids_dir)
+    if column in people.conflicts or column not in people.frame:
+        fault = people.conflicts.get(column, f"{sources[0].path} has no column '{column}'.")
+        raise DatasetError(fault)
+    known = people.frame[column].dropna()
+    return {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
 
 
 SHARED = (

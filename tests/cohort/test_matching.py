@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cohort.joining import match_ids
+from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.slices.elsewhere import arrays, imports
 from tests.command import main
 
