@@ -130,7 +130,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     phenotypes = load_phenotypes(settings, scanned)
     columns = _columns_of(phenotypes, people, settings)
     folds, about_folds = load_folds(settings, people)
-    facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
+    facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]

@@ -60,7 +60,7 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
             continue
         if not digests:
             parcels, array = row.parcels, make_room((len(paths), row.edges.size), np.float64)
-        _check_parcels(path.relative_to(settings.output_dir).as_posix(), row.parcels, parcels)
+        _check_parcels(path.name, row.parcels, parcels)
         array[len(digests)] = row.edges
         missing.append(row.missing)
         digests.append(hashlib.blake2b(row.edges.data, digest_size=16).hexdigest())

@@ -46,7 +46,7 @@ def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectom
 def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
     conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]
-    sources = [Source(one.path, settings.output_dir, "bold", one.entities, "bold", ".tsv") for one in found]
+    sources = [Source(one.path, one.root, "bold", tuple(one.labels.items()), "bold", ".tsv") for one in found]
     kept = {source.path for source in apply_filters(sources, conditions)}
     return [one for one in found if one.path in kept], note_unmatched(sources, conditions)
 
@@ -115,7 +115,7 @@ def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[C
     """Two files of one acquisition (two resolutions, say) would count a recording twice."""
     seen: dict[Hashable, Connectome] = {}
     for one in found:
-        acquisition = tuple(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS)
+        acquisition = (one.site, *(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS))
         other = seen.setdefault(acquisition, one)
         if other is not one:
             keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})

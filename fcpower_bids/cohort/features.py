@@ -80,6 +80,11 @@ class Connectome:
         return space_of(dict(self.entities)) or "unknown"
 
     @property
+    def root(self) -> Path:
+        """The output folder that it is in."""
+        return self.path.parents[3 if self.entity("ses") else 2]
+
+    @property
     def encoders(self) -> tuple[str, ...]:
         """``desc`` labels of the embeddings."""
         return tuple(label for label, _ in self.embeddings)

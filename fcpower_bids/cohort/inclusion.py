@@ -179,7 +179,7 @@ def exclude_unreadable(
     found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out recordings whose FC file is no connectome, and say why."""
-    folders = known_folders(settings.output_dir)
+    folders = known_folders(settings.output_dir, *{one.root for one in found})
     rows = [
         Exclusion(
             one.participant,

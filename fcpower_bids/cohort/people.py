@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.features import NO_SESSION, person_at
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.identity import people_tables
+from fcpower_bids.inputs.roots import SITE, output_folders
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import label_order
@@ -47,6 +49,7 @@ class Source(NamedTuple):
     path: Path
     is_default: bool = False  # whether its numeric columns are targets when the user names none
     is_given: bool = False  # whether the user named it, so that it must have people
+    site: str = ""  # the site whose rows are read, of a table of several
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,26 +74,50 @@ class Phenotypes:
     rows: tuple[Exclusion, ...] = ()  # codes for missing values, and sessions without a row, per person
     notes: tuple[str, ...] = ()  # notes for a reader of the results
     renamed: int = 0  # people whose id in a table differs from that of their scans
-    unread: str = ""  # that a table of the dataset is not read, and why
 
 
 def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
     """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
+    folders = output_folders(settings, settings.output_dir)
+    if "" not in folders:
+        return _unite([_load_site(site, folder, settings, scanned) for site, folder in folders.items()], folders)
     given = {path.absolute() for path in settings.phenotypes}
-    of_sites = settings.output_dir / "participants.tsv"
     own = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
     sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
-    sources += [Source(path, not settings.phenotypes) for path in ([of_sites] if is_table(of_sites) else own)]
-    unread = ""
-    if is_table(of_sites) and own:
-        unread = (
-            f"{', '.join(map(str, own))}: not read, for {of_sites} of the combined sites stands in the place of the "
-            "tables of one dataset, whose labels may be those of other people. Where they are the same, give them with "
-            "--phenotypes."
-        )
-    found = load_people(sources, scanned, settings.bids_dir, settings.missing_values)
-    notes = (*found.notes, unread) if unread else found.notes
-    return replace(found, notes=notes, unread=unread)
+    sources += [Source(path, not settings.phenotypes) for path in own]
+    return load_people(sources, scanned, settings.bids_dir, settings.missing_values)
+
+
+def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) -> Phenotypes:
+    """Load the tables of the dataset that an output folder was made of, and what those that are given say of it."""
+    start = person_at("", site)
+    own = {f"sub-{one.removeprefix(start)}": sessions for one, sessions in scanned.items() if one.startswith(start)}
+    sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.phenotypes]
+    datasets = list(dict.fromkeys(path.parent for path in people_tables(folder)))
+    for dataset in datasets:
+        sources += [source._replace(is_default=not settings.phenotypes) for source in tables_of(dataset)]
+    found = load_people(sources, own, next(iter(datasets), None), settings.missing_values)
+    frame = found.frame.rename(index=lambda one: person_at(str(one).removeprefix("sub-"), site))
+    rows = tuple(
+        row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in found.rows
+    )
+    return replace(found, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in found.notes))
+
+
+def _unite(each: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
+    """Put the people of several sites under each other, with their site in a column."""
+    frames = [
+        one.frame if SITE in one.frame else one.frame.assign(**{SITE: site})
+        for site, one in zip(sites, each, strict=True)
+    ]
+    return Phenotypes(
+        pd.concat(frames),
+        tuple(dict.fromkeys(name for one in each for name in one.defaults)),
+        {name: said for one in each for name, said in one.conflicts.items()},
+        tuple(row for one in each for row in one.rows),
+        tuple(note for one in each for note in one.notes),
+        sum(one.renamed for one in each),
+    )
 
 
 def tables_of(dataset: Path) -> list[Source]:
@@ -160,12 +187,28 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     return frame
 
 
+def _rows_of(site: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Rows of one site, by the column of sites or by ids such as ``sub-SITE+01``. Raises DatasetError."""
+    start = person_at("", site)
+    if SITE in frame.columns:
+        return frame[frame[SITE].astype(str) == site].reset_index(drop=True)
+    if not frame[PERSON].str.contains("+", regex=False).any():
+        raise DatasetError(
+            f"{path} does not say whose people these are, and two sites may have one label. Add a column '{SITE}' with "
+            f"the names of --derivatives, or write participant_id as {start}01."
+        )
+    own = frame[frame[PERSON].str.startswith(start)].reset_index(drop=True)
+    return own.assign(**{PERSON: "sub-" + own[PERSON].str.removeprefix(start)})
+
+
 def _read_table(source: Source, notes: list[str]) -> PeopleTable | None:
     """One table of people; None of an empty one that the user did not name."""
     path = source.path
     frame = read_rows(path, notes)
+    if source.site:
+        frame = _rows_of(source.site, frame, path)
     if frame.empty:
-        if source.is_given:
+        if source.is_given and not source.site:
             raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
         return None
     if (again := int(frame.duplicated().sum())) > 0:

@@ -89,7 +89,7 @@ def unknown_columns(phenotypes: Phenotypes, settings: GroupLevel) -> Iterator[st
         if name not in known:
             close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
             hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            yield f"No phenotype table has a column '{name}'. {hint} {phenotypes.unread}".rstrip()
+            yield f"No phenotype table has a column '{name}'. {hint}"
 
 
 def _as_numbers(column: pd.Series) -> pd.Series:

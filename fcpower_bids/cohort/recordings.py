@@ -17,6 +17,7 @@ from fcpower_bids.cohort.decisions import decide, decisions_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes, list_quality_sidecars, person_at
 from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, read_quality
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
@@ -147,7 +148,8 @@ def selected_of(settings: Assembly) -> Selected:
 
     ``--exclude-file`` takes the place of the decisions in the folders.
     """
-    gathered = {folder: _gather(folder, site) for site, folder in output_folders(settings).items()}
+    folders = output_folders(settings, settings.output_dir)
+    gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
     if settings.exclude_file is not None:
         found = _decide(_unite(gathered.values()), settings.exclude_file)
     else:
@@ -233,11 +235,6 @@ def _decide(gathered: Selected, path: Path | None) -> Selected:
     )
     kept = tuple(one for one in gathered.connectomes if one.path not in decided.rejected)
     return Selected(kept, gathered.left_out + rejected, decided.absent, decided.accepted, decided.doubtful)
-
-
-def output_folders(settings: Assembly) -> dict[str, Path]:
-    """Return the output folders that a group run reads, by the names of their sites; one without a name is its own."""
-    return {"": settings.output_dir}
 
 
 def source_of(one: Connectome) -> str:

@@ -55,7 +55,7 @@ class Selection(Choices):
         (),
         "selection",
         "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]; at group level series or "
-        "connectomes of other programs, as LAYOUT=PATH or list=FILE",
+        "connectomes of other programs, as LAYOUT=PATH or list=FILE, or output folders of several sites, as SITE=PATH",
         "-d",
         question=False,
     )

@@ -15,6 +15,7 @@ from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
 from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import (
@@ -44,7 +45,8 @@ def embed_stored(settings: Settings) -> None:
     if settings.encoder is None:
         return
     label = embedding_label(settings)
-    if not (settings.encoder_weights or settings.encoder == "random-init"):
+    of_sites = "" not in output_folders(settings, settings.output_dir)  # which are read and not written to
+    if of_sites or not (settings.encoder_weights or settings.encoder == "random-init"):
         if not any(label in one.encoders for one in selected_of(settings).connectomes):
             raise UsageError(
                 f"{settings.output_dir} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or "

@@ -23,7 +23,7 @@ from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.executors.pool import describe_memory
-from fcpower_bids.inputs.roots import check_input_folder
+from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.ondisk import remove_abandoned
@@ -35,6 +35,7 @@ from fcpower_bids.registry import load
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
+from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
@@ -57,6 +58,10 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
+        if settings.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
+            settings = dataclasses.replace(settings, site_column=SITE)
+        if settings.sites != PERMUTE and settings.site_column is None:
+            raise UsageError(f"--sites {settings.sites} needs the column of sites. Give --site-column.")
         settings = dataclasses.replace(settings, targets=name_columns(settings))
         for line in describe_sets(settings):
             say(line, settings)
@@ -144,7 +149,8 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     remove_abandoned(settings.work / "shared")
     if (settings.output_dir / "logs" / "status").is_dir():
         write_status_table(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
-    write_recordings(settings.output_dir)
+    if "" in output_folders(settings, settings.output_dir):
+        write_recordings(settings.output_dir)
     if not settings.check:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     try:
