@@ -116,7 +116,10 @@ class _Row:
 def _offer(row: _Row) -> Offered:
     if not row.text("participant_id") or not row.text("path"):
         raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
-    path = (row.table.parent / row.text("path")).resolve()
+    text = row.text("path")
+    if not (row.table.parent / text).exists():  # as Windows writes it
+        text = text.replace("\\", "/")
+    path = (row.table.parent / text).resolve()
     _refuse_another(row)
     return Offered(
         path,
@@ -137,7 +140,7 @@ def _offer(row: _Row) -> Offered:
 def _refuse_another(row: _Row) -> None:
     """Refuse a row whose path names another person: lines of two columns have slipped against each other."""
     label = row.text("participant_id").removeprefix("sub-")
-    named = set(re.findall(r"(?:^|[/_])sub-([A-Za-z0-9+]+)", row.text("path")))
+    named = set(re.findall(r"(?:^|[/\\_])sub-([A-Za-z0-9+]+)", row.text("path")))
     if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
         raise DatasetError(
             f"{row.table}, line {row.line}: the path {row.text('path')} is of sub-{others[0]}, and participant_id says "

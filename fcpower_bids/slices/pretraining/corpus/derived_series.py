@@ -33,7 +33,7 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         else:
             series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
-    except (OSError, *DAMAGED_ARRAY) as error:
+    except (OSError, MemoryError, *DAMAGED_ARRAY) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
     empty = np.isnan(series)
     if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
