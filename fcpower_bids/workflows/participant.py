@@ -18,7 +18,7 @@ from fcpower_bids.cohort.recordings import (
     source_of,
     write_recordings,
 )
-from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
+from fcpower_bids.errors import NO_ROOM, DatasetError, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.locks import sweep_shared, write_shared
@@ -151,7 +151,6 @@ def _finish(names: list[str], work: Path, progress: Progress) -> int:
     settings = progress.settings
     table = status_rows(settings.output_dir, names)
     whole = write_status_table(settings.output_dir)
-    write_recordings(settings.output_dir)
     progress.summarise(table, settings.output_dir)
     incomplete = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
     with suppress(OSError):
@@ -182,6 +181,10 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
             failures += said
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))
+    try:
+        write_recordings(settings.output_dir)
+    except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
+        failures.append(f"There is no new recordings.tsv. {error}")
     if not with_index:  # it would be out of date
         settings.index.unlink(missing_ok=True)
     from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 
 import nibabel
@@ -10,8 +12,9 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from tests.cases.people import files, run, table, write_list, write_people
+from tests.cases.people import LABELS, files, run, table, write_list, write_people
 from tests.running import PLAIN
+from tests.slices.elsewhere.sources import xcpd
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 FINGERPRINT = ("--analyses", "fingerprinting", "--quiet")
@@ -230,3 +233,32 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_
     assert missing
     assert said in missing[0]
     assert lines.index(missing[0]) < next(number for number, line in enumerate(lines) if "Tables: " in line)
+
+
+def index_rows(out) -> list[dict]:
+    """The rows of the index, as its script gets them."""
+    text = (out / "index.html").read_text()
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]
+
+
+@pytest.mark.parametrize("kind", ["a list of series", "a list of matrices", "a tree"])
+def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
+    """Minutes and motion, no link to a page that is not there, and no blame for files that it never has."""
+    (tmp_path / "bids").mkdir()
+    if kind == "a tree":
+        xcpd(tmp_path / "xcpd")
+        source, minutes, motion = f"xcpd={tmp_path / 'xcpd'}", 70 * 2.0 / 60, 0.1
+    else:
+        source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 60 * 2.0 / 60, 0.101
+    if kind == "a list of matrices":
+        rows = table(tmp_path / "list.tsv").drop(columns=["repetition_time"])
+        for name in rows["path"]:
+            np.save(tmp_path / name, np.corrcoef(np.load(tmp_path / name).T))
+        rows.assign(kind="matrix", minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        minutes = 5.0
+    assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--check", "--min-time", "0").code == 0
+    first, *others = index_rows(tmp_path / "out")
+    assert others
+    assert first["values"][0] == pytest.approx(minutes, abs=0.05)
+    assert first["values"][2] == pytest.approx(motion, abs=1e-3)
+    assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))

@@ -62,7 +62,7 @@ def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = read_statuses(output_dir)
     pictures = len(statuses) <= MOST_PICTURES
-    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]
+    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(output_dir, accounts, pictures)]
     if not rows:
         return None
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
@@ -104,12 +104,13 @@ def _everybody(output_dir: Path, statuses: Sequence[Status]) -> Iterator[list[Ac
         yield list(own)
 
 
-def _rows(accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
+def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
     """Rows of one person; links lead to the page of the session where there is one each."""
     many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
     for account in accounts:
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
-        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0"}
+        there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
+        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         yield row | {"state": WORDS[account.status.state]} | _seen_from(account, pictures)
 
 

@@ -31,13 +31,14 @@ from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.tables import unique_names
 from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
 from fcpower_bids.outputs.tables import describe_files, read_table, write_declared, write_matrix
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.elsewhere.arrays import read_array
@@ -180,7 +181,9 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
         paths.append(describe_files(facts, path))
     path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
     paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
-    return paths
+    about = {**_facts(of_recording[0]), **QUALITY_MEASURE.table.describe()}
+    del about["Atlas"]
+    return [*paths, describe_files(about, path)]
 
 
 def _facts(one: Imported) -> dict[str, Any]:
@@ -191,6 +194,7 @@ def _facts(one: Imported) -> dict[str, Any]:
     }
     return {
         **one.facts,
+        "Atlas": {"Name": join(one.atlas), "Space": space_of(dict(one.entities)) or "unknown", "Source": "n/a"},
         **{key: value for key, value in known.items() if math.isfinite(value)},
         "Software": "fcpower_bids",
         "SoftwareVersion": __version__,
@@ -202,7 +206,7 @@ def _quality(one: Imported) -> dict[str, Any]:
     covered = covered_parcels(one.connectivity)
     summary = spectrum_summary(eigendecompose(one.connectivity[np.ix_(covered, covered)])[0])
     return dict.fromkeys(QUALITY_MEASURE.table.columns, math.nan) | {
-        "atlas": "_".join(f"{key}-{value}" for key, value in one.atlas),
+        "atlas": join(one.atlas),
         "state": "done",
         "kept_volumes": one.volumes,
         "seconds_kept": one.seconds,
