@@ -40,7 +40,7 @@ def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectom
         names = sorted({one.atlas_name for one in kept})
         atlases = {name for spec in settings.atlas for name in match_atlases(spec, names)}
         kept = [one for one in kept if one.atlas_name in atlases]
-    return [one for one in kept if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
+    return [one for one in kept if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
 
 
 def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
@@ -88,7 +88,7 @@ def _letters(text: str) -> str:
 
 def _choose_space(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     spaces = {one.space for one in found}
-    kept = [one for one in found if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
+    kept = [one for one in found if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
     if not kept:
         wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{settings.output_dir} has no FC in --space {wanted}, only in {there}.")

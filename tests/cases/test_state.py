@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 
 import nibabel
@@ -12,7 +10,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from tests.cases.people import LABELS, files, run, table, write_list, write_people
+from tests.cases.people import LABELS, files, index_rows, run, table, write_list, write_people
 from tests.running import PLAIN
 from tests.slices.elsewhere.sources import xcpd
 
@@ -233,12 +231,6 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_
     assert missing
     assert said in missing[0]
     assert lines.index(missing[0]) < next(number for number, line in enumerate(lines) if "Tables: " in line)
-
-
-def index_rows(out) -> list[dict]:
-    """The rows of the index, as its script gets them."""
-    text = (out / "index.html").read_text()
-    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]
 
 
 @pytest.mark.parametrize("kind", ["a list of series", "a list of matrices", "a tree"])
