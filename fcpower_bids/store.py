@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -173,6 +174,14 @@ def flush_file(path: Path) -> None:
     """Wait until the bytes of a file are on the disk: a rename may otherwise outlive a power cut that they do not."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
+
+
+def parse_json(text: str) -> Any:
+    """Return the content of a JSON text, which may come from anyone. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write_text(path: Path, text: str, *, flush: bool = True) -> Path:

@@ -19,6 +19,7 @@ from fcpower_bids.imaging.atlas.described import atlas_digest
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas, Cleaning, Slices
 from fcpower_bids.settings import Participant
+from fcpower_bids.store import parse_json
 
 _META = "json"
 SLICES = "slices_"
@@ -35,7 +36,7 @@ def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     """Read what :func:`save_bundle` wrote."""
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files if name != _META}
-        return arrays, json.loads(str(file[_META]))
+        return arrays, parse_json(str(file[_META]))
 
 
 def load_values(path: Path | str, name: str) -> tuple[np.ndarray, dict[str, Any]]:
@@ -58,8 +59,11 @@ def is_sound(path: Path) -> bool:
     """Whether a bundle that was kept is there and whole: every array has the checksum that it was written with."""
     try:
         with zipfile.ZipFile(path) as file:
-            return file.testzip() is None
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError):
+            if file.testzip() is not None:
+                return False
+        load_bundle(path)  # it may hold what is no array of numbers, or no facts
+        return True
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError):
         return False
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,7 +16,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from tests.cases.people import LABELS, run, table, write_list
-from tests.running import PLAIN, contents, run_app
+from tests.running import PATIENCE, PLAIN, contents, run_app
 
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
 
@@ -86,3 +90,131 @@ def test_an_array_that_promises_what_it_has_not_costs_its_scan_alone(kind, tmp_p
         "sub-004",
         "sub-005",
     ]
+
+
+DEEP = '{"bold":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.fixture
+def written(troubled_run, tmp_path):
+    """Outputs of four people, one of whom is excluded."""
+    return shutil.copytree(troubled_run.output, tmp_path / "out")
+
+
+DEEPLY = {
+    "the sidecar of quality": "*_desc-fcpower_qc.json",
+    "the sidecar of the FC": "*_stat-pearsoncorrelation_relmat.json",
+    "the status": "logs/status",
+}
+
+
+@pytest.mark.parametrize("kind", DEEPLY)
+def test_a_json_without_a_bottom_costs_its_scan_alone(kind, written, troubled_demo):
+    if kind == "the status":
+        path = next((written / "logs" / "status").glob("sub-02_ses-a_*.json"))
+    else:
+        path = next((written / "sub-02" / "ses-a").rglob(DEEPLY[kind]))
+    path.write_text(DEEP)
+    found = run(troubled_demo[0], written, "group", "--check", "--min-time", "0", "--nprocs", "1")
+    assert found.code == 0, found.err
+    assert "internal error" not in found.err
+    scans = table(written / "group" / "scans.tsv")
+    assert ("sub-02", "ses-a") not in list(zip(scans["participant_id"], scans["session"], strict=True))
+    assert "sub-02" in scans["participant_id"].tolist()
+    reasons = table(written / "group" / "excluded.tsv")["reason"]
+    assert any(path.name in reason for reason in reasons)
+    again = run(troubled_demo[0], written, "participant", "--atlas", "builtin", "--nprocs", "1", "--quiet")
+    assert again.code == 0 or kind != "the status"
+
+
+def test_a_filter_file_without_a_bottom_is_named(exact_demo, tmp_path):
+    (tmp_path / "filter.json").write_text(DEEP)
+    words = ("--bids-filter-file", tmp_path / "filter.json", *QUICK)
+    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+    assert found.code == 2
+    assert f"{tmp_path / 'filter.json'} is not valid JSON (it is nested too deeply)" in found.err
+
+
+def test_the_configuration_of_an_encoder_without_a_bottom_is_named(exact_demo, tmp_path):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text(DEEP)
+    (weights / "model.safetensors").write_bytes(b"")
+    words = ("--encoder", "fbert", "--encoder-weights", weights, *QUICK)
+    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+    assert found.code in (1, 2, 3)
+    assert "internal error" not in found.err
+    assert "config.json is not a JSON object (it is nested too deeply)" in found.err
+
+
+SPOILT = {
+    "an array of objects": lambda path: np.savez(path, series=np.array([{"a": 1}, None], dtype=object)),
+    "no facts": lambda path: np.savez(path, series=np.ones((3, 3))),
+    "no archive": lambda path: path.write_bytes(b"PK\x03\x04 and nothing more"),
+    "facts without a bottom": lambda path: np.savez(path, json=np.array(DEEP), series=np.ones((3, 3))),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_what_is_ours_below_work_is_made_anew(kind, exact_demo, tmp_path):
+    words = (*QUICK, "--participant-label", "01", "--session-label", "a")
+    assert run(exact_demo[0], tmp_path / "out", "participant", *words).code == 0
+    fc = next((tmp_path / "out").glob("sub-01/**/*_stat-pearsoncorrelation_relmat.npy"))
+    before = fc.read_bytes()
+    (kept,) = (tmp_path / "out" / "work" / "parcels").glob("*.npz")
+    SPOILT[kind](kept)
+    for path in (tmp_path / "out" / "work" / "atlases").glob("*.json"):
+        path.write_text(DEEP)
+    fc.unlink()
+    for _ in range(2):
+        found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+        assert found.code == 0, found.err
+        assert fc.read_bytes() == before
+
+
+def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_demo, tmp_path):
+    out = shutil.copytree(exact_run.output, tmp_path / "out")
+    series = next(out.glob("sub-01/ses-a/func/*_stat-mean_timeseries.tsv"))
+    kept = next((out / "work" / "parcels").glob("sub-01_ses-a*.npz"))
+    figure = next(out.glob("sub-01/figures/*.npz"))
+    other = series.with_name(series.name.replace("_stat-mean_", "_atlas-gone_stat-mean_"))
+    for path in (series, kept, figure, other, out / "index.html", out / "logs" / "status.tsv"):
+        path.with_name(f".{path.name}.0123456789abcdef.part").write_text("half")
+    recording = series.name.partition("_atlas-")[0]
+    crash = out / "logs" / "crashes" / f"{recording}_res-2_.txt"
+    crash.parent.mkdir(exist_ok=True)
+    crash.write_text("Traceback")
+    next(out.glob("sub-01/ses-a/func/*_stat-pearsoncorrelation_relmat.npy")).unlink()
+    assert run(exact_demo[0], out, "participant", *QUICK, "--transforms", "power", "fisher_z").code == 0
+    assert not list(out.rglob(".*.part"))
+    assert not crash.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("{bids}", "{out}", "participant", "--dry-run"), ("{bids}", "{out}", "group")]
+)
+def test_a_reader_that_has_ended_is_no_internal_error(words, exact_demo, tmp_path):
+    given = [word.format(bids=exact_demo[0], out=tmp_path / "out") for word in words]
+    command = [sys.executable, "-m", "fcpower_bids", *given]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+    os.close(write)
+    assert "internal error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    line = f"{shlex.join(map(str, command))} 2>&1 | head -0"
+    both = subprocess.run(["sh", "-c", line], capture_output=True, check=False, timeout=PATIENCE)
+    assert both.stdout == both.stderr == b""
+
+
+def test_a_long_cell_is_cut(tmp_path):
+    source = write_list(tmp_path, LABELS[:4])
+    rows = table(source)
+    rows["minutes"] = "1" * 5_000 + "x"
+    rows.to_csv(source, sep="\t", index=False)
+    (tmp_path / "bids").mkdir()
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--check")
+    assert found.code == 3
+    assert str(source) in found.err
+    assert len(found.err) < 1_000

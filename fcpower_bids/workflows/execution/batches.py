@@ -13,7 +13,7 @@ from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.names import files_of, previews_of
+from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -23,7 +23,6 @@ from fcpower_bids.outputs.status import (
     fingerprint,
     input_mark,
     is_finished,
-    own_files,
     read_status,
     remove_outdated,
     status_path,
@@ -31,7 +30,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import sweep
+from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import ELSEWHERE, Progress
 
@@ -77,7 +76,7 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
     for earlier in known:
         if earlier is not None and (removed := remove_outdated(settings.output_dir, earlier)):
             progress.say(f"{earlier.recording}: excluded now, so its {len(removed)} former files are removed.")
-    for job in todo:
+    for job in jobs:
         with lock(settings.output_dir / LOCKS / job[0].name, wait=False) as is_free:
             if is_free:
                 _sweep(job, settings)
@@ -103,12 +102,15 @@ def _forget(recording: Recording, settings: Settings, progress: Progress) -> Sta
 
 def _sweep(job: Job, settings: Settings) -> None:
     """Remove what workers that were killed left half-written of a recording, its status included."""
-    recording, atlases = job
-    status = read_status(settings.output_dir, recording.name)
-    written = [path for path in own_files(settings.output_dir, status.outputs if status else ()) if path is not None]
-    embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
-    statuses = [status_path(settings.output_dir, name) for name in (recording.name, *embedded)]
-    sweep([*written, *previews_of(written), *statuses])
+    recording, output = job[0], settings.output_dir
+    for folder in folders_of(output, recording.entities):
+        sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
+    starts = {
+        status_path(output, recording.name).parent: recording.name,
+        settings.work / PARCELS: recording.bold.name.partition(".")[0],
+    }
+    for folder, start in starts.items():
+        sweep(folder / name for name in leftovers(folder) if name.startswith(start))
 
 
 def _run(

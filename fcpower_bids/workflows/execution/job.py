@@ -24,6 +24,7 @@ from fcpower_bids.outputs.status import (
     Status,
     embedding_names,
     explain,
+    forget_crashes,
     input_mark,
     is_finished,
     peak_megabytes,
@@ -102,6 +103,7 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, recording.name, written, fingerprint, seconds, embedded, input_mark(recording))
+        forget_crashes(output, recording.name)
         if not settings.debug:
             shutil.rmtree(work, ignore_errors=True)
     return Outcome(recording.name)
