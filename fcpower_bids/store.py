@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -187,6 +188,14 @@ def write_bytes(path: Path, content: bytes) -> Path:
     with atomic(path) as temporary:
         temporary.write_bytes(content)
     return path
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file, with a byte-order mark or without. Raises OSError; ValueError, of too deep a nesting too."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 BLOCK = 2**20

@@ -20,7 +20,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
-from fcpower_bids.store import atomic, write_text
+from fcpower_bids.store import atomic, load_json, write_text
 
 MISSING = "n/a"
 ROWS = 50_000
@@ -389,9 +389,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises DatasetError."""
     refuse_pipe(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except RecursionError:
-        raise DatasetError(f"{path} is nested too deeply to be read. Write it anew.") from None
+        content = load_json(path)
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is not there: copy it again, or make it anew.") from error
     except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from fcpower_bids.cli.run import main
@@ -40,3 +41,106 @@ def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_d
     assert main([str(exact_demo[0]), str(tmp_path / "out"), "group", "--nprocs", "1"]) == 3
     assert "'group' is named as a file" in capsys.readouterr().err
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.fixture
+def copy_of_exact(exact_demo, exact_run, tmp_path):
+    """Dataset and finished outputs of the exact demo, to be damaged."""
+    shutil.copytree(exact_demo[0], tmp_path / "in", symlinks=True)
+    shutil.copytree(exact_run.output, tmp_path / "out", symlinks=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["filter.json", "in/dataset_description.json"])
+def test_json_that_is_nested_too_deeply_is_refused_by_name(copy_of_exact, name):
+    (copy_of_exact / name).write_text(DEEP)
+    more = ("--bids-filter-file", copy_of_exact / name) if name == "filter.json" else ()
+    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK, *more)
+    assert (run.code, str(copy_of_exact / name) in run.err) == (2 if more else 3, True), run.err
+    assert contents(copy_of_exact / "new", "work") == {} if (copy_of_exact / "new").exists() else True
+
+
+def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_exact):
+    (path,) = (copy_of_exact / "in").rglob("sub-01_ses-a_*bold.json")
+    path.write_text(DEEP)
+    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK)
+    assert sorted(run.states().values()) == ["done", "done", "done", "failed"]
+    assert run.code == 4
+    assert path.name in run.err
+
+
+@pytest.mark.parametrize("pattern", ["logs/**/sub-01_ses-a*.json", "work/**/*.json"])
+def test_what_the_application_wrote_for_itself_is_made_anew(copy_of_exact, pattern):
+    options = ("--bids-database-dir", copy_of_exact / "out" / "work" / "index")
+    assert run_app(copy_of_exact / "in", copy_of_exact / "out", *QUICK, *options).code == 0
+    before = contents(copy_of_exact / "out", "work", "logs")
+    paths = list((copy_of_exact / "out").glob(pattern))
+    assert paths
+    for path in paths:
+        path.write_text(DEEP)
+    run = run_app(copy_of_exact / "in", copy_of_exact / "out", *QUICK, *options)
+    assert run.code == 0, run.err
+    assert contents(copy_of_exact / "out", "work", "logs") == before
+
+
+def objects(path):
+    np.savez(path, series=np.array([{}]), json=np.array("{}"))
+
+
+def one_array_less(path):
+    with np.load(path) as file:
+        kept = {name: file[name] for name in file.files if name != "coverage"}
+    np.savez(path, **kept)
+
+
+def a_parcel_less(path):
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name][:, 1:] if name == "series" else file[name] for name in file.files})
+
+
+def arrays_of(folder):
+    """Tables and arrays; sidecars name the place of the dataset."""
+    return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
+
+
+def forget(folder, pattern="*"):
+    """Make the run of a recording begin again, as where it was killed before its status was written."""
+    for path in (folder / "out" / "logs" / "status").glob(f"{pattern}.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [objects, one_array_less, a_parcel_less])
+def test_damaged_parcel_means_in_the_work_folder_are_made_anew(copy_of_exact, damage):
+    folder = copy_of_exact
+    options = (*QUICK, "--transforms", "power", "fisher_z")
+    before, means = arrays_of(folder / "out"), list((folder / "out" / "work").rglob("*.npz"))
+    assert len(means) == 4
+    forget(folder)
+    damage(means[0])
+    run = run_app(folder / "in", folder / "out", *options)
+    assert run.code == 0, run.err
+    assert arrays_of(folder / "out") == before
+
+
+@pytest.mark.parametrize("place", ["sub-01/ses-a/func", "sub-01/figures", "work/parcels", "logs/status"])
+def test_what_a_killed_run_left_half_written_is_swept_by_the_next(copy_of_exact, place):
+    folder = copy_of_exact / "out"
+    (other,) = (path.name for path in (folder / "sub-02" / "ses-a" / "func").glob("*relmat.npy"))
+    names = [path.name for path in (folder / place).glob("*sub-01_ses-a*")]
+    names += [name.replace("scale-60", "scale-61") for name in names if "scale-60" in name]  # of an earlier atlas
+    left = [folder / place / f".{name}.0123456789abcdef.part" for name in names]
+    for path in left:
+        path.write_text("half")
+    (folder / "sub-02" / "ses-a" / "func" / f".{other}.0123456789abcdef.part").write_text("of a run at work")
+    (name,) = (path.stem for path in (folder / "logs" / "status").glob("sub-01_ses-a_*.json"))
+    note = folder / "logs" / "crashes" / f"{name}_sink.txt"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text("Traceback")
+    forget(copy_of_exact, "sub-01_ses-a*")
+    assert run_app(copy_of_exact / "in", folder, *QUICK, "--transforms", "power", "fisher_z").code == 0
+    assert left
+    assert not [path for path in (*left, note) if path.exists()]
+    assert list(folder.rglob(".*.part")) == [folder / "sub-02" / "ses-a" / "func" / f".{other}.0123456789abcdef.part"]

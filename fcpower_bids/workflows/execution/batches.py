@@ -13,7 +13,7 @@ from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.names import previews_of
+from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -22,7 +22,6 @@ from fcpower_bids.outputs.status import (
     explain_step,
     fingerprint,
     is_finished,
-    own_files,
     read_status,
     remove_outdated,
     status_path,
@@ -30,7 +29,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import sweep
+from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import ELSEWHERE, Progress
 
@@ -88,13 +87,18 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
 
 
 def _sweep(job: Job, settings: Settings) -> None:
-    """Remove what workers that were killed left half-written of a recording, its status included."""
+    """Remove what workers that were killed left half-written of a recording: outputs, status, parcel means."""
     recording, atlases = job
-    status = read_status(settings.output_dir, recording.name)
-    written = [path for path in own_files(settings.output_dir, status.outputs if status else ()) if path is not None]
     embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
-    statuses = [status_path(settings.output_dir, name) for name in (recording.name, *embedded)]
-    sweep([*written, *previews_of(written), *statuses])
+    entities, source = set(recording.name.split("_")), recording.bold.name.partition(".")[0]
+    subject = settings.output_dir / recording.name.partition("_")[0]
+    folders = (output_folder(settings.output_dir, recording), subject / "figures", settings.work / PARCELS)
+    for name in (recording.name, *embedded):
+        sweep([status_path(settings.output_dir, name)])
+    for folder in folders:
+        for name in leftovers(folder):
+            if entities <= set(re.split(r"[_.]", name)) or name.startswith(f"{source}_"):
+                sweep([folder / name])
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import time
@@ -101,6 +102,8 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, recording.name, written, fingerprint, seconds, embedded)
+        for note_of_earlier in (output / "logs" / "crashes").glob(f"{glob.escape(recording.name)}_*.txt"):
+            note_of_earlier.unlink(missing_ok=True)
         if not settings.debug:
             shutil.rmtree(work, ignore_errors=True)
     return Outcome(recording.name)
