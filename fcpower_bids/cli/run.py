@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ from fcpower_bids.settings import LEVELS, Settings
 from fcpower_bids.store import explain_no_room, place_of, refuse_links
 from fcpower_bids.workers import leave_surroundings, unsearched
 
-INTERRUPTED = 130
+INTERRUPTED, UNREAD = 130, 141
+"""Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
 COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
@@ -26,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in argv
     leave_surroundings()
     try:
-        return _run(argv)
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
     except FcPowerError as error:
         if debug:
             traceback.print_exc()
@@ -34,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = refused or str(error)
         print("\n".join(f"fcpower_bids: {line}" for line in said.splitlines()), file=sys.stderr)  # noqa: T201
         return UsageError.exit_code if refused else error.exit_code
+    except BrokenPipeError:  # who reads the output, as head does, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except KeyboardInterrupt:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
@@ -109,6 +116,10 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
 def entry_point() -> None:
     """Console script."""
     gc.set_threshold(100_000)  # garbage of the imports is not searched a thousand times
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = main()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second
     sys.exit(code)

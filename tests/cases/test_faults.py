@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from fcpower_bids.cli.run import main
-from tests.running import PLAIN, contents, run_app
+from tests.running import PATIENCE, PLAIN, contents, run_app
 
 QUICK = ("--atlas", "builtin", *PLAIN, "--nprocs", "1")
 
@@ -144,3 +147,29 @@ def test_what_a_killed_run_left_half_written_is_swept_by_the_next(copy_of_exact,
     assert left
     assert not [path for path in (*left, note) if path.exists()]
     assert list(folder.rglob(".*.part")) == [folder / "sub-02" / "ses-a" / "func" / f".{other}.0123456789abcdef.part"]
+
+
+@pytest.mark.parametrize("words", [("--help",), ("participant", "--atlas", "builtin", "--dry-run")])
+def test_a_reader_who_has_enough_is_no_error(exact_demo, tmp_path, words):
+    folders = () if words == ("--help",) else (exact_demo[0], tmp_path / "out")
+    ended = start(*folders, *words)
+    ended.stdout.close()
+    assert ended.stderr.read() == ""
+    assert ended.wait(PATIENCE) in (0, 141)
+
+
+@pytest.mark.parametrize("place", ["fcpower_bids.errors", "fcpower_bids.settings", "numpy"])
+def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tmp_path, place):
+    """Sent by the process itself when it imports a module."""
+    finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"
+    finder += f"    def find_spec(self, name, *_):\n        name == {place!r} and os.kill(os.getpid(), signal.SIGINT)\n"
+    finder += "sys.meta_path.insert(0, Finder())\nrunpy.run_module('fcpower_bids', run_name='__main__')\n"
+    words = (exact_demo[0], tmp_path / "out", "participant", "--atlas", "builtin")
+    ended = start(*words, program=("-c", finder))
+    assert "Traceback" not in ended.stderr.read()
+    assert ended.wait(PATIENCE) in (-signal.SIGINT, 130)
+
+
+def start(*words, program=("-m", "fcpower_bids")):
+    command = [sys.executable, *program, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
