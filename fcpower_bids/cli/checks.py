@@ -223,7 +223,7 @@ def _encoder(settings: Settings) -> Iterator[str]:
 def _group(settings: Settings) -> Iterator[str]:
     if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
         yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
-    if settings.sites != PERMUTE and settings.site_column is None:
+    if settings.sites != PERMUTE and settings.site_column is None and not settings.derivatives:  # which may be sites
         yield f"--sites {settings.sites} needs the column of sites. Give --site-column."
     if settings.sites not in (PERMUTE, HOLD_OUT) and settings.alpha_selection is not None:
         yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --sites."

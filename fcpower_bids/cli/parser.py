@@ -166,7 +166,7 @@ examples:
   fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35
   fcpower_bids FMRIPREP OUT participant --dry-run    what was found and what is missing
   fcpower_bids BIDS OUT group --targets age          prediction, fingerprinting and motion
-exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,
+exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 none is done,
   7 pretrained encoder not proven better than random weights.
 Documentation: docs/ of the source, README.md first. Research software: not a medical device."""
 

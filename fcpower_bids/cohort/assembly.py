@@ -8,25 +8,25 @@ from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 
-from fcpower_bids.cohort.decisions import accepted_recordings, decisions_file, exclude_by_file
 from fcpower_bids.cohort.edges import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
-from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
+from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.cohort.folds_file import load_folds
 from fcpower_bids.cohort.inclusion import (
     PERSON,
     RECORDING,
     Exclusion,
     Quality,
+    bare,
     choose_parcels,
     exclude_by_quality,
-    exclude_by_status,
     exclude_unreadable,
     read_quality,
     tabulate_exclusions,
 )
-from fcpower_bids.cohort.joining import count_people, count_values, load_folds
-from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns
-from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.people import Phenotypes, Scanned, count_people, count_values, load_phenotypes
+from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
+from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
 from fcpower_bids.cohort.scans import (
     Run,
@@ -39,7 +39,7 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.records import Cohort
+from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 from fcpower_bids.store import known_digest
 
@@ -77,7 +77,7 @@ def _end(path: Path) -> bytes:
 def exclude_duplicates(
     found: Sequence[Connectome],
     digests: Sequence[str],
-    accepted: Collection[str] = (),
+    accepted: Collection[Path] = (),
     elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
@@ -101,8 +101,8 @@ def exclude_duplicates(
     return [id(one) in kept for one in found], rows
 
 
-def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome | None:
-    named = [one for one in copies if one.recording in accepted]
+def _kept(copies: Sequence[Connectome], accepted: Collection[Path]) -> Connectome | None:
+    named = [one for one in copies if one.path in accepted]
     if len({one.participant for one in copies}) == 1:
         return (named or copies)[0]
     return named[0] if len(named) == 1 else None
@@ -110,13 +110,14 @@ def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome
 
 def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
-    chosen, quality, rows, notes = _choose_recordings(settings)
-    people = sorted({one.participant for one in chosen})
-    phenotypes = check_phenotypes(settings, people)  # before thousands of files are read
+    door = selected_of(settings)
+    chosen, quality, rows, notes = _choose_recordings(door, settings)
+    scanned = sessions_of((one.participant, one.session) for one in chosen)
+    check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([one.path for one in chosen], settings)
     keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
     rows += said
-    scans, said = _make_scans(list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
+    scans, said = _make_scans(door, list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
     rows += said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
@@ -124,10 +125,12 @@ def load_cohort(settings: Assembly) -> Cohort:
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
     table = tabulate_scans(scans, settings)
-    people = sorted(set(table["participant_id"]))
+    scanned = sessions_of(zip(table["participant_id"], table["session"], strict=True))
+    people = list(scanned)
+    phenotypes = load_phenotypes(settings, scanned)
     columns = _columns_of(phenotypes, people, settings)
     folds, about_folds = load_folds(settings, people)
-    facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
+    facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
@@ -171,44 +174,69 @@ def load_cohort(settings: Assembly) -> Cohort:
     )
 
 
-def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
+def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
-    phenotypes = load_phenotypes(settings, people)
-    _columns_of(phenotypes, people, settings)
-    count_people(phenotypes.frame.index, people, phenotypes.renamed, settings)
-    return phenotypes
+    phenotypes = load_phenotypes(settings, scanned)
+    _columns_of(phenotypes, list(scanned), settings)
+    count_people(phenotypes.frame.index, scanned, phenotypes.renamed, settings)
 
 
-def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
-    """Recordings that pass status, the user's list and quality, before any connectome is read."""
-    chosen, notes = choose_connectomes(list_connectomes(settings.output_dir), settings)
-    chosen, rows = exclude_by_status(chosen, settings)
-    chosen, said, doubts = exclude_by_file(chosen, decisions_file(settings))
-    rows += said
-    notes += doubts
+def check_names(settings: Assembly) -> None:
+    """Refuse columns that no phenotype table has. Raises DatasetError."""
+    scans = sessions_of((one.participant, one.session) for one in selected_of(settings).connectomes)
+    if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
+        raise DatasetError("\n".join(problems))
+
+
+def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Sessions of everyone's scans, in the order of people and sessions."""
+    found: dict[str, list[str]] = {}
+    for person, session in sorted(set(scans), key=lambda scan: (scan[0], label_order(scan[1]))):
+        found.setdefault(person, []).append(session)
+    return found
+
+
+def _choose_recordings(
+    door: Selected, settings: Assembly
+) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
+    """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
+    chosen, notes = choose_connectomes(door.connectomes, settings)
+    rows = [one.row() for one in door.left_out if _concerns(one, chosen, settings)]
+    rows += door.absent
+    if doubtful := list(dict.fromkeys(one.recording for one in chosen if one.path in door.doubtful)):
+        more = f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
+        notes.append(f"In doubt, and taking part: {', '.join(doubtful[:3])}{more}.")
     quality = [read_quality(one) for one in chosen]
     keep, said = exclude_by_quality(chosen, quality, settings)
     rows += said
     chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
     if not chosen:
-        example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'" if rows else ""
-        raise DatasetError(
-            f"No recording of {settings.output_dir} is left after {len(rows)} exclusions{example}. "
-            "Relax the limits or the selection."
-        )
+        raise DatasetError(describe_nothing_left(rows, settings.output_dir))
     notes += check_alike(chosen)
     return chosen, quality, rows, notes
 
 
+def _concerns(one: LeftOut, chosen: Sequence[Connectome], settings: Selection) -> bool:
+    """Whether what is left out would be in this cohort if it were not."""
+    if one.atlas not in ("", chosen[0].atlas_name):
+        return False
+    for key, wanted in (("sub", settings.participant_label), ("ses", settings.session_label)):
+        if wanted and bare(one.labels.get(key, ""), key) not in {bare(label, key) for label in wanted}:
+            return False
+    return all(
+        key not in one.labels or one.labels[key] in {each.entity(key) for each in chosen} for key in ("task", "space")
+    )
+
+
 def _make_scans(
-    chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
+    door: Selected, chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
 ) -> tuple[list[Scan], list[Exclusion]]:
     # People outside --participant-label whom no decision leaves out.
     asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    others = [one for one in list_connectomes(settings.output_dir) if asked and one.participant not in asked]
-    elsewhere = find_copies_elsewhere(chosen, exclude_by_file(others, decisions_file(settings))[0])
-    accepted = accepted_recordings([*chosen, *elsewhere.values()], decisions_file(settings))
-    keep, rows = exclude_duplicates(chosen, edges.digests, accepted, elsewhere)
+    elsewhere = find_copies_elsewhere(
+        chosen, [one for one in door.connectomes if asked and one.participant not in asked]
+    )
+    keep, rows = exclude_duplicates(chosen, edges.digests, door.accepted, elsewhere)
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
     scans, said = group_scans(list(compress(runs, keep)))
     if not scans:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
-from fcpower_bids.cohort.joining import match_ids
+from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.spreadsheets import is_table, read_spreadsheet
+from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Assembly
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
 DECISIONS = TableSpec(
@@ -39,7 +34,7 @@ DECISIONS = TableSpec(
     ),
 )
 FILE = f"{DECISIONS.name}.tsv"
-"""Where ``group`` looks in the output folder when no other file is named."""
+"""Where every level looks in the output folder when no other file is named."""
 KEYS = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
 ENTITIES = ("sub", "ses", "task", "run")
 ABSENT = "names it, but it is not here"
@@ -60,7 +55,8 @@ class Decision:
         """Whether a recording with these labels by entity is one of those meant."""
         if self.recording:
             return recording == self.recording
-        return all(bare(labels.get(key, ""), key) == label for key, label in self.wanted.items())
+        own = {key: bare(labels.get(key, ""), key) for key in self.wanted}
+        return all(without_zeros(own[key]) == without_zeros(label) for key, label in self.wanted.items())
 
     def cells(self) -> tuple[str, ...]:
         """The row as the columns of the table have it; empty where it says nothing."""
@@ -68,24 +64,16 @@ class Decision:
         return (f"sub-{self.wanted['sub']}", *labels, self.recording, self.decision, self.reason, self.decided)
 
 
-def decisions_file(settings: Assembly) -> Path | None:
-    """Return the file of ``--exclude-file``, else that of the output folder, if there is one."""
-    own = settings.output_dir / FILE
-    return settings.exclude_file or (own if is_table(own) else None)
+def decisions_of(output_dir: Path) -> Path | None:
+    """Return the file of decisions of an output folder, if there is one."""
+    return path if is_table(path := output_dir / FILE) else None
 
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
-    sheet = read_spreadsheet(path)
-    names = [KEYS.get(name, name) for name in sheet.names]
-    if "sub" not in names:
-        raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
     found = []
-    for number, cells in enumerate(sheet.rows, start=1):
-        row = dict(zip(names, cells, strict=True))
+    for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
         wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
-        if "sub" not in wanted:
-            raise DatasetError(f"{path} names no participant_id in row {number}.")
         what = row.get("decision", "") or REJECT
         if what not in (ACCEPT, DOUBT, REJECT):
             raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
@@ -104,66 +92,37 @@ def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
     ]
 
 
-def accepted_recordings(found: Sequence[Connectome], path: Path | None) -> set[str]:
-    """Names of the recordings that the user's file accepts."""
-    decisions = [one for one in decisions_about(found, path) if one.decision == ACCEPT] if path is not None else []
-    return {one.recording for one in found if any(each.means(one.recording, dict(one.entities)) for each in decisions)}
+@dataclass(frozen=True)
+class Decided:
+    """What the decisions say of recordings."""
+
+    rejected: Mapping[Path, str]  # why, by the path of the FC
+    # accepted, doubtful: of recordings that take part, the paths of their FC
+    accepted: frozenset[Path]
+    doubtful: frozenset[Path]
+    absent: tuple[Exclusion, ...]  # whom they name and who are not here
 
 
-def exclude_by_file(
-    found: Sequence[Connectome], path: Path | None
-) -> tuple[list[Connectome], list[Exclusion], list[str]]:
-    """Leave out what the user's file names, but what it accepts or has in doubt. Raises DatasetError."""
-    if path is None:
-        return list(found), [], []
-    decisions = decisions_about(found, path)
+def decide(found: Sequence[Connectome], path: Path) -> Decided:
+    """Say which recordings a file of decisions rejects, has in doubt, or names in vain. Raises DatasetError."""
     by_person: dict[str, list[Connectome]] = {}
     for one in found:
         by_person.setdefault(bare(one.participant, "sub"), []).append(one)
-    rows, out = [], set[Path]()
-    for decision in (one for one in decisions if one.decision == REJECT):
-        meant = [
-            one
-            for one in by_person.get(decision.wanted["sub"], [])
-            if decision.means(one.recording, dict(one.entities))
-        ]
-        rows += list(_rows(decision, [one for one in meant if one.path not in out], bool(meant), path))
-        out |= {one.path for one in meant}
-    kept = [one for one in found if one.path not in out]
-    doubtful = [decision for decision in decisions if decision.decision == DOUBT]
-    names = [
-        one.recording for one in kept if any(decision.means(one.recording, dict(one.entities)) for decision in doubtful)
-    ]
-    return kept, rows, [f"In doubt, and taking part ({path.name}): {_some(names)}."] if names else []
-
-
-def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Path) -> Iterator[Exclusion]:
-    reason = f"{path.name}: {decision.reason or 'named there'}"
-    for one in meant:
-        yield Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
-    if not there:
-        session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
-        which = f"{decision.recording}: " if decision.recording else ""
-        what = RECORDING if decision.recording else PERSON
-        yield Exclusion(f"sub-{decision.wanted['sub']}", session, what, f"{which}{path.name} {ABSENT}")
-
-
-def describe_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
-    """Say which recordings the file leaves out, in one line; nothing where it leaves out none."""
-    path = decisions_file(settings)
-    if path is None:
-        return ""
-    reasons = excluded.loc[excluded["what"] == RECORDING, "reason"].astype(str)
-    names = [name for name, _, why in (reason.partition(f": {path.name}: ") for reason in reasons) if why]
-    where = "" if settings.exclude_file else " in the output folder"
-    lines = [f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv."] if names else []
-    absent = excluded.loc[excluded["reason"].astype(str).str.endswith(f"{path.name} {ABSENT}"), "participant_id"]
-    if len(absent):
-        lines.append(f"{path.name}{where} names {len(absent)} that are not here, such as {absent.iloc[0]}: check it.")
-    return " ".join(lines)
-
-
-def _some(names: Sequence[str]) -> str:
-    """Name three and count the others."""
-    few = "1 recording" if len(names) == 1 else f"{len(names)} recordings"
-    return f"{few}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    rejected, absent = dict[Path, str](), list[Exclusion]()
+    taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
+    for decision in decisions_about(found, path):
+        own = by_person.get(decision.wanted["sub"], [])
+        meant = [one for one in own if decision.means(one.recording, one.labels)]
+        if decision.decision != REJECT:
+            taking_part[decision.decision] |= {one.path for one in meant}
+            continue
+        for one in meant:
+            rejected.setdefault(one.path, f"{path.name}: {decision.reason or 'named there'}")
+        if not meant:
+            session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
+            which = f"{decision.recording}: " if decision.recording else ""
+            what = RECORDING if decision.recording else PERSON
+            said = f"{which}{path.name} {ABSENT}"
+            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, said))
+    accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
+    return Decided(rejected, accepted, doubtful, tuple(absent))

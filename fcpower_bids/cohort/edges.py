@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, vectorise_edges
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
@@ -21,6 +23,10 @@ from fcpower_bids.settings import Assembly
 
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
+MOST_LACKING = 0.5
+"""Share of the parcels of all that a connectome must have to be of the same parcellation."""
+PLACE = re.compile(r"parcel\d+")
+"""Names that were given by place: which parcel is lacking cannot be told by them."""
 ROUNDING = 1e-8
 """Largest asymmetry of a matrix of another program, or excess over 1."""
 
@@ -50,7 +56,7 @@ class _Row:
 def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     """Read connectomes, into memory or a scratch file where they do not fit. Raises DatasetError."""
     unreadable: dict[Path, str] = {}
-    parcels: tuple[str, ...] = ()
+    parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
     missing: list[list[int]] = []
     digests: list[str] = []
     array: NDArray[np.floating] | ScratchRows = np.empty((0, 0))
@@ -59,8 +65,8 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
             unreadable[path] = row
             continue
         if not digests:
-            parcels, array = row.parcels, make_room((len(paths), row.edges.size), np.float64)
-        _check_parcels(path.relative_to(settings.output_dir).as_posix(), row.parcels, parcels)
+            array = make_room((len(paths), edge_count(len(parcels))), np.float64)
+        row = _spread(row, parcels)
         array[len(digests)] = row.edges
         missing.append(row.missing)
         digests.append(hashlib.blake2b(row.edges.data, digest_size=16).hexdigest())
@@ -153,12 +159,46 @@ def _unusable(path: Path, reason: str) -> DatasetError:
     )
 
 
-def _check_parcels(name: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    if list(found) == list(wanted):
-        return
-    other = [parcel for parcel in found if parcel not in set(wanted)][:3]
-    how = f"the others lack {', '.join(other)}" if other else "they are not the same in the same order"
-    raise DatasetError(
-        f"The parcels differ between people: {name} has {len(found)}, the others {len(wanted)}, and {how}. "
-        "Run the participant level for all with one atlas."
-    )
+def _names(path: Path) -> tuple[str, ...]:
+    """Parcels of a connectome by its header; nothing where that cannot be read, which is said when it is parsed."""
+    try:
+        return tuple(column_names(path))
+    except (DatasetError, OSError):
+        return ()
+
+
+def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the longest list of parcels; what another lacks of it has no value there.
+
+    Raises DatasetError: another has names or an order of its own, less than `MOST_LACKING` of them, or names that are
+    places.
+    """
+    counts = Counter(filter(None, named.values()))
+    longest = max(counts, key=lambda names: (len(names), counts[names]), default=())
+    for path, names in named.items():
+        if names in ((), longest):
+            continue
+        there = set(names)
+        is_by_name = not all(map(PLACE.fullmatch, names))
+        is_part = tuple(name for name in longest if name in there) == names
+        if not (is_part and is_by_name and len(names) > MOST_LACKING * len(longest)):
+            other = [name for name in names if name not in set(longest)][:3]
+            how = f"the others lack {', '.join(other)}" if other else "which are lacking cannot be told"
+            raise DatasetError(
+                f"The parcels differ between people: {path.name} has {len(names)}, others have {len(longest)}, and "
+                f"{how}. Run the participant level for all with one atlas, or leave one kind out with --exclude-file."
+            )
+    return longest
+
+
+def _spread(row: _Row, parcels: tuple[str, ...]) -> _Row:
+    """Put the edges of a connectome among those of all parcels, NaN where it lacks one."""
+    if row.parcels == parcels:
+        return row
+    place = [parcels.index(name) for name in row.parcels]
+    diagonal = np.ones(len(place))
+    diagonal[row.missing] = np.nan
+    matrix = np.full((len(parcels), len(parcels)), np.nan)
+    matrix[np.ix_(place, place)] = rebuild_matrix(row.edges, diagonal, weighted=False)
+    lacking = sorted({*range(len(parcels))}.difference(place) | {place[parcel] for parcel in row.missing})
+    return _Row(vectorise_edges(matrix, weighted=False), parcels, lacking)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
@@ -45,7 +46,7 @@ def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectom
 def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
     conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]
-    sources = [Source(one.path, settings.output_dir, "bold", one.entities, "bold", ".tsv") for one in found]
+    sources = [Source(one.path, one.root, "bold", tuple(one.labels.items()), "bold", ".tsv") for one in found]
     kept = {source.path for source in apply_filters(sources, conditions)}
     return [one for one in found if one.path in kept], note_unmatched(sources, conditions)
 
@@ -114,7 +115,7 @@ def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[C
     """Two files of one acquisition (two resolutions, say) would count a recording twice."""
     seen: dict[Hashable, Connectome] = {}
     for one in found:
-        acquisition = tuple(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS)
+        acquisition = (one.site, *(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS))
         other = seen.setdefault(acquisition, one)
         if other is not one:
             keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})
@@ -196,7 +197,7 @@ def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[st
     facts: dict[str, dict[str, Any]] = {}
     if not labels:
         return facts
-    for one in choose_connectomes(list_connectomes(settings.output_dir), settings)[0]:
+    for one in choose_connectomes(selected_of(settings).connectomes, settings)[0]:
         for label in set(one.encoders) & set(labels) - set(facts):
             sidecar = one.embedding(label).with_suffix(".json")
             if sidecar.is_file():

@@ -11,13 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import join
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
+from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.outputs.names import ATLAS_KEYS, CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities, Output, space_of
+from fcpower_bids.records import Entities, Output, label_order, space_of
 
-ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
 NO_SESSION = "n/a"
 CLEANED = (
@@ -27,6 +25,11 @@ CLEANED = (
 """Entries of sidecars in which what is made of one series agrees."""
 KINDS = (".tsv", "_relmat.npy")
 """A table, or the array of an FC: next to its table, or in its place."""
+
+
+def person_at(label: str, site: str) -> str:
+    """Return the name of a person: of their label, and of their site where there are several."""
+    return f"sub-{site}+{label}" if site else f"sub-{label}"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Connectome:
     # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
     # one, since encoders have atlases of their own
     embeddings: tuple[tuple[str, Entities], ...] = ()
+    site: str = ""  # where there are several, that of its output folder
 
     def entity(self, key: str) -> str | None:
         """Return one label, or None."""
@@ -47,8 +51,13 @@ class Connectome:
 
     @property
     def participant(self) -> str:
-        """``sub-01``."""
-        return f"sub-{self.entity('sub')}"
+        """``sub-01``, or ``sub-SITE+01`` where there are several sites."""
+        return person_at(str(self.entity("sub")), self.site)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels by entity; that of the person has the site where there are several."""
+        return {**dict(self.entities), "sub": self.participant.removeprefix("sub-")}
 
     @property
     def session(self) -> str:
@@ -69,6 +78,11 @@ class Connectome:
     def space(self) -> str:
         """Template space."""
         return space_of(dict(self.entities)) or "unknown"
+
+    @property
+    def root(self) -> Path:
+        """The output folder that it is in."""
+        return self.path.parents[3 if self.entity("ses") else 2]
 
     @property
     def encoders(self) -> tuple[str, ...]:
@@ -103,18 +117,23 @@ class Connectome:
 
 
 def list_connectomes(output_dir: Path) -> list[Connectome]:
-    """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name. Raises DatasetError."""
-    folders = [
+    """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name."""
+    everything = (one for folder in _func_folders(output_dir) for one in _in_folder(folder))
+    return sorted(everything, key=lambda one: (one.participant, label_order(one.session), one.path.name))
+
+
+def list_quality_sidecars(output_dir: Path) -> list[tuple[Entities, Path]]:
+    """List the sidecars of the quality tables, with the entities of their recordings."""
+    end = f"_{join(QUALITY.entities)}_{QUALITY.suffix}.json"
+    names = (entry.path for folder in _func_folders(output_dir) for entry in _entries(folder))
+    paths = (Path(name) for name in sorted(names) if name.endswith(end))
+    return [(drop(parse_name(path.name)[0], ("desc",)), path) for path in paths]
+
+
+def _func_folders(output_dir: Path) -> list[Path]:
+    return [
         holder / "func" for subject in _folders(output_dir, "sub-") for holder in (subject, *_folders(subject, "ses-"))
     ]
-    everything = (one for folder in folders for one in _in_folder(folder))
-    found = sorted(everything, key=lambda one: (one.participant, one.session, one.path.name))
-    if not found:
-        raise DatasetError(
-            f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.*). "
-            "Run the participant level with this output folder first."
-        )
-    return found
 
 
 def _folders(parent: Path, prefix: str) -> list[Path]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,21 +20,12 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
-from fcpower_bids.outputs.status import (
-    EMBEDDING,
-    EXCLUDED,
-    FAILED,
-    RUNNING,
-    Status,
-    current_status,
-    recorded,
-)
+from fcpower_bids.outputs.names import QUALITY, TIMESERIES
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Assembly, GroupLevel, Selection
+from fcpower_bids.settings import Assembly, GroupLevel
 
-RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
+RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 FEWEST_PARCELS = 3
 DAMAGE = ("volumes", "parcels", "gain", "table", "halves", "values")
 """Parts of a recording that can have a caution: see docs/check.md."""
@@ -56,7 +46,7 @@ EXCLUDED_TABLE = TableSpec(
     join_columns(
         Column.text("participant_id", "Person", "Person"),
         Column.text("session", "Session, n/a when all are meant", "Session"),
-        Column.text("what", "recording, person, parcel or value", "What"),
+        Column.text("what", "recording, person, parcel, value or target", "What"),
         Column.text("reason", "Why it was left out", "Reason"),
     ),
 )
@@ -144,52 +134,6 @@ def _number(text: Any) -> float:
         return math.nan
 
 
-def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
-    """Leave out recordings that were excluded or not finished, or whose FC file, if it is asked for, is not whole."""
-    folders = known_folders(settings.output_dir)
-    bad = {
-        status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
-        for status in read_statuses(settings.output_dir, found[0])
-        if status.state in (EXCLUDED, FAILED, RUNNING)
-    }
-    places = {(one.entity("task"), one.entity("space")) for one in found}
-    rows = [row for _, status in sorted(bad.items()) for row in _status_row(status, places, settings)]
-    return [one for one in found if one.recording not in bad], rows
-
-
-def read_statuses(output_dir: Path, like: Connectome | None = None) -> Iterator[Status]:
-    """Yield the status of each recording at participant level; with a connectome as far as that of its atlas goes."""
-    for name in (name for name in recorded(output_dir) if not name.endswith(EMBEDDING)):
-        if (status := current_status(output_dir, name, _needed(name, like))) is not None:
-            yield status
-
-
-def _needed(recording: str, like: Connectome | None) -> str:
-    """Part of the names of the files that a recording has to have."""
-    if like is None:
-        return ""
-    entities = parse_name(f"{recording}_bold.tsv")[0]
-    return f"{dataclasses.replace(like, entities=entities).beside(CONNECTIVITY).stem}."
-
-
-def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Selection) -> Iterator[Exclusion]:
-    labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
-    wanted = (
-        ("sub", settings.participant_label),
-        ("ses", settings.session_label),
-    )
-    for key, asked in wanted:
-        if asked and bare(labels.get(key, ""), key) not in {bare(label, key) for label in asked}:
-            return
-    if (labels.get("task"), labels.get("space")) not in places:
-        return
-    reason = status.reason or {RUNNING: "the participant level did not finish it; run it again"}.get(status.state, "")
-    session = f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION
-    yield Exclusion(
-        f"sub-{labels['sub']}", session, RECORDING, f"{status.recording}: {status.state} at participant level: {reason}"
-    )
-
-
 def bare(label: str, key: str) -> str:
     """Return a label without its key, a run without leading zeros."""
     own = str(label).removeprefix(f"{key}-")
@@ -235,7 +179,7 @@ def exclude_unreadable(
     found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out recordings whose FC file is no connectome, and say why."""
-    folders = known_folders(settings.output_dir)
+    folders = known_folders(settings.output_dir, *{one.root for one in found})
     rows = [
         Exclusion(
             one.participant,

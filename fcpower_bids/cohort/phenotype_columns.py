@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.inclusion import VALUE, Exclusion
-from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.inclusion import TARGET, VALUE, Exclusion
+from fcpower_bids.cohort.people import Phenotypes, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Assembly, GroupLevel
@@ -30,7 +31,7 @@ class Columns:
 
     frame: pd.DataFrame  # one row per person; targets, covariates and parts of composites are numbers where they can be
     targets: tuple[str, ...]  # targets, without the composites
-    rows: tuple[Exclusion, ...]  # who misses a value
+    rows: tuple[Exclusion, ...]  # who misses a value, and columns that are not predicted
     notes: tuple[str, ...]  # how text was coded, what was left out
 
 
@@ -42,7 +43,12 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     # Motion and amount of the scans are covariates without being in any table.
     covariates = tuple(name for name in settings.covariates if name not in FROM_SCANS or name in frame.columns)
     predicted = tuple(dict.fromkeys((*settings.target_columns, *parts)))
-    problems = [*_unknown(phenotypes, frame, (*predicted, *covariates, *groups))]
+    problems = [*unknown_columns(phenotypes, settings)]
+    problems += [
+        phenotypes.conflicts[name]
+        for name in dict.fromkeys((*predicted, *covariates, *groups))
+        if name in phenotypes.conflicts
+    ]
     for name, columns in composites.items():
         if name in frame.columns:
             problems.append(f"The composite '{name}' has the name of a column. Give it another name.")
@@ -61,27 +67,29 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
                 notes.append(f"{name} is coded {levels[0]} = 0, {levels[1]} = 1.")
     if problems:
         raise DatasetError("\n".join(problems))
-    targets = settings.target_columns
+    targets, rows = settings.target_columns, list[Exclusion]()
     if not predicted:
-        targets, said = _default_targets(phenotypes, frame, (*covariates, *groups))
+        targets, rows, said = _default_targets(phenotypes, frame, (*covariates, *groups))
         notes += said
     missing = frame[list(dict.fromkeys((*targets, *parts, *covariates, *groups)))].isna()
-    rows = []
     for person in missing.index[missing.any(axis=1)]:
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
         rows.append(Exclusion(str(person), "n/a", VALUE, f"missing: {names}"))
+    frame = frame.drop(columns=[name for name in phenotypes.conflicts if name in frame])
     return Columns(frame, tuple(dict.fromkeys(targets)), tuple(rows), tuple(notes))
 
 
-def _unknown(phenotypes: Phenotypes, frame: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
-    known = [str(name) for name in frame.columns]
-    for name in dict.fromkeys(names):
-        if name in phenotypes.conflicts:
-            yield phenotypes.conflicts[name]
-        elif name not in known:
+def unknown_columns(phenotypes: Phenotypes, settings: GroupLevel) -> Iterator[str]:
+    """Yield a sentence for each column that the settings name and no table has."""
+    known = [str(name) for name in phenotypes.frame.columns]
+    parts = [part for columns in settings.composites.values() for part in columns]
+    groups = [name for name in (settings.family_column, settings.site_column) if name]
+    covariates = [name for name in settings.covariates if name not in FROM_SCANS]
+    for name in dict.fromkeys((*settings.target_columns, *parts, *covariates, *groups)):
+        if name not in known:
             close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
             hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            yield f"No phenotype table has a column '{name}'. {hint} {phenotypes.unread}".rstrip()
+            yield f"No phenotype table has a column '{name}'. {hint}"
 
 
 def _as_numbers(column: pd.Series) -> pd.Series:
@@ -182,25 +190,29 @@ def _spelled_in_several_ways(column: pd.Series) -> list[str]:
 
 def _default_targets(
     phenotypes: Phenotypes, frame: pd.DataFrame, taken: Sequence[str]
-) -> tuple[tuple[str, ...], list[str]]:
+) -> tuple[tuple[str, ...], list[Exclusion], list[str]]:
+    """All numeric columns; those with words among their numbers, or of sessions without scans, with the reason."""
     left_out: list[str] = []
     targets: list[str] = []
-    for name in phenotypes.defaults:
-        if name in taken or frame[name].dtype != np.float64:
-            continue
-        usable = name not in phenotypes.conflicts and not list(
-            _unusable(frame[name], phenotypes.frame[name], True, False)
-        )
-        (targets if usable else left_out).append(name)
+    rows: list[Exclusion] = []
+    for name in (each for each in phenotypes.defaults if each not in taken):
+        column, reason = frame[name], phenotypes.conflicts.get(name, "")
+        if _is_text(_as_numbers(column)) and _mostly_numbers(column) and not reason:
+            reason = f"it has words among its numbers: {_words(column)}. {_remedy(column)}"
+        if reason:
+            rows.append(Exclusion(NO_SESSION, NO_SESSION, TARGET, f"{name} is not predicted: {reason}"))
+        elif not _is_text(column):
+            usable = not list(_unusable(column, phenotypes.frame[name], True, False))
+            (targets if usable else left_out).append(name)
     if not phenotypes.defaults:
-        return (), []
+        return (), [], []
     notes = [f"No targets were named, so they are all numeric columns: {', '.join(targets) or 'none'}."]
     if left_out:
         notes.append(
-            "Constant, missing or contradictory columns, those with one person in a class, and those with values that "
+            "Constant or missing columns, those with one person in a class, and those with values that "
             f"no measurement is, are no targets: {', '.join(left_out)}."
         )
-    return tuple(targets), notes
+    return tuple(targets), rows, [*notes, *(row.reason for row in rows)]
 
 
 @cache
@@ -215,7 +227,7 @@ def name_columns(settings: Assembly) -> tuple[str, ...]:
     sets = measure_sets()
     if not set(sets) & {part.strip() for item in settings.targets for part in (item, item.partition("=")[2])}:
         return settings.targets
-    known = [str(name) for name in load_phenotypes(settings, ()).frame.columns]
+    known = [str(name) for name in load_phenotypes(settings, {}).frame.columns]
     targets: list[str] = []
     for name in settings.targets:
         composite, _, part = name.partition("=")

@@ -157,7 +157,7 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
         if maker := next((name for name in names if name and name.lower() != "fmriprep"), ""):
             remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
             if maker == "fcpower_bids":
-                remedy = OWN_FOLDER.format(root)
+                remedy = OWN_FOLDER.format(root, root)
     return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 

@@ -9,10 +9,17 @@ from pathlib import Path
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.pipelines import PIPELINES, input_type_of
-from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.settings import Inputs, Places
+from fcpower_bids.outputs.names import LABEL
+from fcpower_bids.outputs.tables import program_names, read_json
+from fcpower_bids.settings import Inputs, Places, Selection
 
-OWN_FOLDER = "{} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR."
+OWN = "fcpower_bids"
+SITE = "site"
+"""The column of the sites where several output folders are read."""
+OWN_FOLDER = (
+    "{} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR, or as a site of the group "
+    "level, -d SITE={}."
+)
 
 
 def derivative_roots(settings: Inputs) -> dict[str, Path]:
@@ -33,6 +40,32 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
         no_bids = input_type_of(root, settings.input_type) in PIPELINES
         _check_dataset(root, no_bids)
     return {name: root.absolute() for name, root in roots.items()}
+
+
+def output_folders(settings: Selection, output_dir: Path) -> dict[str, Path]:
+    """Return the output folders that a group run reads, by the names of sites; without any its own. Raises UsageError.
+
+    A person is then a label at a site: labels of two sites are not those of one person.
+    """
+    folders: dict[str, Path] = {}
+    others = []
+    for text in settings.derivatives:
+        name, _, place = text.rpartition("=")
+        root = Path(place).absolute()
+        if not root.is_dir() or OWN not in program_names(root):
+            others.append(text)
+            continue
+        if not LABEL.fullmatch(name) or "+" in name:
+            raise UsageError(OWN_FOLDER.format(root, root) + " Its name has letters and digits.")
+        if name in folders or root in folders.values():
+            raise UsageError(f"--derivatives {text} names a site or a folder twice. Give each a name of its own.")
+        folders[name] = root
+    if folders and others:
+        raise UsageError(
+            f"--derivatives {others[0]} is no output folder of fcpower_bids, as the others are: run the group level "
+            "with it first, into a folder of its own, and name that one."
+        )
+    return folders or {"": output_dir}
 
 
 def check_input_folder(bids_dir: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,7 @@ MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
 """Cells without a value."""
 WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """How files of spreadsheets begin (``.xlsx``, ``.ods``; ``.xls``)."""
+GZIP = b"\x1f\x8b"
 INVISIBLE = "Cf"
 """Unicode category of characters that only change how others are shown."""
 SEPARATORS = "\t;,"
@@ -75,6 +78,11 @@ def _decode(path: Path) -> tuple[str, list[str]]:
         raise DatasetError(
             f"{path} cannot be read as a table ({error.strerror}). Check path and permissions."
         ) from error
+    if content.startswith(GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DatasetError(f"{path} cannot be read as a table: {error}. Copy it again.") from error
     if content.startswith(WORKBOOKS):
         raise DatasetError(
             f"{path} is a file of a spreadsheet program. Save its sheet as TSV or CSV (UTF-8) and give that."

@@ -36,6 +36,7 @@ from fcpower_bids.interfaces.bundles import (
     settings_of,
 )
 from fcpower_bids.records import Recording
+from fcpower_bids.settings import CLEANING
 from fcpower_bids.store import atomic
 from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_transform, transform_recording
 
@@ -68,13 +69,6 @@ class Step(SimpleInterface):
         """Return an input that is a file or folder, or None where it was not given."""
         value = self.given(name)
         return None if value is None else Path(value)
-
-
-CHOICES = (
-    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
-    *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
-    *("min_time", "min_coverage"),
-)
 
 
 class BandpassInputSpec(BaseInterfaceInputSpec):
@@ -129,7 +123,7 @@ class Bandpass(Step):
             confounds_metadata=self.path("confounds_metadata"),
         )
         parcels = [(arrays["series"], arrays["coverage"]) for arrays, _ in bundles]
-        choices = {name: self.given(name) for name in CHOICES}
+        choices = {name: self.given(name) for name in CLEANING}
         names = [facts["atlas"] for _, facts in bundles]
         measured = VolumeFigures(*(bundles[0][0][name] for name in VolumeFigures._fields))
         cleaning, series = clean_recording(recording, names, parcels, settings_of(choices), measured)

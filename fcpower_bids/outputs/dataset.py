@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from string import digits
@@ -20,9 +19,9 @@ from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.locks import LOCKS, lock, write_shared
-from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS, TIMESERIES, output_path
+from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
-from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.records import Atlas
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.store import atomic, may_write, write_text
@@ -161,15 +160,6 @@ def linked_datasets(output_dir: Path) -> dict[str, Path]:
     """Return the input datasets that the description of outputs links to, by name."""
     parsed = {name: urlparse(str(link)) for name, link in _links(output_dir).items()}
     return {name: output_dir / unquote(link.path) for name, link in parsed.items() if link.scheme in ("", "file")}
-
-
-def dataset_of(output_dir: Path, recording: Recording, atlas: Atlas) -> str:
-    """Name of the input dataset that a written series was made from; empty where none is written or it is unknown."""
-    sidecar = output_path(output_dir, recording, TIMESERIES, atlas).with_suffix(".json")
-    with suppress(DatasetError):
-        sources = read_json(sidecar).get("Sources") or [""] if sidecar.is_file() else [""]
-        return str(sources[0]).partition(":")[2].partition(":")[0]
-    return ""
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

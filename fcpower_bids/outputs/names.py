@@ -20,6 +20,7 @@ ENTITY_ORDER = (
     *("chunk", "atlas", "seg", "scale", "res", "den", "label", "stat", "desc"),
 )
 LABEL = re.compile(r"[A-Za-z0-9+]+")
+ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 
 TIMESERIES = Output("timeseries", (("stat", "mean"),))
 COVERAGE = Output("bold", (("stat", "coverage"),))
@@ -33,7 +34,7 @@ BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
-    *("*stat-coverage_bold.*", "*.html", "exclude.tsv", "layout_config.json"),
+    *("*stat-coverage_bold.*", "*.html", "exclude.tsv", "recordings.tsv", "layout_config.json"),
     *("figures", "group", "logs", "work", "corpus", "encoder"),
 )
 
@@ -61,15 +62,21 @@ def file_name(entities: Entities, suffix: str, extension: str) -> str:
     return "_".join([*(f"{key}-{value}" for key, value in entities), suffix]) + extension
 
 
-def output_folder(output_dir: Path, recording: Recording) -> Path:
+def output_folder(output_dir: Path, entities: Entities) -> Path:
     """Return ``output_dir/sub-X[/ses-Y]/func``."""
-    parts = [f"sub-{recording.subject}"] + ([f"ses-{recording.session}"] if recording.session else [])
+    labels = dict(entities)
+    parts = [f"sub-{labels['sub']}"] + ([f"ses-{labels['ses']}"] if "ses" in labels else [])
     return output_dir.joinpath(*parts, "func")
 
 
 def output_path(output_dir: Path, recording: Recording, output: Output, atlas: Atlas | None = None) -> Path:
     """Return where one output of a recording is written."""
-    entities = order_entities(recording.entities, atlas.entities if atlas else (), output.entities)
+    return path_of(output_dir, recording.entities, atlas.entities if atlas else (), output)
+
+
+def path_of(output_dir: Path, recording: Entities, atlas: Entities, output: Output) -> Path:
+    """Return where one output is, by the entities of its recording and of its atlas."""
+    entities = order_entities(recording, atlas, output.entities)
     return output_folder(output_dir, recording) / file_name(entities, output.suffix, output.extension)
 
 
@@ -82,6 +89,22 @@ def parse_name(name: str) -> tuple[Entities, str, str]:
         raise ValueError(f"'{name}' is not a BIDS file name.")
     entities = tuple((pair.partition("-")[0], pair.partition("-")[2]) for pair in pairs)
     return entities, suffix, dot + extension
+
+
+def files_of(output_dir: Path, recording: Entities) -> list[Path]:
+    """Return every file that there is of a recording, under any parcellation, and its previews."""
+    folder = output_folder(output_dir, recording)
+    found = []
+    for path in sorted(
+        (*folder.glob("sub-*"), *(output_dir / f"sub-{dict(recording)['sub']}" / "figures").glob("sub-*"))
+    ):
+        try:
+            entities = parse_name(path.name)[0]
+        except ValueError:  # not one of ours
+            continue
+        if sorted(pair for pair in entities if pair[0] not in {*ATLAS_KEYS, "stat", "desc"}) == sorted(recording):
+            found.append(path)
+    return found
 
 
 def preview_path(coverage: Path, end: str = BEFORE) -> Path:

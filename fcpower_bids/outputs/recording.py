@@ -121,11 +121,12 @@ def conclude_recording(
     fingerprint: str,
     seconds: float,
     embedded: Mapping[str, str],
+    inputs: str,
 ) -> Status:
     """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    status = write_status(output_dir, status)
+    status = write_status(output_dir, replace(status, inputs=inputs))
     for atlas, name in embedded.items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]
@@ -160,7 +161,8 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
             text, facts = results.tables.get(name) or measure_recording(results, name)
             path = output_path(output_dir, recording, measure.output)
             yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
-            yield describe_files({**base, **facts, **measure.table.describe()}, path)
+            chosen = {"CleaningChoices": results.settings.cleaning()}
+            yield describe_files({**base, **facts, **chosen, **measure.table.describe()}, path)
 
 
 def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:

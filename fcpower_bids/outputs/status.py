@@ -31,6 +31,8 @@ EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8
 """Bytes at the end of a gzip stream: checksum and size of what was compressed."""
+END = 2**18
+"""Bytes at both ends of a file by which its content is known again."""
 TABLE, STATUSES = "logs/status.tsv", "logs/status"
 RECORDED = re.compile(r"(sub-[A-Za-z0-9_+-]+)\.json")
 """Files of statuses: no copy that a client of a synchronised folder has made, such as ``NAME (1).json``."""
@@ -72,6 +74,7 @@ class Status:
     # bytes of series and connectomes when they were written: one that is cut at the end of a line shows by these
     sizes: Mapping[str, int] = field(default_factory=dict)
     process: int = 0  # number of the process that is at work on it
+    inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
 
 
 def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
@@ -100,6 +103,20 @@ def file_state(file: Path) -> str:
             stream.seek(-TRAILER, os.SEEK_END)
             mark = stream.read().hex()
     return f"{stat.st_size},{stat.st_mtime_ns},{mark}"
+
+
+def input_mark(recording: Recording) -> str:
+    """Digest of size, beginning and end of the files of a recording, whatever their times: a copy has the same."""
+    digest = hashlib.sha256()
+    files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
+    for file in (file for file in files if file is not None and file.exists()):
+        size = file.stat().st_size
+        digest.update(str(size).encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(END))
+            stream.seek(max(0, size - END))
+            digest.update(stream.read())
+    return digest.hexdigest()[:16]
 
 
 def weights_state(settings: Embedding) -> str:
@@ -179,6 +196,12 @@ def current_status(output_dir: Path, recording: str, needed: str = "") -> Status
     return status
 
 
+def read_statuses(output_dir: Path) -> list[Status]:
+    """Return what is true now of every recording that a run has looked at."""
+    names = (name for name in recorded(output_dir) if not name.endswith(EMBEDDING))
+    return [status for name in names if (status := current_status(output_dir, name)) is not None]
+
+
 def _fault_of(path: Path, size: int | None) -> str:
     """Say that a series or connectome is not as it was written; one of an earlier version has no size to compare."""
     if not path.name.endswith(WHOLE):
@@ -213,13 +236,16 @@ def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:
             yield None
 
 
-def remove_outdated(output_dir: Path, earlier: Status) -> None:
-    """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
+def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
+    """Remove what was written of a recording before if it is excluded now, and return it: it has no connectome."""
     now = read_status(output_dir, earlier.recording)
-    if now is not None and now.state == EXCLUDED:
-        for path in own_files(output_dir, set(earlier.outputs).difference(now.outputs)):
-            if path is not None:
-                path.unlink(missing_ok=True)
+    if now is None or now.state != EXCLUDED:
+        return []
+    own = own_files(output_dir, sorted(set(earlier.outputs).difference(now.outputs)))
+    removed = [path for path in own if path is not None and path.is_file()]
+    for path in removed:
+        path.unlink(missing_ok=True)
+    return removed
 
 
 def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:

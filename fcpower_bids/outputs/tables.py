@@ -162,6 +162,8 @@ def read_array(path: Path) -> np.ndarray:
     """Read what :func:`write_array` wrote. Raises DatasetError."""
     refuse_pipe(path)
     try:
+        if is_cut_short(path):  # a header may promise more than the memory
+            raise ValueError("another size than its header says")
         values = np.load(path, allow_pickle=False)
     except DAMAGED_ARRAY as error:
         raise DatasetError(f"{path} is not an array, or is cut short. Remove it and run participant level.") from error

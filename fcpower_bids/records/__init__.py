@@ -11,6 +11,7 @@ from fcpower_bids.records.recordings import (
     Recording,
     Slices,
     is_in_space,
+    label_order,
     space_of,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Slices",
     "Table",
     "is_in_space",
+    "label_order",
     "space_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,11 @@ def space_of(labels: Mapping[str, str]) -> str | None:
     """Return the space that entities declare: ``MNI152NLin6Asym``, or ``MNIInfant_cohort-3`` for a template of ages."""
     space = labels.get("space") or labels.get("tpl")
     return f"{space}_cohort-{labels['cohort']}" if space and "cohort" in labels else space
+
+
+def label_order(label: str) -> list[str | int]:
+    """Key that sorts labels of people, sessions and folds: numbers in them by their size, 2 before 10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", label))]
 
 
 def is_in_space(space: str, wanted: str) -> bool:

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.levels import LEVELS, is_read, overridden
@@ -13,6 +15,7 @@ from fcpower_bids.settings.pretraining import Pretraining
 from fcpower_bids.settings.run import Embedding, Messages, Method, Places, Resources, Run, Seed, Selection
 
 __all__ = [
+    "CLEANING",
     "LEVELS",
     "METHOD_SECTIONS",
     "SECTIONS",
@@ -36,6 +39,12 @@ __all__ = [
 
 METHOD_SECTIONS = ("method", "encoder")
 """Sections whose values change the numbers of the participant level; they make up the configuration hash."""
+CLEANING = (
+    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
+    *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
+    *("min_time", "min_coverage"),
+)
+"""Choices of the cleaning, of which an output folder has one set."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,14 @@ class Participant(Seed, Embedding, Method):
         """Eight characters that differ whenever a choice that changes participant-level numbers differs."""
         chosen = self.of_sections(*METHOD_SECTIONS)
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
+
+    def cleaning(self) -> dict[str, Any]:
+        """Return the choices of the cleaning as sidecars state them; a strategy of one's own by name and content."""
+        chosen = {name: value for name, value in self.as_dict().items() if name in CLEANING}
+        path = Path(self.strategy)
+        if path.is_file():
+            chosen["strategy"] = f"{path.name} ({hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
+        return chosen
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Selection(Choices):
         (),
         "selection",
         "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]; at group level series or "
-        "connectomes of other programs, as LAYOUT=PATH or list=FILE",
+        "connectomes of other programs, as LAYOUT=PATH or list=FILE, or output folders of several sites, as SITE=PATH",
         "-d",
         question=False,
     )
@@ -99,7 +99,9 @@ class Places(Choices):
     work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
 
     replace: bool = option(
-        False, "group", "results of another question (targets, people, sites, folds) may be replaced"
+        False,
+        "other",
+        "results of another question (group), and outputs of another source or cleaning, may be replaced",
     )
     name: str = option("", "group", "name of these results: group/NAME/ and group_NAME.html [group/ and group.html]")
 

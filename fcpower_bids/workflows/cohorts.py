@@ -18,7 +18,7 @@ from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.scan_parts import equalise_scans
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
-from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
@@ -57,7 +57,7 @@ def _atlases(settings: Settings) -> list[str]:
         return list(dict.fromkeys(settings.atlas))
 
     default = join(declared_atlases()[Method.atlas[0]].entities)
-    there = {one.atlas_name for one in list_connectomes(settings.output_dir)}
+    there = {one.atlas_name for one in selected_of(settings).connectomes}
     return sorted(there, key=lambda name: (name != default, name))
 
 

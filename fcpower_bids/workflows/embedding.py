@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.feature_choice import asked_for
-from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
 from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import (
@@ -43,8 +45,9 @@ def embed_stored(settings: Settings) -> None:
     if settings.encoder is None:
         return
     label = embedding_label(settings)
-    if not (settings.encoder_weights or settings.encoder == "random-init"):
-        if not any(label in one.encoders for one in list_connectomes(settings.output_dir)):
+    of_sites = "" not in output_folders(settings, settings.output_dir)  # which are read and not written to
+    if of_sites or not (settings.encoder_weights or settings.encoder == "random-init"):
+        if not any(label in one.encoders for one in selected_of(settings).connectomes):
             raise UsageError(
                 f"{settings.output_dir} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or "
                 "leave it out."
@@ -73,7 +76,7 @@ def embed_stored(settings: Settings) -> None:
 
 def _lacking(label: str, settings: Settings) -> list[Connectome]:
     """Scans with a series and without an embedding of this label, or with one of their own that may be outdated."""
-    there = asked_for(list_connectomes(settings.output_dir), settings)
+    there = asked_for(selected_of(settings).connectomes, settings)
     with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
     if there and not with_series and not any(label in one.encoders for one in there):
         raise DatasetError(

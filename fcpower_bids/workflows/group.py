@@ -14,26 +14,28 @@ import pandas as pd
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
-from fcpower_bids.cohort.decisions import describe_left_out
-from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.assembly import check_names
+from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
+from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.executors.pool import describe_memory
-from fcpower_bids.inputs.roots import check_input_folder
+from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, analysis_key, write_group_tables
-from fcpower_bids.outputs.status import write_status_table
+from fcpower_bids.outputs.status import MOST_ALIKE, group_alike, write_status_table
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.registry import load
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
+from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
@@ -56,6 +58,10 @@ def run_group(settings: Settings) -> int:
     """Check the cohort, run the analyses, return the exit code; one stops no other. Raises DatasetError, Incomplete."""
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
+        if settings.site_column is None and len(output_folders(settings, settings.output_dir)) > 1:
+            settings = dataclasses.replace(settings, site_column=SITE)
+        if settings.sites != PERMUTE and settings.site_column is None:
+            raise UsageError(f"--sites {settings.sites} needs the column of sites. Give --site-column.")
         settings = dataclasses.replace(settings, targets=name_columns(settings))
         for line in describe_sets(settings):
             say(line, settings)
@@ -74,7 +80,7 @@ def run_group(settings: Settings) -> int:
             attempts.fail("embedding", str(error), error)
         with memory_limit(settings.mem_mb, settings.work / "shared"):
             cohort, by_atlas = open_cohorts(settings)
-        _describe_decisions(cohort, settings)
+        _describe_left_out(cohort, settings)
         _describe_absent(settings)
         with ExitStack() as held, executing(settings, settings.work / "shared"):
             path = settings.output_dir / LOCKS / f"group_{settings.name}"
@@ -110,7 +116,7 @@ def _dry_run(settings: Settings) -> int:
         names = () if settings.check else analyses_to_run(settings)
         left_out = _check_choices(names, cohort, by_atlas, own)
         _describe_absent(own)
-        _describe_decisions(cohort, own)
+        _describe_left_out(cohort, own)
         for line in (describe_cohort(cohort), *cohort.notes):
             say(line, settings)
         for name, reason in left_out.items():
@@ -118,17 +124,21 @@ def _dry_run(settings: Settings) -> int:
     return 0
 
 
-def _describe_decisions(cohort: Cohort, settings: Settings) -> None:
-    """Name people left out by a decision: its file may be old."""
-    if left_out := describe_left_out(cohort.excluded, settings):
-        say(left_out, settings)
+def _describe_left_out(cohort: Cohort, settings: Settings) -> None:
+    """Say who is missing and why, before any table: one line each, or for all with the same reason."""
+    rows = cohort.excluded[cohort.excluded["what"].isin((RECORDING, PERSON))]
+    most = len(rows) if settings.verbose else MOST_ALIKE
+    for first, *others in group_alike(list(rows.itertuples()), lambda row: str(row.reason), most):
+        session = "" if first.session == NO_SESSION else f" {first.session}"
+        who = f"{1 + len(others)} in all, the first is {first.participant_id}" if others else first.participant_id
+        say(f"Left out: {who}{session}: {first.reason}", settings)
 
 
 def _describe_absent(settings: Settings) -> None:
     """Name a participant of the command line without a connectome, and how the label may be meant."""
     if not settings.participant_label:
         return
-    labels = {one.participant.removeprefix("sub-") for one in list_connectomes(settings.output_dir)}
+    labels = {person.removeprefix("sub-") for person in selected_of(settings).people}
     if absent := sorted({label.removeprefix("sub-") for label in settings.participant_label} - labels):
         say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
 
@@ -139,6 +149,8 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     remove_abandoned(settings.work / "shared")
     if (settings.output_dir / "logs" / "status").is_dir():
         write_status_table(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
+    if "" in output_folders(settings, settings.output_dir):
+        write_recordings(settings.output_dir)
     if not settings.check:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     try:
@@ -170,6 +182,7 @@ def _refuse_other_question(settings: Settings) -> None:
         before = finished.question(name)
         other = [each for each in before if each in now and _in_words(before[each]) != _in_words(now[each])]
         if other and not settings.replace:
+            check_names(settings)  # a slip of the pen is no other question
             changes = "; ".join(
                 f"--{one.replace('_', '-')} {_in_words(before[one])}, now {_in_words(now[one])}" for one in other
             )

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fcpower_bids._version import __version__
-from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
+from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.recordings import (
+    cleaning_choices,
+    describe_choices,
+    other_cleanings,
+    source_of,
+    write_recordings,
+)
+from fcpower_bids.errors import NO_ROOM, DatasetError, Incomplete, UsageError
 from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.locks import sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import (
     copy_atlas,
-    dataset_of,
-    linked_datasets,
     name_inputs,
     note_command,
     prepare_dataset,
@@ -70,8 +76,8 @@ def _run_participants(settings: Settings) -> int:
     if settings.dry_run:
         return _dry_run(settings)
     plan = plan_run(settings, settings.work / "atlases")
+    _refuse_another(plan.jobs, settings)
     datasets = prepare_dataset(settings, derivative_roots(settings))
-    _warn_of_replaced(plan.jobs, datasets, settings)
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(settings.output_dir, settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
@@ -88,18 +94,28 @@ def _run_participants(settings: Settings) -> int:
     return _finish([*names, *_embeddings(jobs, settings)], work, progress)
 
 
-def _warn_of_replaced(jobs: Sequence[Job], datasets: Mapping[str, Path], settings: Settings) -> None:
-    """Say which recordings take the place of those of another dataset, whose people may have the same labels."""
-    if linked_datasets(settings.output_dir).keys() <= datasets.keys():
-        return
-    known = {recording.name: dataset_of(settings.output_dir, recording, atlases[0]) for recording, atlases in jobs}
-    replaced = [name for name, dataset in known.items() if dataset and dataset not in datasets]
-    if replaced:
-        say(
-            f"{len(replaced)} of the recordings replace outputs of another dataset, {known[replaced[0]]} in "
-            f"dataset_description.json; the first is {replaced[0]}. If they are of other people with the same labels, "
-            "give each dataset an output folder of its own.",
-            settings,
+def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
+    """Refuse to put outputs of two datasets, or of two ways of cleaning, into one folder. Raises UsageError."""
+    out = settings.output_dir
+    written = [] if settings.replace or settings.reports_only else list_connectomes(out)
+    datasets, asked = name_inputs(derivative_roots(settings), out), {recording.name for recording, _ in jobs}
+    sources = {one: source for one in written if (source := source_of(one))}
+    others = [one for one, source in sources.items() if source not in datasets]
+    if another := [one for one in others if one.recording in asked] or (others if len(others) == len(sources) else []):
+        raise UsageError(
+            f"{out} holds {len(another)} recordings of another dataset, {sources[another[0]]} in "
+            f"dataset_description.json; the first is {another[0].recording}. Give each dataset an output folder of its "
+            "own (group reads several: -d one=OUT1 two=OUT2), or --replace."
+        )
+    now = settings.cleaning()
+    cleaned = [(one, before) for one in written if (before := cleaning_choices(one)) and before != now]
+    if cleaned:
+        one, before = cleaned[0]
+        changes = describe_choices(before, now)
+        raise UsageError(
+            f"{out} holds {len({each.recording for each, _ in cleaned})} recordings that were cleaned otherwise "
+            f"({changes}); the first is {one.recording}. Give another output folder, or --replace to make those anew "
+            "that this command asks for."
         )
 
 
@@ -114,7 +130,7 @@ def _dry_run(settings: Settings) -> int:
     with TemporaryDirectory(prefix="fcpower_bids-") as folder:
         plan = plan_run(settings, Path(folder))
         print(describe_plan(plan, settings))  # noqa: T201
-    _warn_of_replaced(plan.jobs, name_inputs(derivative_roots(settings), settings.output_dir), settings)
+    _refuse_another(plan.jobs, settings)
     return plan.exit_code()
 
 
@@ -165,9 +181,13 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
             failures += said
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))
+    try:
+        write_recordings(settings.output_dir)
+    except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
+        failures.append(f"There is no new recordings.tsv. {error}")
     if not with_index:  # it would be out of date
         settings.index.unlink(missing_ok=True)
     from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
 
-    write_methods(settings, atlases)
+    write_methods(settings, atlases, other_cleanings(settings.output_dir, settings.cleaning()))
     return Incomplete("\n".join(sorted(failures))) if failures else None

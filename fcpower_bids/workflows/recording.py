@@ -11,12 +11,11 @@ from nipype import IdentityInterface, Merge, Node, Workflow
 from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
-from fcpower_bids.interfaces.nodes import CHOICES as CLEANING
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
 from fcpower_bids.interfaces.outputs import Measure, Sink
 from fcpower_bids.outputs.status import file_state, weights_state
 from fcpower_bids.records import Recording
-from fcpower_bids.settings import Participant
+from fcpower_bids.settings import CLEANING, Participant
 from fcpower_bids.transforms.connectomes import transform_parameters
 
 INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cohort.decisions import decisions_file, exclude_by_file
+from fcpower_bids.cohort.decisions import decide, decisions_of
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import Exclusion
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import add_output, series_of
 
 
@@ -32,27 +31,24 @@ def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
     found, _ = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
     path = tmp_path / "leave_out.tsv"
     path.write_text(lines)
-    kept, rows, _ = exclude_by_file(found, path)
-    assert [f"{one.participant}_{one.session}" for one in kept] == left
-    assert len(rows) == 3 - len(left)
-    assert all("leave_out.tsv" in row.reason for row in rows)
+    rejected = decide(found, path).rejected
+    assert [f"{one.participant}_{one.session}" for one in found if one.path not in rejected] == left
+    assert all("leave_out.tsv" in reason for reason in rejected.values())
 
 
 def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an_error(tmp_path):
     found, _ = tree(tmp_path / "out", "sub-01")
     path = tmp_path / "x.tsv"
     path.write_text("participant_id\tsession\n09\tb\n")
-    assert exclude_by_file(found, path) == (
-        found,
-        [Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here")],
-        [],
-    )
+    decided = decide(found, path)
+    assert decided.absent == (Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here"),)
+    assert not decided.rejected
     path.write_text("subject\n01\n")
     with pytest.raises(DatasetError, match="no column participant_id"):
-        exclude_by_file(found, path)
+        decide(found, path)
     path.write_text("participant_id\treason\nn/a\tx\n")
-    with pytest.raises(DatasetError, match="no participant_id in row 1"):
-        exclude_by_file(found, path)
+    with pytest.raises(DatasetError, match="no participant_id in line 2"):
+        decide(found, path)
 
 
 def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
@@ -62,26 +58,20 @@ def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(
     rows = [("01", names[0], "reject", "ghosts"), ("02", names[2], "doubt", "n/a"), ("03", names[3], "accept", "n/a")]
     lines = ["\t".join(row) for row in (("participant_id", "recording", "decision", "reason"), *rows)]
     path.write_text("\n".join([*lines, "01\tsub-01_acq-c\treject\tx"]) + "\n")
-    kept, left_out, notes = exclude_by_file(found, path)
-    assert [one.recording for one in kept] == names[1:]
-    assert [row.reason for row in left_out] == [
-        f"{names[0]}: exclude.tsv: ghosts",
-        "sub-01_acq-c: exclude.tsv names it, but it is not here",
-    ]
-    assert notes == [f"In doubt, and taking part (exclude.tsv): 1 recording: {names[2]}."]
+    decided = decide(found, path)
+    assert decided.rejected == {found[0].path: "exclude.tsv: ghosts"}
+    assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
+    assert (decided.accepted, decided.doubtful) == ({found[3].path}, {found[2].path})
 
 
 def test_a_word_that_is_no_decision_is_named(tmp_path):
     path = tmp_path / "exclude.tsv"
     path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
     with pytest.raises(DatasetError, match=r"'maybe' in row 2\. Write accept, doubt or reject"):
-        exclude_by_file([], path)
+        decide([], path)
 
 
 def test_the_file_of_the_output_folder_counts_where_no_other_is_named(tmp_path):
-    choices = Settings(tmp_path / "bids", tmp_path, "group")
-    assert decisions_file(choices) is None
+    assert decisions_of(tmp_path) is None
     (tmp_path / "exclude.tsv").write_text("participant_id\n")
-    assert decisions_file(choices) == tmp_path / "exclude.tsv"
-    other = Settings(tmp_path / "bids", tmp_path, "group", exclude_file=tmp_path / "other.tsv")
-    assert decisions_file(other) == tmp_path / "other.tsv"
+    assert decisions_of(tmp_path) == tmp_path / "exclude.tsv"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES
 from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
 
@@ -54,9 +52,3 @@ def test_other_matrices_and_foreign_files_are_not_connectomes(tmp_path):
     for name in ("sub-01_notes.tsv", "sub-01_task-rest_stat-partialcorrelation_relmat.tsv", "README"):
         (path.parent / name).write_text("x")
     assert [one.path for one in list_connectomes(tmp_path)] == [path]
-
-
-@pytest.mark.parametrize("folder", ["", "missing"])
-def test_no_connectome_at_all_is_told_with_the_remedy(tmp_path, folder):
-    with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
-        list_connectomes(tmp_path / folder)

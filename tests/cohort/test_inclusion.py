@@ -18,15 +18,13 @@ from fcpower_bids.cohort.inclusion import (
     Exclusion,
     choose_parcels,
     exclude_by_quality,
-    exclude_by_status,
     read_quality,
     tabulate_exclusions,
 )
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
-from tests.planting.participant_outputs import add_output, recording, series_of
+from tests.planting.participant_outputs import add_output, series_of
 
 SETTINGS = Settings(Path("bids"), Path("out"), "group", min_time=60.0)
 
@@ -35,40 +33,6 @@ def tree(out: Path, *names: str, **choices):
     for number, name in enumerate(names):
         add_output(out, name, series_of(number), **choices)
     return list_connectomes(out), replace(SETTINGS, output_dir=out)
-
-
-def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
-    found, choices = tree(tmp_path, "sub-01", "sub-02", "sub-03")
-    write_status(tmp_path, Status(recording("sub-01").name, EXCLUDED, "clean", "Too short."))
-    write_status(tmp_path, Status(recording("sub-02").name, RUNNING))
-    write_status(tmp_path, Status(recording("sub-04_ses-b").name, FAILED, "parcellate", "No mask."))
-    write_status(tmp_path, Status(recording("sub-05_task-nback").name, FAILED, "parcellate", "No mask."))
-    write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
-    kept, rows = exclude_by_status(found, choices)
-    assert [one.participant for one in kept] == ["sub-03"]
-    assert [(row.participant_id, row.session, row.what) for row in rows] == [
-        ("sub-01", "n/a", "recording"),
-        ("sub-02", "n/a", "recording"),
-        ("sub-04", "ses-b", "recording"),
-    ]
-    assert "excluded at participant level: Too short." in rows[0].reason
-    assert "run it again" in rows[1].reason
-    assert not exclude_by_status(found, replace(choices, participant_label=("03",)))[1]
-
-
-def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
-    found, choices = tree(tmp_path, "sub-01", "sub-02", "sub-03")
-    for one in found:
-        write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
-    status_path(tmp_path, found[0].recording).write_text('{"state": ')
-    found[1].path.unlink()
-    left = [found[0], found[2]]
-    kept, rows = exclude_by_status(left, choices)
-    assert [one.participant for one in kept] == ["sub-03"]
-    assert [row.participant_id for row in rows] == ["sub-01", "sub-02"]
-    assert f"logs/status/{found[0].recording}.json cannot be read; run" in rows[0].reason
-    assert f"{found[1].path.name} is gone: run" in rows[1].reason
-    assert not exclude_by_status(left, replace(choices, participant_label=("03",)))[1]
 
 
 @pytest.mark.parametrize("cell", ["low", "inf", ""])
@@ -151,7 +115,7 @@ def test_of_equal_connectomes_of_one_person_the_first_is_kept_and_of_two_people_
     keep, rows = exclude_duplicates(found, ["w", "x", "y", "x"])
     assert keep == [True, False, True, False]
     assert [row.participant_id for row in rows] == ["sub-01", "sub-03"]
-    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].recording})[0] == [True, False, True, True]
+    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].path})[0] == [True, False, True, True]
 
 
 def parcels_of(missing, **choices):

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.cohort.people import Phenotypes
 from fcpower_bids.cohort.phenotype_columns import resolve_columns
-from fcpower_bids.cohort.phenotypes import Phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.dataset import bids_uri, copy_atlas, prepare_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
 from tests.planting.trees import describe
-from tests.running import PLAIN, run_app
 
 
 @pytest.fixture
@@ -95,21 +93,3 @@ def test_names_of_inputs_stay_what_they_were_for_outputs_that_are_there(chosen, 
     assert {name: folder_of(f"bids:{name}:", chosen.output_dir) for name in about["DatasetLinks"]} == links
     two.rename(tmp_path / "moved")
     assert prepare_dataset(chosen, {"fmriprep2": tmp_path / "moved"}) == {"fmriprep2": tmp_path / "moved"}
-
-
-def test_sources_of_two_datasets_in_one_output_lead_to_their_own_files(tmp_path):
-    """And a person who takes the place of one of the same label is named, each time."""
-    for name, people in (("a", 2), ("b", 1)):
-        make_dataset(tmp_path / name, DemoDesign.tiny(subjects=people, sessions=1, seed=people))
-    owners = {"a": {"sub-01": "a", "sub-02": "a"}, "b": {"sub-01": "b", "sub-02": "a"}}
-    for number, name in enumerate("aba"):
-        foreseen = run_app(tmp_path / name, tmp_path / "out", "--atlas", "builtin", *PLAIN, "--dry-run")
-        found = run_app(tmp_path / name, tmp_path / "out", "--atlas", "builtin", *PLAIN)
-        for one in (foreseen, found):
-            assert one.code == 0
-            assert ("1 of the recordings replace outputs of another dataset" in one.err) == bool(number)
-        for path in found.files("sub-*timeseries.json"):
-            sources = [folder_of(uri, found.output) for uri in json.loads(path.read_text())["Sources"]]
-            assert sources
-            assert all(source.is_file() for source in sources)
-            assert {source.relative_to(tmp_path).parts[0] for source in sources} == {owners[name][path.name[:6]]}

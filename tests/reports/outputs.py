@@ -57,7 +57,7 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str, secon
     written = write_recording(output_dir, results)
     name = results.recording.name
     embedded = embedding_names(name, [atlas.name for atlas in results.atlases], results.settings)
-    return conclude_recording(output_dir, name, written, fingerprint, seconds, embedded)
+    return conclude_recording(output_dir, name, written, fingerprint, seconds, embedded, "")
 
 
 def make_results(

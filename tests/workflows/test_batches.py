@@ -329,7 +329,7 @@ def test_what_is_excluded_now_has_no_connectome_of_before(demo, tmp_path):
     options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     found = run_app(demo, tmp_path / "out", *options, "--min-time", "0")
     assert len(found.files("sub-01/**/*_relmat.tsv")) == 2
-    assert run_app(demo, tmp_path / "out", *options, "--min-time", "9999").code == 0
+    assert run_app(demo, tmp_path / "out", *options, "--min-time", "9999", "--replace").code == 5
     assert set(found.states().values()) == {"excluded"}
     assert not found.files("sub-01/**/*_relmat.*")
     assert found.file("sub-01", "desc-fcpower_qc.tsv").is_file()

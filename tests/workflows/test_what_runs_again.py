@@ -175,7 +175,7 @@ def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, 
     folder, options = finished(), CHANGES[change]
     given = options(folder, monkeypatch) if callable(options) else options
     expected = {"volumes": READ} if volumes else {}
-    nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", *given)
+    nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", "--replace", *given)
     assert nodes == {**dict.fromkeys(runs, 1), **expected}
     if change in ("nothing", "--alpha", "--atlas"):
         means = counted(folder / "in", folder / "means", *WITHIN, *EMBEDDED, *given)

@@ -59,7 +59,7 @@ class Target:
     @property
     def known(self) -> NDArray[np.bool_]:
         """Who has the target, shape (n,)."""
-        return np.asarray(~np.isnan(self.measures).all(axis=1))
+        return np.asarray(~np.isnan(self.measures).any(axis=1))
 
     def build(self, order: Rows | None = None) -> TargetBuilder:
         """Return the target as built in a fold, for people in their own or in a permuted order."""

@@ -135,6 +135,11 @@ def _check_scale(matrix: NDArray[np.float64], off: NDArray[np.bool_], scale: str
     if scale == "r" and largest > 1 + ROUNDING:
         raise Unfit(f"it is declared as r but has the value {largest:.3g}: declare it as z (Fisher z)")
     odd = diagonal[~np.isnan(diagonal) & (diagonal != 0) & ~(np.abs(diagonal - 1) <= ROUNDING)]
+    if scale == "r" and len(odd) and (np.abs(odd) < 1).all():
+        raise Unfit(
+            f"it has {odd[0]:.3g} on its diagonal, where correlations have 1: a covariance has to be scaled first, and "
+            "of a matrix that was shrunk or smoothed the correlations from before are wanted"
+        )
     if scale == "r" and len(odd):
         raise Unfit(
             f"it is declared as r but has {odd[0]:.3g} on its diagonal, where correlations have 1: declare it as z "

@@ -28,17 +28,15 @@ EXPLAINED = 1e-8
 class Composite:
     """First principal component of several measures, as fitted on some rows."""
 
-    # mean, scale: (q,): mean (also the value imputed for a missing measure) and standard deviation of each measure
+    # mean, scale: (q,): mean and standard deviation of each measure
     mean: FloatArray
     scale: FloatArray
     loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the large ones positive
-    explained: float  # share of the variance of the imputed, z-scored measures
+    explained: float  # share of the variance of the z-scored measures
 
     def apply(self, measures: FloatArray) -> FloatArray:
-        """Composite of each row, shape (n,); NaN where a person has none of the measures."""
-        scores = np.nan_to_num((measures - self.mean) / self.scale) @ self.loadings
-        scores[np.isnan(measures).all(axis=1)] = np.nan
-        return np.asarray(scores)
+        """Composite of each row, shape (n,); NaN where a person lacks one of the measures."""
+        return np.asarray(((measures - self.mean) / self.scale) @ self.loadings)
 
 
 BALANCED = 1e-8
@@ -46,12 +44,12 @@ BALANCED = 1e-8
 
 
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
-    """Impute by the mean, z-score and take the first principal component, all on the training rows.
+    """Z-score and take the first principal component, both on the training rows that have all measures.
 
     The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
     positive, so that the measures that load most load positively; where that is rounding, as of two measures of which
     one falls as the other rises, the first measure does. `measures` (n, q): NaN where a measure is missing.
-    `train`: the rows to fit on. Raises ValueError: if a measure is missing or constant in all training rows.
+    `train`: the rows to fit on. Raises Unfit: nobody has all measures, or one is constant.
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
@@ -311,14 +309,13 @@ def _exchange(
 
 
 def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean and deviation of the measures in the training rows, and these rows imputed and z-scored."""
+    """Mean and deviation of the measures in the complete training rows, and these rows z-scored."""
     rows = measures[train]
-    rows = rows[~np.isnan(rows).all(axis=1)]
-    known = ~np.isnan(rows)
-    if not known.any(axis=0).all():
-        raise Unfit(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
-    mean = np.nanmean(rows, axis=0)
-    centred = np.where(known, rows - mean, 0.0)
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    if not len(rows):
+        raise Unfit("No training person has all measures of the composite; leave out those that few people have.")
+    mean = rows.mean(axis=0)
+    centred = rows - mean
     scale = np.sqrt(np.mean(centred**2, axis=0))
     flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
     if flat.any():

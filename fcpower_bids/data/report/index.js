@@ -108,7 +108,8 @@
     made.dataset.recording = row.recording;
     const head = element("th");
     head.scope = "row";
-    head.append(element("a", short(row.recording), { href: row.page, title: row.recording }));
+    const tag = row.page ? "a" : "span";
+    head.append(element(tag, short(row.recording), { title: row.recording, ...(row.page && { href: row.page }) }));
     made.append(head);
     if (pictured) made.append(picture(row));
     made.append(element("td", row.state, { className: "state " + row.state.replace(" ", "-") }));

@@ -162,7 +162,8 @@ def load_confounds(
     needed |= {*PARAMETERS, *(name for name in names if COSINE.fullmatch(name))}
     present = [name for name in names if name in needed] or names[:1]
     columns = read_columns(table, content, {name: spelling[name] for name in present})
-    check_ranges(table, columns)
+    judged = {*wanted, *(_base(name) for name in made), *PARAMETERS, "framewise_displacement"}
+    columns, range_notes = check_ranges(table, columns, judged)
     n_rows = len(columns[present[0]])
     if n_volumes is not None and n_rows != n_volumes:
         raise RecordingError(
@@ -172,7 +173,7 @@ def load_confounds(
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in spelling]
     notes = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
-    motionless = _motionless(columns) or _contradicted(columns)
+    motionless = _motionless(columns) or [*_frozen(columns), *_contradicted(columns)]
     other_time = _of_another_time(columns, motion.repetition_time)
     columns, motion_notes = motion.apply(columns, table)
     return Confounds(
@@ -182,7 +183,7 @@ def load_confounds(
         dvars=columns.get("dvars", unknown),
         global_signal=columns.get("global_signal", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(*(notes if lacking else ()), *component_notes, *motionless, *other_time, *motion_notes),
+        notes=(*(notes if lacking else ()), *range_notes, *component_notes, *motionless, *other_time, *motion_notes),
     )
 
 
@@ -192,6 +193,16 @@ def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
     if moved is None or len(moved) < 3 or np.nan_to_num(moved).any() or np.isnan(moved[1:]).all():
         return []
     return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
+
+
+def _frozen(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Name motion parameters that never change while others do: a head that moves does so in all six."""
+    there = {name: columns[name] for name in PARAMETERS if name in columns}
+    still = [name for name, values in there.items() if len(values) > 2 and np.nanmin(values) == np.nanmax(values)]
+    if not still or len(still) == len(there):
+        return []
+    what = "has one value in all volumes" if len(still) == 1 else "have one value each in all volumes"
+    return [f"{' and '.join(still)} of the table {what}, though the head moved: the table was changed."]
 
 
 def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -95,14 +95,21 @@ def read_motion(table: Path) -> Columns:
     return {**columns, "framewise_displacement": framewise_displacement(parameters)}
 
 
-def check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> None:
-    """Refuse what cannot be by what it means: displacements and changes below zero, numbers beyond all scales."""
+def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tuple[Columns, list[str]]:
+    """Refuse what cannot be by what it means: displacements and changes below zero, numbers beyond all scales.
+
+    Of columns that nothing regresses such values are taken as unknown, with a note.
+    """
+    known, notes = dict(columns), []
     for name, values in columns.items():
         least = 0.0 if name in NEVER_NEGATIVE else -LARGEST
         most = LARGEST_DISPLACEMENT if name == "framewise_displacement" else LARGEST
-        if (outside := (values < least) | (values > most)).any():
-            wrong = np.flatnonzero(outside)
-            raise RecordingError(
-                f"{table} has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be: copy it again or "
-                "run fMRIPrep again."
-            )
+        if not (outside := (values < least) | (values > most)).any():
+            continue
+        wrong = np.flatnonzero(outside)
+        what = f"has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be"
+        if name in judged:
+            raise RecordingError(f"{table} {what}: copy it again or run fMRIPrep again.")
+        known[name] = np.where(outside, np.nan, values)
+        notes.append(f"{table.name} {what}; the cleaning does not use it.")
+    return known, notes

@@ -47,10 +47,12 @@ class AtlasFacts:
         return cls(atlas.name, atlas.space, atlas.n_parcels, atlas.source, atlas.citation)
 
 
-def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
-    """Write ``logs/CITATION.{md,html,bib}``."""
+def write_methods(
+    settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = (), others: Sequence[str] = ()
+) -> list[Path]:
+    """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
     facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
-    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, facts))
+    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, facts, others))
 
 
 def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]:
@@ -69,13 +71,14 @@ def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], le
     return to_html(methods_text(settings, atlases), all_references(), level)
 
 
-def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = ()) -> str:
+def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
     spaces = {atlas.space for atlas in atlases}
     return fill(
         "participant.md",
         settings=settings,
+        others=others,
         configuration=settings.configuration_hash(),
         preprocessing=_preprocessing(settings.output_dir),
         atlases=sorted(set(atlases)),

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
-from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, Status, explain
+from fcpower_bids.outputs.status import DONE, Status, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
@@ -61,9 +60,9 @@ def try_index(output_dir: Path) -> list[str]:
 
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
-    statuses = list(read_statuses(output_dir))
+    statuses = read_statuses(output_dir)
     pictures = len(statuses) <= MOST_PICTURES
-    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]
+    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(output_dir, accounts, pictures)]
     if not rows:
         return None
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
@@ -105,12 +104,13 @@ def _everybody(output_dir: Path, statuses: Sequence[Status]) -> Iterator[list[Ac
         yield list(own)
 
 
-def _rows(accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
+def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
     """Rows of one person; links lead to the page of the session where there is one each."""
     many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
     for account in accounts:
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
-        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0"}
+        there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
+        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
         yield row | {"state": WORDS[account.status.state]} | _seen_from(account, pictures)
 
 

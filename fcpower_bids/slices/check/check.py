@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.check.columns import (
@@ -14,6 +17,7 @@ from fcpower_bids.slices.check.columns import (
 from fcpower_bids.slices.check.findings import (
     CHECK,
     CHECK_COMBINED,
+    LOOK,
     NOTE,
     Finding,
     check_damage,
@@ -35,6 +39,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *check_copies(cohort),
         *check_damage(cohort),
         *_joins(cohort),
+        *_not_predicted(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
         *check_spread(cohort, similarity, settings),
@@ -48,6 +53,13 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
 def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:
     """Return people who share a scan and therefore a fold."""
     return check_cohort(cohort, settings)[1]
+
+
+def _not_predicted(cohort: Cohort) -> Iterator[Finding]:
+    """Columns that look like targets and are none."""
+    for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str):
+        said, _, remedy = reason.partition(". ")
+        yield Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
 
 
 def _joins(cohort: Cohort) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fcpower_bids.cohort.joining import describe_join
+from fcpower_bids.cohort.people import describe_join
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Cohort

@@ -20,8 +20,8 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.feature_choice import choose_connectomes
-from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.preprocessing import gather_preprocessing
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_declared, read_series, write_declared, write_json
@@ -194,7 +194,7 @@ def write_model(
     refuse_without_skill(model.facts, settings.accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
     own = dataclasses.replace(settings, atlas=(cohort.atlas,))
-    chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), own)
+    chosen, _ = choose_connectomes(selected_of(settings).connectomes, own)
     used = [one for one in chosen if (one.participant, one.session) in places]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]

@@ -12,14 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
-from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
+from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.cohort.inclusion import quality_row, read_quality
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
+from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.names import QUALITY, parse_name
-from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, explain, group_alike
+from fcpower_bids.outputs.names import QUALITY
+from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -121,8 +122,8 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
     model = open_model(path)
     refuse_without_skill(model.facts, request.accept_no_skill)
-    people = read_people(request.output_dir, request.phenotypes)
     scans, outside = _choose(model.facts, request)
+    people = read_people(request.output_dir, request.phenotypes, [(one.participant, one.session) for one in scans])
     rows = [_attempt(one, model, request, people) for one in scans]
     compared = pd.DataFrame(
         [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
@@ -143,39 +144,31 @@ def predict_scans(path: Path, request: Request) -> Predictions:
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
-    """Connectomes for the model, and a row for each recording that the participant level did not finish."""
+    """Connectomes for the model, and a row for each recording that does not take part."""
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
-    everyone = list_connectomes(request.output_dir)
-    there = [one for one in everyone if not wanted or one.participant in wanted]
-    fitting = [one for one in there if one.atlas_name in facts["Preprocessing"]["atlas"]]
+    door, atlases = selected(request.output_dir), facts["Preprocessing"]["atlas"]
+    there = [one for one in door.connectomes if not wanted or one.participant in wanted]
+    fitting = [one for one in there if one.atlas_name in atlases]
     if there and not fitting:
         raise DatasetError(
             f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
-            f"{', '.join(facts['Preprocessing']['atlas'])}. Run the participant level with that atlas."
+            f"{', '.join(atlases)}. Run the participant level with that atlas."
         )
-    bad = {
-        one.recording: one
-        for one in read_statuses(request.output_dir, next(iter(fitting), None))
-        if one.state in (EXCLUDED, FAILED, RUNNING)
-    }
-    rows = []
-    for one in bad.values():
-        reason = one.reason or "the participant level did not finish it; run it again"
-        row = _refused(*_place(one), f"{one.state} at participant level: {reason}") | {"quality": UNUSABLE}
-        rows += [row] if not wanted or row["participant_id"] in wanted else []
+    rows = [
+        _refused(one.recording, one.participant, one.session, one.why) | {"quality": UNUSABLE}
+        for one in door.left_out
+        if one.atlas in ("", *atlases) and (not wanted or one.participant in wanted)
+    ]
+    if not door.people:
+        raise DatasetError(describe_nothing_left((), request.output_dir))
     known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
     if not there and not rows:
-        label, labels = min(wanted).removeprefix("sub-"), {one.participant.removeprefix("sub-") for one in everyone}
+        label, labels = min(wanted).removeprefix("sub-"), {person.removeprefix("sub-") for person in door.people}
         raise DatasetError(
             f"There are no connectomes of sub-{label} in {request.output_dir}: {label_remedy(label, labels)}"
         )
     rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
-    return [one for one in fitting if one.recording not in bad], rows
-
-
-def _place(status: Status) -> tuple[str, str, str]:
-    labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
-    return status.recording, f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION
+    return fitting, rows
 
 
 def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
@@ -186,7 +179,7 @@ def _attempt(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    people: Mapping[str, Mapping[str, float]],
+    people: Mapping[str, Mapping[tuple[str, str], float]],
 ) -> dict[str, Any]:
     """Predict one scan; what is wrong with it is its row, and no business of the others."""
     scan = one.path.stem.removesuffix("_relmat")
@@ -230,7 +223,7 @@ def _predict(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    people: Mapping[str, Mapping[str, float]],
+    people: Mapping[str, Mapping[tuple[str, str], float]],
 ) -> dict[str, Any]:
     grave, named = differences(one, model.facts["Preprocessing"])
     if grave:
@@ -250,8 +243,8 @@ def _predict(
         quality.mean_fd,
         quality.degrees_of_freedom,
         repetition_time(one),
-        people["age"].get(one.participant, math.nan),
-        people["female"].get(one.participant, math.nan),
+        people["age"].get((one.participant, one.session), math.nan),
+        people["female"].get((one.participant, one.session), math.nan),
         seen,
     )
     found = apply_model(model, matrix, parcels, about)

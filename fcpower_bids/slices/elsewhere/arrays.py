@@ -27,7 +27,10 @@ def read_array(path: Path, key: str = "") -> Read:
         raise DatasetError(f"{path} has none of the endings that can be read: {' '.join(READERS)}. Save it as one.")
     if not path.is_file():
         raise DatasetError(f"{path} is not there. Correct the path, or fetch the file (datalad get).")
-    values, names = reader(path, key)
+    try:
+        values, names = reader(path, key)
+    except MemoryError:
+        raise DatasetError(f"{path} says of itself that it holds more than the memory. Save it again.") from None
     if not values.size:
         raise DatasetError(f"{path} holds no numbers. Take it out, or write it again.")
     return values, names
@@ -73,7 +76,10 @@ def _number(cell: str) -> float:
 
 def _npy(path: Path, key: str) -> Read:
     try:
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64), ()
+        values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone, which may promise anything
+        if values.offset + values.nbytes != path.stat().st_size:
+            raise ValueError("its size is not that which its header says")
+        return np.array(values, dtype=np.float64), ()
     except (*DAMAGED_ARRAY, OSError, TypeError) as error:
         raise DatasetError(f"{path} cannot be read as an array of numbers ({error}). Save it again.") from None
 

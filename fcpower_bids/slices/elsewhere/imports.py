@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.cohort.assembly import check_phenotypes
+from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
+from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
 from fcpower_bids.core.connectome.matrix_formats import (
     ORDERS,
@@ -28,14 +30,15 @@ from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.tables import unique_names
-from fcpower_bids.inputs.roots import OWN_FOLDER
+from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.dataset import NAME, bids_uri, prepare_dataset
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
-from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
-from fcpower_bids.outputs.tables import describe_files, program_names, read_table, write_declared, write_matrix
-from fcpower_bids.records import Entities, Output
+from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
+from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
+from fcpower_bids.outputs.tables import describe_files, read_table, write_declared, write_matrix
+from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.elsewhere.arrays import read_array
@@ -114,7 +117,10 @@ class _Row:
 def _offer(row: _Row) -> Offered:
     if not row.text("participant_id") or not row.text("path"):
         raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
-    path = (row.table.parent / row.text("path")).resolve()
+    text = row.text("path")
+    if not (row.table.parent / text).exists():  # as Windows writes it
+        text = text.replace("\\", "/")
+    path = (row.table.parent / text).resolve()
     _refuse_another(row)
     return Offered(
         path,
@@ -135,7 +141,7 @@ def _offer(row: _Row) -> Offered:
 def _refuse_another(row: _Row) -> None:
     """Refuse a row whose path names another person: lines of two columns have slipped against each other."""
     label = row.text("participant_id").removeprefix("sub-")
-    named = set(re.findall(r"(?:^|[/_])sub-([A-Za-z0-9+]+)", row.text("path")))
+    named = set(re.findall(r"(?:^|[/\\_])sub-([A-Za-z0-9+]+)", row.text("path")))
     if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
         raise DatasetError(
             f"{row.table}, line {row.line}: the path {row.text('path')} is of sub-{others[0]}, and participant_id says "
@@ -161,14 +167,6 @@ class Imported:
     facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
 
 
-def path_of(output_dir: Path, entities: Entities, atlas: Entities, output: Output) -> Path:
-    """Return where an output of an imported recording is."""
-    labels = dict(entities)
-    parts = [f"sub-{labels['sub']}"] + ([f"ses-{labels['ses']}"] if "ses" in labels else [])
-    ordered = order_entities(entities, atlas, output.entities)
-    return output_dir.joinpath(*parts, "func", file_name(ordered, output.suffix, output.extension))
-
-
 def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:
     """Write the files of one recording under all its parcellations, the quality table last."""
     paths: list[Path] = []
@@ -183,7 +181,9 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
         paths.append(describe_files(facts, path))
     path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
     paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
-    return paths
+    about = {**_facts(of_recording[0]), **QUALITY_MEASURE.table.describe()}
+    del about["Atlas"]
+    return [*paths, describe_files(about, path)]
 
 
 def _facts(one: Imported) -> dict[str, Any]:
@@ -194,6 +194,7 @@ def _facts(one: Imported) -> dict[str, Any]:
     }
     return {
         **one.facts,
+        "Atlas": {"Name": join(one.atlas), "Space": space_of(dict(one.entities)) or "unknown", "Source": "n/a"},
         **{key: value for key, value in known.items() if math.isfinite(value)},
         "Software": "fcpower_bids",
         "SoftwareVersion": __version__,
@@ -205,7 +206,7 @@ def _quality(one: Imported) -> dict[str, Any]:
     covered = covered_parcels(one.connectivity)
     summary = spectrum_summary(eigendecompose(one.connectivity[np.ix_(covered, covered)])[0])
     return dict.fromkeys(QUALITY_MEASURE.table.columns, math.nan) | {
-        "atlas": "_".join(f"{key}-{value}" for key, value in one.atlas),
+        "atlas": join(one.atlas),
         "state": "done",
         "kept_volumes": one.volumes,
         "seconds_kept": one.seconds,
@@ -219,7 +220,7 @@ def _quality(one: Imported) -> dict[str, Any]:
     }
 
 
-LIST = "list"
+LIST, IMPORT = "list", "import"
 PEOPLE = "raw"
 """Name of the link to the dataset with the tables of people, which `predict` follows."""
 OWN = re.compile(r"fmriprep\d*|nibabies")
@@ -228,36 +229,77 @@ OWN = re.compile(r"fmriprep\d*|nibabies")
 
 def bring_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
+    folders = output_folders(settings, settings.output_dir)
+    if "" not in folders:
+        prepare_dataset(settings, folders)
+        return
     sources = list(_sources(settings))
     if not sources:
         return
-    there = {f"sub-{dict(one.entities)['sub']}" for _, _, of_source in sources for one in of_source}
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    if people := sorted(there & asked if asked else there):
-        check_phenotypes(settings, people)  # before a thousand series are read
-    roots = {name: root for name, root, _ in sources}
-    prepare_dataset(settings, {**roots, PEOPLE: settings.bids_dir})
-    for name, root, offered in sources:
-        done = [_import_recording(list(of_one), name, root, settings) for _, of_one in _by_recording(offered)]
-        count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
-        say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
-        if done == [FAILED] * len(done):
-            status = read_status(settings.output_dir, offered[0].name)
-            raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
+    if len(sources) > 1:
+        names = " and ".join(f"{name}={root}" for name, root, _ in sources)
+        raise UsageError(
+            f"An output folder holds one source, and --derivatives names {names}. Run each into an output folder of "
+            "its own, and then read these as sites: -d one=OUT1 two=OUT2."
+        )
+    ((name, place, offered),) = sources
+    root = place if place.is_dir() else place.parent
+    asked = {label.removeprefix("sub-") for label in settings.participant_label}
+    there = [dict(one.entities) for one in offered]
+    if scanned := sessions_of(
+        (f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION)
+        for labels in there
+        if not asked or labels["sub"] in asked
+    ):
+        check_phenotypes(settings, scanned)  # before a thousand series are read
+    known = name_inputs({name: root}, settings.output_dir)
+    before = [one for one in read_statuses(settings.output_dir) if one.state == DONE]
+    other = next((one for one in before if one.stage != IMPORT or name not in known or not _is_of(place, one)), None)
+    if other is not None and not settings.replace:
+        raise UsageError(
+            f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
+            "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
+        )
+    prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
+    _remove_others(place, offered, settings)
+    done = [_import_recording(list(of_one), name, place, settings) for _, of_one in _by_recording(offered)]
+    count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
+    say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
+    if done == [FAILED] * len(done):
+        status = read_status(settings.output_dir, offered[0].name)
+        raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
+
+
+def _is_of(place: Path, status: Status) -> bool:
+    """Whether a recording was imported from this list; other sources are known by their folders."""
+    return place.is_dir() or status.inputs in ("", place.name)
+
+
+def _remove_others(place: Path, offered: Sequence[Offered], settings: Settings) -> None:
+    """Remove the recordings that were imported before and that the source has no more, and say so."""
+    names, output = {one.name for one in offered}, settings.output_dir
+    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
+    for status in gone:
+        for path in files_of(output, parse_name(f"{status.recording}_bold.tsv")[0]):
+            path.unlink()
+        status_path(output, status.recording).unlink(missing_ok=True)
+    if gone:
+        say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
 
 
 def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
+    """Name, place and recordings of each source of another program: a folder, or the file of a list."""
     for text in settings.derivatives:
         name, _, place = text.rpartition("=")
         root = Path(place).absolute()
         if settings.output_dir.absolute().is_relative_to(root):
             raise UsageError(f"The output folder {settings.output_dir} lies in the source {root}. Choose another.")
-        if NAME in program_names(root):
-            raise UsageError(OWN_FOLDER.format(root))
         if name == LIST or root.is_file():
-            yield name or LIST, root.parent, read_list(root)
+            yield name or LIST, root, read_list(root)
         elif layout := name if name in layout_names() else recognise(root):
-            yield name or layout, root, find_offered(root, load_layout(layout))
+            declared = load_layout(layout)
+            found = find_offered(root, declared)
+            yield name or layout, root, name_people(found, layout, settings) if declared.ordinal else found
         elif not OWN.fullmatch(name or "fmriprep"):
             raise UsageError(
                 f"--derivatives {text}: the layout of this source is not known. Name it: "
@@ -265,13 +307,41 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
             )
 
 
+def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> list[Offered]:
+    """Name people of a program that counts them by the ids of a table: a number is no id. Raises DatasetError."""
+    tables = [*settings.phenotypes, *(source.path for source in tables_of(settings.bids_dir))]
+    if not tables:
+        return list(offered)  # there is nobody to be taken for another
+    numbers: dict[str, str] = {}
+    for path in tables:
+        frame = read_rows(path)
+        for person, number in zip(frame[PERSON], frame.get(column, ()), strict=False):
+            key = str(number).lstrip("0").removesuffix(".0")
+            if isinstance(number, str) and numbers.setdefault(key, person) != person:
+                raise DatasetError(f"{path} has the number {number} of {column} for {person} and {numbers[key]}.")
+    each = {dict(one.entities)["sub"] for one in offered}
+    lacking = sorted(label for label in each if label.lstrip("0") not in numbers)
+    if lacking:
+        raise DatasetError(
+            f"{column} counts people as they were entered ({lacking[0]}), and a number is no id: add a column "
+            f"'{column}' to {tables[0]} with the number of each person, {lacking[0]} included."
+        )
+    named = []
+    for one in offered:
+        labels = dict(one.entities)
+        person = numbers[labels["sub"].lstrip("0")].removeprefix("sub-")
+        named.append(replace(one, entities=order_entities(one.entities, (("sub", label_of(person, tables[0])),))))
+    check_names(named)
+    return named
+
+
 def _by_recording(offered: Iterable[Offered]) -> Iterator[tuple[str, Iterator[Offered]]]:
     return groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
 
 
-def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settings: Settings) -> str:
+def _import_recording(of_one: Sequence[Offered], source: str, place: Path, settings: Settings) -> str:
     """Import one recording under all its parcellations; return whether it was new, unchanged or failed."""
-    output, name = settings.output_dir, of_one[0].name
+    output, name, root = settings.output_dir, of_one[0].name, place if place.is_dir() else place.parent
     state = f"{__version__};{source};" + ";".join(_state_of(one) for one in of_one)
     before = read_status(output, name)
     quality = path_of(output, of_one[0].entities, (), QUALITY)
@@ -283,11 +353,13 @@ def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settin
         read = [_read(one, source, root) for one in of_one]
     except (RecordingError, DatasetError, Unfit) as error:
         reason = str(error) if isinstance(error, (RecordingError, DatasetError)) else f"{of_one[0].path}: {error}."
-        write_status(output, Status(name, FAILED, "import", reason, fingerprint=state))
+        write_status(output, Status(name, FAILED, IMPORT, reason, fingerprint=state))
         return FAILED
+    for path in files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
+        path.unlink()
     paths = write_imported(output, read)
     names = tuple(path.relative_to(output).as_posix() for path in paths)
-    write_status(output, Status(name, DONE, "import", fingerprint=state, outputs=names))
+    write_status(output, Status(name, DONE, IMPORT, fingerprint=state, outputs=names, inputs=place.name))
     return "new"
 
 
@@ -355,4 +427,8 @@ def _series(values: np.ndarray, one: Offered) -> np.ndarray:
     return standardise(values)
 
 
-SOURCE = Source(lambda settings: any(True for _ in _sources(settings)), bring_sources)
+def _is_named(settings: Settings) -> bool:
+    return "" not in output_folders(settings, settings.output_dir) or any(True for _ in _sources(settings))
+
+
+SOURCE = Source(_is_named, bring_sources)

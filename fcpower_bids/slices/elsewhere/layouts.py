@@ -87,6 +87,7 @@ class Layout:
     generated_by: tuple[str, ...] = ()  # its name in ``GeneratedBy`` of the dataset
     # whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns
     bids: bool = True
+    ordinal: bool = False  # whether participants are numbers in the order in which they were entered
     # series, matrices: ``pattern`` (a regular expression for the end of the path), ``key``, ``scale``, ``order``,
     # ``parcels_first``
     series: tuple[Mapping[str, Any], ...] = ()

@@ -11,23 +11,21 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
-from fcpower_bids.cohort.features import ATLAS_KEYS
+from fcpower_bids.cohort.people import load_people, shorten, tables_of
+from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.identity import dataset_identity, dataset_terms, people_tables
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.selection import label_remedy
-from fcpower_bids.inputs.sources import join
-from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
-from fcpower_bids.outputs.names import parse_name
-from fcpower_bids.outputs.status import DONE, current_status
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
+from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.store import file_in_the_way
 from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.run_progress import say
@@ -60,7 +58,7 @@ def ready_corpus(settings: Settings) -> Path:
     corpus = _folder(settings)
     if is_public(corpus):
         say(f"Corpus: {corpus}, in the public layout", settings)
-    elif not _series(settings.output_dir) and (corpus / "pack.json").is_file():
+    elif not _series(selected(settings.output_dir)) and (corpus / "pack.json").is_file():
         say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
     else:
         _pack(settings, corpus)
@@ -77,9 +75,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     check_input_folder(settings.bids_dir)
     if (file := file_in_the_way(corpus)) is not None:
         raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
-    atlas = choose_atlas(_atlases(settings.output_dir), settings)
+    door = selected(settings.output_dir)
+    atlas = choose_atlas(_atlases(door, settings.output_dir), settings)
     table = pack_corpus(
-        _recordings(settings, atlas),
+        _recordings(settings, door, atlas),
         corpus,
         settings.alpha,
         atlas=atlas,
@@ -120,22 +119,24 @@ def _dataset(settings: Settings) -> str:
     return name
 
 
-def _series(output_dir: Path) -> list[Path]:
-    return [path for kind in KINDS for path in output_dir.glob(f"sub-*/**/func/sub-*{SUFFIX}{kind}")]
+def _series(door: Selected) -> dict[Path, str]:
+    """Series of the recordings that take part, and the name of their atlas."""
+    there = {series_file(one.beside(TIMESERIES)): one.atlas_name for one in door.connectomes}
+    return {path: atlas for path, atlas in there.items() if path.is_file()}
 
 
-def _atlases(output_dir: Path) -> set[str]:
+def _atlases(door: Selected, output_dir: Path) -> set[str]:
     """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
-    names = {path.name for path in _series(output_dir)}
-    if not names:
-        if next(output_dir.glob("sub-*/**/func/sub-*_relmat.*"), None) is not None:
+    if not (found := set(_series(door).values())):
+        if door.connectomes:
             raise DatasetError(
                 f"{output_dir} holds matrices and no series, and training needs series: give the group level the "
                 "series of these scans (--derivatives) in another output folder."
             )
+        if door.left_out:
+            raise DatasetError(describe_nothing_left([one.row() for one in door.left_out], output_dir))
         raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
-    entities = (parse_name(name)[0] for name in names)
-    return {"_".join(f"{key}-{value}" for key, value in found if key in ATLAS_KEYS) for found in entities}
+    return found
 
 
 def choose_atlas(found: Iterable[str], settings: Settings) -> str:
@@ -150,25 +151,22 @@ def choose_atlas(found: Iterable[str], settings: Settings) -> str:
     return match[0]
 
 
-def _reason_against(output_dir: Path, series: Path) -> str:
-    """Why the recording of a series is not used, by its status: the series is of an earlier run then."""
-    entities = tuple(pair for pair in parse_name(series.name)[0] if pair[0] not in (*ATLAS_KEYS, "stat"))
-    status = current_status(output_dir, join(entities), f"{series.stem}.")
-    if status is None or status.state == DONE:
-        return ""
-    return f"it is {status.state} at participant level: {status.reason or 'run it again'}"
-
-
-def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
+def _recordings(settings: Settings, door: Selected, atlas: str) -> Iterable[Any]:
     from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
 
+    own = parse_name(f"{atlas}_timeseries.tsv")[0]
+    paths = {path: "" for path, name in _series(door).items() if name == atlas}
+    paths |= {
+        path_of(settings.output_dir, one.entities, own, TIMESERIES): one.why
+        for one in door.left_out
+        if one.atlas in ("", atlas) and "task" in one.labels
+    }
     found = find_series(
+        paths,
         settings.output_dir,
         _dataset(settings),
-        contains=f"_{atlas}_",
-        families=_labels_of(settings, settings.family_column),
-        sites=_labels_of(settings, settings.site_column),
-        judge=partial(_reason_against, settings.output_dir),
+        families=_labels_of(settings, door, settings.family_column),
+        sites=_labels_of(settings, door, settings.site_column),
         terms=dataset_terms(settings.bids_dir),
     )
     chosen, sources = _labels(settings), list(found)
@@ -178,17 +176,18 @@ def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
     return [source for source in sources if not chosen or source[0]["subject"] in chosen]
 
 
-def _labels_of(settings: Settings, column: str | None) -> dict[str, str]:
+def _labels_of(settings: Settings, door: Selected, column: str | None) -> dict[str, str]:
     """Return the family or site of each participant where the dataset says so, else nothing."""
-    path = settings.bids_dir / "participants.tsv"
-    if column is None or not is_table(path):
+    sources = tables_of(settings.bids_dir)
+    if column is None or not sources:
         return {}
-    table = read_table(path)
-    if column not in table or "participant_id" not in table:
-        raise DatasetError(f"{path} has no column '{column}' or no 'participant_id'.")
-    known = table.dropna(subset=[column])
-    people = known["participant_id"].str.removeprefix("sub-")
-    return dict(zip(people, known[column].astype(str), strict=True))
+    scanned = sessions_of((one.participant, one.session) for one in door.connectomes)
+    people = load_people(sources, scanned, settings.bids_dir)
+    if column in people.conflicts or column not in people.frame:
+        fault = people.conflicts.get(column, f"{sources[0].path} has no column '{column}'.")
+        raise DatasetError(fault)
+    known = people.frame[column].dropna()
+    return {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
 
 
 SHARED = (

@@ -13,7 +13,7 @@ from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.names import output_folder
+from fcpower_bids.outputs.names import files_of, output_folder
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -21,6 +21,7 @@ from fcpower_bids.outputs.status import (
     embedding_names,
     explain_step,
     fingerprint,
+    input_mark,
     is_finished,
     read_status,
     remove_outdated,
@@ -53,12 +54,8 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
         from fcpower_bids.executors.nipype_plugin import make_runner  # loads nipype
 
         runner = make_runner(settings.use_plugin)
-    known = [read_status(settings.output_dir, recording.name) for recording, _ in todo]
-    for recording, _ in todo:
-        with lock(settings.output_dir / LOCKS / recording.name, wait=False) as is_free:
-            if is_free:  # else another run is at work on it
-                status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
+    known = [_forget(recording, settings, progress) for recording, _ in todo]
     if runner is not None:
         from fcpower_bids.executors.nipype_plugin import configure_nipype, run_on_cluster  # loads nipype
 
@@ -77,13 +74,30 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
             reason = reason or (NOT_STARTED if status is None else VANISHED)
             write_status(settings.output_dir, Status(recording.name, FAILED, status.stage if status else "", reason))
     for earlier in known:
-        if earlier is not None:
-            remove_outdated(settings.output_dir, earlier)
+        if earlier is not None and (removed := remove_outdated(settings.output_dir, earlier)):
+            progress.say(f"{earlier.recording}: excluded now, so its {len(removed)} former files are removed.")
     for job in todo:
         with lock(settings.output_dir / LOCKS / job[0].name, wait=False) as is_free:
             if is_free:
                 _sweep(job, settings)
     progress.end()
+
+
+def _forget(recording: Recording, settings: Settings, progress: Progress) -> Status | None:
+    """Remove the status of a recording, and where its input has changed all that was made of the former; return it."""
+    output, earlier = settings.output_dir, read_status(settings.output_dir, recording.name)
+    with lock(output / LOCKS / recording.name, wait=False) as is_free:
+        if is_free:  # else another run is at work on it
+            status_path(output, recording.name).unlink(missing_ok=True)
+            if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
+                old = [path for path in files_of(output, recording.entities) if path.is_file()]
+                for path in old:
+                    path.unlink(missing_ok=True)
+                progress.say(
+                    f"{recording.name}: its input is another than before: the {len(old)} files that were made of the "
+                    "former are removed, those of other atlases too."
+                )
+    return earlier
 
 
 def _sweep(job: Job, settings: Settings) -> None:
@@ -92,7 +106,7 @@ def _sweep(job: Job, settings: Settings) -> None:
     embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
     entities, source = set(recording.name.split("_")), recording.bold.name.partition(".")[0]
     subject = settings.output_dir / recording.name.partition("_")[0]
-    folders = (output_folder(settings.output_dir, recording), subject / "figures", settings.work / PARCELS)
+    folders = (output_folder(settings.output_dir, recording.entities), subject / "figures", settings.work / PARCELS)
     for name in (recording.name, *embedded):
         sweep([status_path(settings.output_dir, name)])
     for folder in folders:

@@ -25,6 +25,7 @@ from fcpower_bids.outputs.status import (
     Status,
     embedding_names,
     explain,
+    input_mark,
     is_finished,
     peak_megabytes,
     write_status,
@@ -101,7 +102,7 @@ def process_recording(
         outputs = plugin.results["sink"].outputs
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         seconds = round(time.perf_counter() - started, 3)
-        conclude_recording(output, recording.name, written, fingerprint, seconds, embedded)
+        conclude_recording(output, recording.name, written, fingerprint, seconds, embedded, input_mark(recording))
         for note_of_earlier in (output / "logs" / "crashes").glob(f"{glob.escape(recording.name)}_*.txt"):
             note_of_earlier.unlink(missing_ok=True)
         if not settings.debug:

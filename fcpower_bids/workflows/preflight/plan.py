@@ -96,10 +96,10 @@ SOME_FAILED, ALL_FAILED = 4, 5
 
 def exit_code(states: Sequence[str]) -> int:
     """Return the documented exit code for the states of all recordings."""
-    failed = sum(state in (FAILED, RUNNING) for state in states)
-    if failed:  # what was skipped has no result either
-        return ALL_FAILED if failed + list(states).count(SKIPPED) == len(states) else SOME_FAILED
-    return 0
+    failed = any(state in (FAILED, RUNNING) for state in states)
+    if DONE not in states and (failed or EXCLUDED in states):  # what was skipped has no result either
+        return ALL_FAILED
+    return SOME_FAILED if failed else 0
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ UNKNOWN = (
 OUTCOMES = {
     0: "everything would be done",
     4: "some would fail",
-    5: "all would fail",
+    5: "nothing would be done",
 }
 
 
@@ -317,7 +317,9 @@ def group_notes(notes: Sequence[str], every_one: bool) -> list[str]:
 def _ready_row(one: Ready, settings: Settings) -> tuple[str, ...]:
     recording = one.recording
     seconds = recording.repetition_time
-    path = output_folder(settings.output_dir, recording).relative_to(settings.output_dir) / f"{recording.name}_*"
+    path = (
+        output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir) / f"{recording.name}_*"
+    )
     output = "none (excluded)" if one.excluded else f"{path.as_posix()}{' (finished)' if one.finished else ''}"
     return (
         *(recording.name, "yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none"),

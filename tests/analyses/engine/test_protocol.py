@@ -12,7 +12,7 @@ import pytest
 
 from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.prediction.prediction import tabulate_folds
-from fcpower_bids.cohort.joining import load_folds
+from fcpower_bids.cohort.folds_file import load_folds
 from tests.analyses.cohorts import choose, single_session
 
 PACKAGE = Path(__file__).parents[3] / "fcpower_bids"

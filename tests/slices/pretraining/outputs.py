@@ -49,6 +49,9 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
         path.with_suffix(".json").write_text(
             json.dumps({"RepetitionTime": facts["repetition_time"], "NumberOfVolumesUsed": len(series)})
         )
+        fc = path.with_name(path.name.replace("stat-mean_timeseries", "stat-pearsoncorrelation_relmat"))
+        names = facts["parcel_names"]
+        table.corr().set_axis(names, axis=0).to_csv(fc, sep="\t", index_label="Node", na_rep="n/a")
         tables[f"bids/{stem.removesuffix('_stat-mean_timeseries')}"] = path
     return tables
 

@@ -259,18 +259,17 @@ def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Limits of a prediction."""
     sites = len(facts["Sites"])
     trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
+    residual = []
+    if facts["Covariates"]:
+        residual.append(
+            f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that 0 "
+            "is the expectation for a person alike in this."
+        )
     return (
         f"It was learned from {trained}; for people unlike these it says nothing.",
         "It is no diagnosis, and no reason to change a treatment.",
         "An interval holds on average over people; for a single one it may be far too narrow.",
-        *(
-            (
-                f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that "
-                "0 is the expectation for a person alike in this.",
-            )
-            if facts["Covariates"]
-            else ()
-        ),
+        *residual,
     )
 
 

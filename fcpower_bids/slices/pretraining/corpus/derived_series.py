@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
 UNSTATED = {"licence": "n/a", "citation": "n/a"}
-KINDS = (".tsv", ".npy")
-"""A table, or an array in its place."""
 
 
 def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
@@ -35,7 +33,7 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         else:
             series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
-    except (OSError, *DAMAGED_ARRAY) as error:
+    except (OSError, MemoryError, *DAMAGED_ARRAY) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
     empty = np.isnan(series)
     if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
@@ -48,25 +46,22 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
 
 
 def find_series(
+    paths: Mapping[Path, str],
     folder: Path,
     dataset: str,
     *,
-    contains: str = "",
     families: Mapping[str, str] | None = None,
     sites: Mapping[str, str] | None = None,
     terms: Mapping[str, str] = UNSTATED,
-    judge: Callable[[Path], str] = lambda _: "",
 ) -> Iterator[Source]:
-    """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError.
+    """Yield series of an output folder for `pack_corpus`, each with the reason against it, if any. Raises DatasetError.
 
-    `judge`: from a series to the reason why it is not to be used, empty where it is.
+    What is not to be used need not be there: it leaves a corpus that has it.
     """
     families, sites = families or {}, sites or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    found = (path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}") if contains in path.name)
-    for path in sorted(found):
-        reason = judge(path)
-        time, volumes, made = _sidecar(path.with_suffix(".json"))
+    for path, reason in sorted(paths.items()):
+        time, volumes, made = (math.nan, None, {}) if reason else _sidecar(path.with_suffix(".json"))
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         yield (
             {
@@ -82,7 +77,7 @@ def find_series(
                 "repetition_time": time,
                 "source": "n/a" if reason else f"{path.stat().st_size} {path.stat().st_mtime_ns}",
                 "place": place,
-                "parcel_names": _parcel_names(path),
+                "parcel_names": None if reason else _parcel_names(path),
             },
             partial(_refuse, reason) if reason else partial(read_series, path, volumes),
         )

@@ -133,7 +133,8 @@ class _Pack:
     def check(self, sources: Sequence[Source]) -> None:
         """Refuse other parcels before anything is written; take over parts."""
         for metadata, _ in sources:
-            self._check_parcels(metadata)
+            if metadata["parcel_names"] is not None:  # else it is not to be used
+                self._check_parcels(metadata)
         names = json.dumps(self.parcel_names)
         self.parts = Parts(self.folder / "parts", alpha=repr(self.alpha), parcel_names=names)
         found = self.parts.recover({row["sha256"] for row in self.rows.values()})

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.cohort.joining import match_ids
+from fcpower_bids.cohort.people import match_ids
 from fcpower_bids.slices.elsewhere import arrays, imports
 from tests.command import main
 
@@ -143,8 +143,8 @@ def test_lists_of_people_that_lost_their_zeros_mean_the_same_people(listed, caps
     scans = pd.read_csv(listed / "out" / "group" / "scans.tsv", sep="\t")
     assert "sub-01" not in set(scans["participant_id"])
     told = capsys.readouterr().err
-    assert "leaves out 1 recording: sub-01" in told
-    assert "names 1 that are not here, such as sub-77" in told
+    assert "Left out: sub-01: sub-01_task-rest: decided.tsv: named there" in told
+    assert "Left out: sub-77: decided.tsv names it, but it is not here" in told
 
 
 def test_a_refused_run_leaves_the_record_of_the_one_before(listed):

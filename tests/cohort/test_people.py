@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fcpower_bids.cohort.people import load_phenotypes, read_rows
 from fcpower_bids.cohort.phenotype_columns import resolve_columns
-from fcpower_bids.cohort.phenotypes import load_phenotypes, read_phenotype_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
 
@@ -23,8 +23,8 @@ def put(path: Path, text: str) -> Path:
     return path
 
 
-def load(root: Path, people=("sub-01", "sub-02"), **choices):
-    return load_phenotypes(replace(Settings(root, root / "out", "group"), **choices), people)
+def load(root: Path, people=("sub-01", "sub-02"), sessions=("n/a",), **choices):
+    return load_phenotypes(replace(Settings(root, root / "out", "group"), **choices), dict.fromkeys(people, sessions))
 
 
 def test_all_tables_are_merged_by_person(tmp_path):
@@ -75,27 +75,28 @@ def test_what_is_no_file_under_the_name_of_a_table_is_named(tmp_path, place):
     assert "Put the table there, or remove it." in str(raised.value)
 
 
-def test_rows_of_several_sessions_give_the_first(tmp_path):
+def test_rows_of_several_sessions_give_that_of_the_scan(tmp_path):
     path = put(tmp_path / "x.tsv", "participant_id\tsession_id\tscore\n01\tb\t2\n01\ta\t1\n02\tb\t4\n")
-    found = load(tmp_path, phenotypes=(path,))
+    found = load(tmp_path, sessions=("ses-a", "ses-b"), phenotypes=(path,))
     assert found.frame["score"].tolist() == [1.0, 4.0]
-    assert "first session" in found.notes[0]
-    chosen = load(tmp_path, phenotypes=(path,), session_label=("ses-b",))
-    assert chosen.frame["score"].tolist() == [2.0, 4.0]
+    assert load(tmp_path, sessions=("ses-B",), phenotypes=(path,)).frame["score"].tolist() == [2.0, 4.0]
+    found = load(tmp_path, sessions=("ses-a",), phenotypes=(path,))
+    assert found.frame["score"].fillna(-1).tolist() == [1.0, -1.0]
+    assert [row.participant_id for row in found.rows] == ["sub-02"]
 
 
 def test_a_column_called_session_is_a_value_where_nobody_has_two_rows(tmp_path):
     path = put(tmp_path / "x.tsv", "participant_id\tsession\n01\t12\n02\t3\n")
     assert load(tmp_path, phenotypes=(path,)).frame["session"].tolist() == [12.0, 3.0]
     put(path, "participant_id\tsession\tx\n01\tb\t12\n01\ta\t3\n")
-    assert load(tmp_path, phenotypes=(path,)).frame["x"].tolist() == [3.0]
+    assert load(tmp_path, sessions=("ses-a",), phenotypes=(path,)).frame["x"].tolist() == [3.0]
 
 
 def test_sessions_tables_count_as_one_table(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-02\t30\n")
     put(tmp_path / "sub-01" / "sub-01_sessions.tsv", "session_id\tmood\nses-a\t1\nses-b\t2\n")
     put(tmp_path / "sub-02" / "sub-02_sessions.tsv", "session_id\tmood\nses-a\tn/a\n")
-    found = load(tmp_path)
+    found = load(tmp_path, sessions=("ses-a", "ses-b"))
     assert found.frame.loc["sub-01", "mood"] == 1.0
     assert pd.isna(found.frame.loc["sub-02", "mood"])
     assert found.defaults == ("age",)
@@ -128,7 +129,7 @@ def test_the_entity_may_stand_in_capitals(tmp_path):
 
 def test_identifiers_keep_their_zeros(tmp_path):
     path = put(tmp_path / "x.csv", "participant_id,a\n007,1\n")
-    assert read_phenotype_table(path)["participant_id"].tolist() == ["sub-007"]
+    assert read_rows(path)["participant_id"].tolist() == ["sub-007"]
 
 
 def test_equal_rows_count_once_and_are_told(tmp_path):
@@ -149,7 +150,7 @@ def test_a_table_of_a_spreadsheet_gives_the_numbers_of_the_plain_one(tmp_path):
 def test_a_level_written_in_two_ways_is_named(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
     choices = replace(Settings(tmp_path, tmp_path / "out", "group"), covariates=("sex",))
-    found = load_phenotypes(choices, ())
+    found = load_phenotypes(choices, {})
     with pytest.raises(DatasetError, match=r"'sex' writes one level in several ways \(F, M, f, m\)"):
         resolve_columns(found, found.frame, choices)
 
@@ -169,9 +170,9 @@ def test_a_table_that_combined_sites_replace_is_named(tmp_path):
     tests = tmp_path / "bids" / "phenotype" / "tests.tsv"
     tests.parent.mkdir()
     tests.write_text("participant_id\tscore\nsub-01\t1\nsub-02\t2\n")  # of one site: the labels are of others too
-    found = load_phenotypes(settings, ["sub-01", "sub-02"])
+    found = load_phenotypes(settings, {"sub-01": ["n/a"], "sub-02": ["n/a"]})
     assert list(found.frame.columns) == ["site"]
     assert f"{tmp_path / 'bids' / 'participants.tsv'}, {tests}: not read" in found.unread
     assert found.unread in found.notes
     given = replace(settings, phenotypes=(tmp_path / "bids" / "participants.tsv", tests))
-    assert load_phenotypes(given, ["sub-01", "sub-02"]).unread == ""
+    assert load_phenotypes(given, {"sub-01": ["n/a"], "sub-02": ["n/a"]}).unread == ""

@@ -1,0 +1,514 @@
+"""People: the one reader of their tables, joined with the people and the sessions of the scans that are used."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.cohort.features import NO_SESSION, person_at
+from fcpower_bids.cohort.inclusion import VALUE, Exclusion
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.identity import people_tables
+from fcpower_bids.inputs.roots import SITE, output_folders
+from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import label_order
+from fcpower_bids.settings import Assembly
+
+PERSON = "participant_id"
+SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
+PERSON_NAMES = (
+    *("id", "subid", "subject", "subjectid", "subjectkey", "srcsubjectid", "participant", "participantid", "eid"),
+    *("recordid", "person", "personid", "vp", "code"),
+)
+"""Other names of the participant column, in small letters."""
+SESSIONS = "sub-*/sub-*_sessions.tsv"
+NAMED = 8
+"""So many columns or sessions are named in a sentence."""
+FEWEST_MATCHED = 0.5
+"""Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
+WITH = "with "
+"""Before the name of a target: how many of the people in both have it."""
+
+Scanned = Mapping[str, Sequence[str]]
+"""Sessions of the scans of each person that are used, in their order; ``n/a`` of a scan without one."""
+
+
+class Source(NamedTuple):
+    """A table to read."""
+
+    path: Path
+    is_default: bool = False  # whether its numeric columns are targets when the user names none
+    is_given: bool = False  # whether the user named it, so that it must have people
+    site: str = ""  # the site whose rows are read, of a table of several
+
+
+@dataclass(frozen=True, eq=False)
+class PeopleTable:
+    """One table as its file has it."""
+
+    path: Path  # where it was read from
+    frame: pd.DataFrame  # text, or NaN; a row per person, or per person and session where it has a column of these
+    session: str = ""  # the column of sessions; empty where there is none
+    hints: Mapping[str, Any] = field(default_factory=dict)  # its JSON
+    is_default: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Phenotypes:
+    """Joined content of the tables."""
+
+    frame: pd.DataFrame  # one row per person, indexed by ``participant_id``
+    defaults: tuple[str, ...] = ()  # columns of the tables from which targets are taken when the user names none
+    # columns that cannot be used, such as one on which two files disagree, and the sentence to raise where one is used
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[Exclusion, ...] = ()  # codes for missing values, and sessions without a row, per person
+    notes: tuple[str, ...] = ()  # notes for a reader of the results
+    renamed: int = 0  # people whose id in a table differs from that of their scans
+
+
+def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
+    """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
+    folders = output_folders(settings, settings.output_dir)
+    if "" not in folders:
+        return _unite([_load_site(site, folder, settings, scanned) for site, folder in folders.items()], folders)
+    given = {path.absolute() for path in settings.phenotypes}
+    own = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
+    sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
+    sources += [Source(path, not settings.phenotypes) for path in own]
+    return load_people(sources, scanned, settings.bids_dir, settings.missing_values)
+
+
+def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) -> Phenotypes:
+    """Load the tables of the dataset that an output folder was made of, and what those that are given say of it."""
+    start = person_at("", site)
+    own = {f"sub-{one.removeprefix(start)}": sessions for one, sessions in scanned.items() if one.startswith(start)}
+    sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.phenotypes]
+    datasets = list(dict.fromkeys(path.parent for path in people_tables(folder)))
+    for dataset in datasets:
+        sources += [source._replace(is_default=not settings.phenotypes) for source in tables_of(dataset)]
+    found = load_people(sources, own, next(iter(datasets), None), settings.missing_values)
+    frame = found.frame.rename(index=lambda one: person_at(str(one).removeprefix("sub-"), site))
+    rows = tuple(
+        row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in found.rows
+    )
+    return replace(found, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in found.notes))
+
+
+def _unite(each: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
+    """Put the people of several sites under each other, with their site in a column."""
+    frames = [
+        one.frame if SITE in one.frame else one.frame.assign(**{SITE: site})
+        for site, one in zip(sites, each, strict=True)
+    ]
+    return Phenotypes(
+        pd.concat(frames),
+        tuple(dict.fromkeys(name for one in each for name in one.defaults)),
+        {name: said for one in each for name, said in one.conflicts.items()},
+        tuple(row for one in each for row in one.rows),
+        tuple(note for one in each for note in one.notes),
+        sum(one.renamed for one in each),
+    )
+
+
+def tables_of(dataset: Path) -> list[Source]:
+    """List ``participants.tsv`` and ``phenotype/*.tsv`` of a dataset."""
+    paths = dataset / "participants.tsv", *sorted((dataset / "phenotype").glob("*.tsv"))
+    return [Source(path) for path in paths if is_table(path)]
+
+
+def load_people(
+    sources: Sequence[Source],
+    scanned: Scanned,
+    dataset: Path | None = None,
+    missing_values: Sequence[str] = (),
+    guess_codes: bool = True,
+) -> Phenotypes:
+    """Read tables of people and join them with the scans.
+
+    Ids are those of the scans where zeros, capitals or signs differ and one alone can be meant. Of a table with
+    sessions everyone has the row of the session of their scan, the first that has one where several scans are used;
+    who has none misses the values. Codes for missing values are those that are named or that the JSON declares, and,
+    with `guess_codes`, numbers like -999 that stand apart. `dataset` has the sessions tables of the people. Raises
+    DatasetError.
+    """
+    notes: list[str] = []
+    tables = [table for source in sources if (table := _read_table(source, notes)) is not None]
+    if dataset is not None and (of_sessions := _read_sessions(dataset, scanned)) is not None:
+        tables.append(of_sessions)
+    matched: dict[str, str] = {}
+    for place, table in enumerate(tables):  # each may have its own way to write an id
+        names = match_ids(table.frame[PERSON].drop_duplicates().tolist(), scanned)
+        matched |= names
+        tables[place] = replace(table, frame=table.frame.assign(**{PERSON: table.frame[PERSON].replace(names)}))
+    notes += [describe_matches(matched)] if matched else []
+    _check_codes(missing_values, tables)
+    rows: list[Exclusion] = []
+    conflicts = _alike_but_for_capitals(tables)
+    cleaned = []
+    for table in tables:
+        frame, lacking, unmet = _join_sessions(table, scanned)
+        rows += lacking
+        conflicts |= dict.fromkeys((str(name) for name in frame.columns), unmet) if unmet else {}
+        frame, codes = remove_codes(_as_numbers(frame), table.hints, missing_values, guess_codes)
+        rows += [Exclusion(str(person), NO_SESSION, VALUE, f"{table.path.name}: {text}") for person, text in codes]
+        cleaned.append(frame)
+    return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), renamed=len(matched))
+
+
+def read_rows(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
+    """Read a table with a column of people, all cells as text; missing ones are NaN. Raises DatasetError."""
+    sheet = read_spreadsheet(path)
+    if PERSON not in sheet.names and PERSON in sheet.names[0].split():
+        raise DatasetError(f"{path} has blanks between its columns. Save it with tabs, commas or semicolons.")
+    if PERSON not in sheet.names:
+        known = [name for name in sheet.names if re.sub(r"[^a-z]", "", name.lower()) in PERSON_NAMES]
+        close = known or get_close_matches(PERSON, sheet.names, n=1)
+        which = f"'{close[0]}'" if close else "the column that holds the participants"
+        columns = ", ".join(sheet.names[:NAMED])
+        raise DatasetError(f"{path} has no column {PERSON}, only {columns}. Rename {which} to {PERSON}.")
+    frame = pd.DataFrame(sheet.rows, columns=list(sheet.names), dtype=object)
+    frame = frame.mask(frame == "")
+    if frame[PERSON].isna().any():
+        line = sheet.lines[int(frame[PERSON].isna().to_numpy().argmax())]
+        raise DatasetError(f"{path} has no {PERSON} in line {line}. Fill it in, or remove the line.")
+    frame[PERSON] = ["sub-" + re.sub("^sub-", "", str(label), flags=re.IGNORECASE) for label in frame[PERSON]]
+    if notes is not None:
+        notes += sheet.notes
+    return frame
+
+
+def _rows_of(site: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Rows of one site, by the column of sites or by ids such as ``sub-SITE+01``. Raises DatasetError."""
+    start = person_at("", site)
+    if SITE in frame.columns:
+        return frame[frame[SITE].astype(str) == site].reset_index(drop=True)
+    if not frame[PERSON].str.contains("+", regex=False).any():
+        raise DatasetError(
+            f"{path} does not say whose people these are, and two sites may have one label. Add a column '{SITE}' with "
+            f"the names of --derivatives, or write participant_id as {start}01."
+        )
+    own = frame[frame[PERSON].str.startswith(start)].reset_index(drop=True)
+    return own.assign(**{PERSON: "sub-" + own[PERSON].str.removeprefix(start)})
+
+
+def _read_table(source: Source, notes: list[str]) -> PeopleTable | None:
+    """One table of people; None of an empty one that the user did not name."""
+    path = source.path
+    frame = read_rows(path, notes)
+    if source.site:
+        frame = _rows_of(source.site, frame, path)
+    if frame.empty:
+        if source.is_given and not source.site:
+            raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
+        return None
+    if (again := int(frame.duplicated().sum())) > 0:
+        frame = frame.drop_duplicates().reset_index(drop=True)
+        notes.append(f"{path.name} has {again} rows twice, the same in every column; one of each is used.")
+    repeated = frame[PERSON][frame[PERSON].duplicated()]
+    session = next((str(name) for name in frame.columns if str(name).lower() == SESSION), "")
+    if not session and SESSION_WHERE_REPEATED in frame.columns:
+        # "session" alone may also be a count
+        labels = frame[SESSION_WHERE_REPEATED].dropna().astype(str)
+        session = SESSION_WHERE_REPEATED if len(repeated) or (len(labels) and labels.str.match("ses-").all()) else ""
+    if len(repeated) and not session:
+        raise DatasetError(
+            f"{path} has more than one row for {repeated.iloc[0]}. Leave one row per person, or distinguish them by a "
+            "column session_id."
+        )
+    sidecar = path.with_suffix(".json")
+    hints = read_json(sidecar) if sidecar.is_file() else {}
+    return PeopleTable(path, _with_sessions(frame, session, path), session, hints, source.is_default)
+
+
+def _read_sessions(dataset: Path, scanned: Scanned) -> PeopleTable | None:
+    """The sessions tables of all people as one table; None where they have nothing but sessions."""
+    lines: list[dict[str, str | None]] = []
+    for person in scanned:
+        path = dataset / person / f"{person}_sessions.tsv"
+        if path.is_file():
+            sheet = read_spreadsheet(path)
+            lines += [{PERSON: person, **dict(zip(sheet.names, row, strict=True))} for row in sheet.rows]
+    frame = pd.DataFrame(lines)
+    if SESSION not in frame.columns or len(frame.columns) == 2:
+        return None
+    sidecar = dataset / "sessions.json"
+    hints = read_json(sidecar) if sidecar.is_file() else {}
+    frame = frame.where(~frame.isin(MISSING))
+    return PeopleTable(Path(SESSIONS), _with_sessions(frame, SESSION, Path(SESSIONS)), SESSION, hints)
+
+
+def _with_sessions(frame: pd.DataFrame, session: str, path: Path) -> pd.DataFrame:
+    """Sessions as the scans have them, ``ses-`` before the label; people's rows in the order of these."""
+    if not session:
+        return frame
+    labels = frame[session].fillna(NO_SESSION).astype(str)
+    labels = labels.where(labels == NO_SESSION, "ses-" + labels.str.replace("^ses-", "", case=False, regex=True))
+    frame = frame.assign(**{session: labels})
+    keys = labels.map(without_zeros)
+    if pd.DataFrame({PERSON: frame[PERSON], "key": keys}).duplicated().any():
+        raise DatasetError(f"{path} has two rows for one person and session. Leave one row for each.")
+    return frame.iloc[sorted(range(len(frame)), key=lambda row: label_order(labels.iloc[row]))]
+
+
+def _join_sessions(table: PeopleTable, scanned: Scanned) -> tuple[pd.DataFrame, list[Exclusion], str]:
+    """One row per person, that of the session of their scan; who has none, and the sentence where nobody has one."""
+    frame = table.frame
+    if not table.session:
+        return frame.set_index(PERSON), [], ""
+    chosen: list[int] = []
+    rows: list[Exclusion] = []
+    joined = False
+    for person, places in frame.reset_index(drop=True).groupby(PERSON, sort=False).indices.items():
+        labels = frame[table.session].iloc[places].tolist()
+        sessions = scanned.get(str(person), ())
+        keys = [without_zeros(label) for label in labels]
+        there = [keys.index(key) for key in map(without_zeros, sessions) if key in keys]
+        if there or not sessions or (len(labels) == 1 and NO_SESSION in (labels[0], *sessions)):
+            joined = joined or bool(sessions)
+            chosen.append(places[there[0] if there else 0])
+            continue
+        of_scans = "its scan has none" if NO_SESSION in sessions else f"its scans are of {_listed(sessions)}"
+        reason = f"{table.path.name} has rows of {_listed(labels)}, and {of_scans}; its values are missing"
+        rows.append(Exclusion(str(person), NO_SESSION, VALUE, reason))
+    unmet = ""
+    if rows and not joined:
+        used = sorted({label for labels in scanned.values() for label in labels}, key=label_order)
+        of_scans = "the scans have none" if used == [NO_SESSION] else f"the scans are of {_listed(used)}"
+        unmet = (
+            f"{table.path} has values of {_listed(frame[table.session].drop_duplicates().tolist())}, and {of_scans}. "
+            f"Name sessions in its column {table.session} as the scans do, or leave one row per person without it."
+        )
+    values = frame.iloc[chosen].drop(columns=table.session).set_index(PERSON)
+    return values.reindex(pd.Index(sorted(set(frame[PERSON])), name=PERSON)), rows, unmet
+
+
+def _listed(sessions: Sequence[str]) -> str:
+    return ", ".join(sessions[:NAMED]) + (f" and {len(sessions) - NAMED} more" if len(sessions) > NAMED else "")
+
+
+def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
+    """Columns that nobody can tell from another by its name, and the sentence about both."""
+    names = {str(name): table.path for table in reversed(tables) for name in table.frame.columns if name != PERSON}
+    spellings: dict[str, list[str]] = {}
+    for name in sorted(names):
+        spellings.setdefault(name.casefold(), []).append(name)
+    found: dict[str, str] = {}
+    for alike in (each for each in spellings.values() if len(each) > 1):
+        columns = " and ".join(f"'{name}' ({names[name]})" for name in alike)
+        sentence = f"The columns {columns} differ in capitals alone. Rename or remove one of them."
+        found |= dict.fromkeys(alike, sentence)
+    return found
+
+
+def _as_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers where a column has nothing else; identifiers such as ``family_id`` stay text."""
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if not name.endswith("_id") and numbers.notna().sum() == frame[name].notna().sum():
+            frame[name] = numbers.astype(float)
+    return frame
+
+
+def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
+    """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
+    names: dict[str, str] = {}
+    for key in (without_zeros, _without_signs):
+        names |= _unique(there, people, names, key)
+    return names
+
+
+def _unique(
+    there: Sequence[str], people: Collection[str], known: Mapping[str, str], key: Callable[[str], str]
+) -> dict[str, str]:
+    here, taken = set(there), set(known.values())
+    counts = Counter(map(key, people)), Counter(map(key, there))
+    scanned = {key(name): name for name in people if name not in here and name not in taken and key(name)}
+    found = {}
+    for name in (one for one in there if one not in people and one not in known and key(one) in scanned):
+        if all(each[key(name)] == 1 for each in counts):
+            found[name] = scanned[key(name)]
+    return found
+
+
+def without_zeros(name: str) -> str:
+    """``sub-0012A`` and ``sub-12a`` alike."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
+
+
+def _without_signs(name: str) -> str:
+    return re.sub(r"[\W_]", "", without_zeros(name))
+
+
+def describe_matches(names: Mapping[str, str]) -> str:
+    """Say which ids were taken for those of scans."""
+    example = next(iter(names))
+    return (
+        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros, capitals or "
+        f"underscores (such as {example} and {names[example]})."
+    )
+
+
+def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
+    """Count the people with scans, in the tables, and in both. Raises DatasetError."""
+    named = {str(name) for name in tables}
+    matched = len(named & set(people))
+    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
+    if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
+        raise DatasetError(
+            f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
+            f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
+            "the participant_id."
+        )
+    return counts
+
+
+def count_values(frame: pd.DataFrame, targets: Collection[str]) -> dict[str, int]:
+    """Count the people who have each target."""
+    return {f"{WITH}{name}": int(frame[name].notna().sum()) for name in targets if name in frame}
+
+
+def describe_join(counts: Mapping[str, int]) -> str:
+    """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
+    known = {name: n for name, n in counts.items() if name.startswith(WITH)}
+    fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
+    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
+    return ", ".join(
+        [
+            f"{counts['scanned']} people with scans",
+            f"{counts['phenotypes']} in the phenotype tables",
+            f"{counts['matched']} in both",
+            *some,
+        ]
+    )
+
+
+def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], conflicts: dict[str, str]) -> Phenotypes:
+    people = sorted({person for frame in frames for person in frame.index})
+    columns: dict[str, pd.Series] = {}
+    origins: dict[str, Path] = {}
+    for table, frame in zip(tables, frames, strict=True):
+        for name in map(str, frame.columns):
+            values = frame[name].reindex(people)
+            if name in columns:
+                if (sentence := _conflict(name, columns[name], values, (origins[name], table.path))) is not None:
+                    conflicts.setdefault(name, sentence)
+                first = columns[name]
+                if first.dtype != values.dtype:
+                    first, values = first.astype(object), values.astype(object)
+                values = first.where(first.notna(), values)
+            columns[name] = values
+            origins.setdefault(name, table.path)
+    defaults = [
+        str(name) for table, frame in zip(tables, frames, strict=True) if table.is_default for name in frame.columns
+    ]
+    merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON))
+    return Phenotypes(merged, tuple(dict.fromkeys(defaults)), conflicts)
+
+
+def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path, Path]) -> str | None:
+    both = first.notna() & second.notna()
+    differ = both & (first.astype(object) != second.astype(object))
+    if not differ.any():
+        return None
+    person = differ.index[differ][0]
+    return (
+        f"The column '{name}' differs between {paths[0]} and {paths[1]}: {person} has {first[person]} in one and "
+        f"{second[person]} in the other. Rename or remove one of the two columns."
+    )
+
+
+CODES = frozenset(
+    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
+    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
+)
+"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
+MEANS_MISSING = re.compile(
+    r"\b(missing|unknown|refused?|declined|not (available|applicable|known|done|assessed|collected|administered)|"
+    r"no (data|answer|response)|don'?t know|do not know|n/?a)\b",
+    re.IGNORECASE,
+)
+HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
+
+
+def remove_codes(
+    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = (), guess: bool = True
+) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+    """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart (`guess`)."""
+    cleaned = frame.copy()
+    found: dict[str, list[str]] = {}
+    for name in map(str, frame.columns):
+        column = frame[name]
+        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
+        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
+        codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
+        declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
+        is_code = np.array(declared, dtype=bool) | (_obvious(column) if guess else False)
+        for person in column.index[is_code]:
+            found.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
+        cleaned[name] = column.mask(is_code)
+    return _as_numbers(cleaned) if named else cleaned, [
+        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())
+    ]
+
+
+def shorten(value: Any) -> str:
+    """Text of a value, whole numbers without decimals."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _check_codes(named: Sequence[str], tables: Iterable[PeopleTable]) -> None:
+    """Refuse a code of a column that is not there, whose values would be taken as measured."""
+    known = [str(name) for table in tables for name in table.frame.columns]
+    for code in named:
+        column, sign, _ = code.rpartition("=")
+        if sign and column not in known:
+            close = get_close_matches(column, known, n=1)
+            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
+            raise DatasetError(f"missing_values {code}: no phenotype table has a column '{column}'. {hint}")
+
+
+def _codes_of(hint: Any) -> Iterable[Any]:
+    if not isinstance(hint, Mapping):
+        return
+    for key in HINT_KEYS:
+        value = hint.get(key, [])
+        yield from value if isinstance(value, list) else [value]
+    levels = hint.get("Levels")
+    if isinstance(levels, Mapping):
+        for code, level in levels.items():
+            text = " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
+            if MEANS_MISSING.search(text):
+                yield code
+
+
+def _number(code: Any) -> Any:
+    try:
+        return float(code)
+    except (TypeError, ValueError):
+        return code
+
+
+def _obvious(column: pd.Series) -> NDArray[np.bool_]:
+    if column.dtype != np.float64:
+        return np.zeros(len(column), dtype=bool)
+    values = column.to_numpy()
+    suspect = np.isin(values, list(CODES))
+    others = values[np.isfinite(values) & ~suspect]
+    if not len(others):
+        return suspect | np.isinf(values)
+    low, high = float(others.min()), float(others.max())
+    width = high - low
+    with np.errstate(over="ignore"):  # of values that no measurement is, which are named where they are used
+        above = (values > high + width) & (values > 2 * high)
+        below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
+    return (suspect & (above | below)) | np.isinf(values)

@@ -1,0 +1,305 @@
+"""Which recordings of an output folder take part: the one door, and ``recordings.tsv``, which says what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.cohort.decisions import decide, decisions_of
+from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes, list_quality_sidecars, person_at
+from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, read_quality
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.locks import LOCKS, lock
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
+from fcpower_bids.outputs.status import (
+    DONE,
+    EMBEDDING,
+    EXCLUDED,
+    FAILED,
+    RUNNING,
+    current_status,
+    recorded,
+)
+from fcpower_bids.outputs.tables import declared_text, read_json
+from fcpower_bids.records import Entities
+from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.settings import Assembly
+from fcpower_bids.store import may_write, write_text
+
+REJECTED, COMBINED = "rejected", "combination"
+RECORDINGS = TableSpec(
+    "recordings",
+    "Every recording under every parcellation, and whether it takes part: made again from sidecars by every run.",
+    join_columns(
+        Column.text("recording", "Its name"),
+        Column.text("atlas", "Parcellation; n/a where none of it was written"),
+        Column.text("path", "Its FC, from this folder on; n/a where there is none"),
+        Column.text(
+            "state",
+            "Whether it takes part",
+            levels={
+                DONE: "It takes part",
+                EXCLUDED: "No: it does not pass the quality limits",
+                FAILED: "No: it could not be processed, or its files are gone",
+                RUNNING: "No: a run is at work on it, or was ended",
+                REJECTED: "No: exclude.tsv rejects it",
+                COMBINED: "No: its runs are here, which it was made from",
+            },
+        ),
+        Column.text("reason", "Why it does not take part"),
+        Column.text("source", "Dataset that it was made from, by its name in DatasetLinks"),
+        Column.text("cleaning", "Digest of the choices of its cleaning"),
+        Column.number("mean_fd", "Mean framewise displacement", unit="mm"),
+        Column.number("seconds", "Seconds of the cleaned series", unit="s"),
+        Column.number("volumes", "Volumes of the cleaned series", digits=0),
+    ),
+    ("recording", "atlas"),
+)
+FILE = f"{RECORDINGS.name}.tsv"
+AGAIN = "run the participant level again"
+UNFINISHED = "the participant level did not finish it; run it again"
+FC_END = f"_{join(CONNECTIVITY.entities)}_{CONNECTIVITY.suffix}"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A recording that does not take part; a person or session where nothing of it could be used."""
+
+    entities: Entities
+    atlas: str  # empty where it is so under every one
+    state: str
+    reason: str
+    site: str = ""
+    connectome: Connectome | None = None  # its FC, where there is one
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels by entity."""
+        return dict(self.entities)
+
+    @property
+    def participant(self) -> str:
+        """``sub-01``, or ``sub-SITE+01``."""
+        return person_at(self.labels["sub"], self.site)
+
+    @property
+    def session(self) -> str:
+        """``ses-a``, or ``n/a`` where there are no sessions."""
+        return f"ses-{self.labels['ses']}" if "ses" in self.labels else NO_SESSION
+
+    @property
+    def recording(self) -> str:
+        """Its name, as in ``logs/status.tsv``."""
+        return join(self.entities)
+
+    @property
+    def why(self) -> str:
+        """Why it does not take part, and who says so."""
+        return f"{self.state} at participant level: {self.reason}" if self.state in NOT_DONE else self.reason
+
+    def row(self) -> Exclusion:
+        """Return its row of ``excluded.tsv``."""
+        what = RECORDING if "task" in self.labels else PERSON
+        return Exclusion(self.participant, self.session, what, f"{self.recording}: {self.why}")
+
+
+NOT_DONE = (EXCLUDED, FAILED, RUNNING)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The recordings of output folders, under every parcellation."""
+
+    connectomes: tuple[Connectome, ...]  # those that take part, sorted by participant, session and name
+    left_out: tuple[LeftOut, ...]
+    absent: tuple[Exclusion, ...] = ()  # whom the decisions name and who are not here
+    # accepted, doubtful: paths of the FC of recordings that take part, as the decisions say
+    accepted: frozenset[Path] = frozenset()
+    doubtful: frozenset[Path] = frozenset()
+
+    @property
+    def people(self) -> set[str]:
+        """Everyone of whom anything is known: ``sub-01``."""
+        return {one.participant for one in self.connectomes} | {one.participant for one in self.left_out}
+
+
+def selected(output_dir: Path) -> Selected:
+    """Say which recordings of an output folder take part, by its files alone. Raises DatasetError.
+
+    Those that are finished and whole, that ``exclude.tsv`` does not reject, and that were not made from others that
+    are there.
+    """
+    return _decide(_gather(output_dir), decisions_of(output_dir))
+
+
+def selected_of(settings: Assembly) -> Selected:
+    """Say which recordings a group run sees: those of its output folder, or of several as sites. Raises DatasetError.
+
+    ``--exclude-file`` takes the place of the decisions in the folders.
+    """
+    folders = output_folders(settings, settings.output_dir)
+    gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
+    if settings.exclude_file is not None:
+        found = _decide(_unite(gathered.values()), settings.exclude_file)
+    else:
+        found = _unite(_decide(each, decisions_of(folder)) for folder, each in gathered.items())
+    if not found.connectomes:
+        raise DatasetError(describe_nothing_left([one.row() for one in found.left_out], *gathered))
+    return found
+
+
+def describe_nothing_left(rows: Sequence[Exclusion], *folders: Path) -> str:
+    """Say that no recording takes part, and why the last does not."""
+    where = " and ".join(map(str, folders))
+    if not rows:
+        return f"{where} has no FC files (*{FC_END}.*). Run the participant level with this output folder first."
+    example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'"
+    return (
+        f"No recording of {where} is left after {len(rows)} exclusions{example}. Relax the limits or the selection, or "
+        "run the participant level."
+    )
+
+
+def _unite(each: Iterable[Selected]) -> Selected:
+    several = tuple(each)
+    return Selected(
+        tuple(one for of_folder in several for one in of_folder.connectomes),
+        tuple(one for of_folder in several for one in of_folder.left_out),
+        tuple(row for of_folder in several for row in of_folder.absent),
+        frozenset[Path]().union(*(of_folder.accepted for of_folder in several)),
+        frozenset[Path]().union(*(of_folder.doubtful for of_folder in several)),
+    )
+
+
+def _gather(output_dir: Path, site: str = "") -> Selected:
+    """All recordings of a folder before any decision."""
+    found = [dataclasses.replace(one, site=site) for one in list_connectomes(output_dir)]
+    folders = known_folders(output_dir)
+    there, left_out = list[Connectome](), list[LeftOut]()
+    for one in found:
+        status = current_status(output_dir, one.recording, f"{one.path.stem}.")
+        if status is None or status.state not in NOT_DONE:
+            there.append(one)
+        else:
+            reason = status.reason or UNFINISHED
+            left_out.append(LeftOut(one.entities, one.atlas_name, status.state, reason, connectome=one))
+    known, names = {one.recording for one in found}, {*recorded(output_dir)}
+    stems = {one.path.stem for one in found}
+    for name in sorted(name for name in names if not name.endswith(EMBEDDING)):
+        status = current_status(output_dir, name)
+        entities = parse_name(f"{name}_bold.tsv")[0]
+        if name in known:
+            for path in map(Path, status.outputs if status is not None else ()):
+                if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
+                    own = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
+                    left_out.append(LeftOut(entities, join(own), FAILED, f"{path.as_posix()} is gone: {AGAIN}."))
+        elif status is not None and status.state in NOT_DONE:
+            left_out.append(LeftOut(entities, "", status.state, status.reason or UNFINISHED))
+    for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
+        if join(entities) not in known | names and (reason := str(read_json(sidecar).get("Reason", ""))):
+            left_out.append(LeftOut(entities, "", EXCLUDED, reason))
+    left_out = [
+        dataclasses.replace(one, site=site, reason=describe_without_folders(one.reason, folders)) for one in left_out
+    ]
+    runs: dict[tuple[Entities, str], list[Connectome]] = {}
+    for one in (each for each in there if each.entity("run") is not None):
+        runs.setdefault((drop(one.entities, ("run",)), one.atlas_name), []).append(one)
+    for whole in [one for one in there if (one.entities, one.atlas_name) in runs]:
+        names_of_runs = " and ".join(f"run-{one.entity('run')}" for one in runs[whole.entities, whole.atlas_name])
+        reason = f"by its name it is the combination of {names_of_runs}, which take part"
+        left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, site, whole))
+        there.remove(whole)
+    return Selected(tuple(there), tuple(sorted(left_out, key=lambda one: (one.recording, one.atlas))))
+
+
+def _decide(gathered: Selected, path: Path | None) -> Selected:
+    """Leave out what the file of decisions rejects."""
+    if path is None:
+        return gathered
+    decided = decide(gathered.connectomes, path)
+    rejected = tuple(
+        LeftOut(one.entities, one.atlas_name, REJECTED, decided.rejected[one.path], one.site, one)
+        for one in gathered.connectomes
+        if one.path in decided.rejected
+    )
+    kept = tuple(one for one in gathered.connectomes if one.path not in decided.rejected)
+    return Selected(kept, gathered.left_out + rejected, decided.absent, decided.accepted, decided.doubtful)
+
+
+def source_of(one: Connectome) -> str:
+    """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
+    quality = one.beside(QUALITY).with_suffix(".json")
+    facts = read_json(quality) if quality.is_file() else one.facts
+    sources = facts.get("Sources") or [""]
+    return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
+
+
+def cleaning_choices(one: Connectome) -> dict[str, Any]:
+    """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
+    path = one.beside(QUALITY).with_suffix(".json")
+    chosen = read_json(path).get("CleaningChoices") if path.is_file() else None
+    return dict(chosen) if isinstance(chosen, Mapping) else {}
+
+
+def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say in which choices two ways of cleaning differ."""
+    each = ((name, before.get(name, "not given"), now.get(name, "not given")) for name in {**before, **now})
+    return "; ".join(f"--{name.replace('_', '-')} {one}, now {other}" for name, one, other in each if one != other)
+
+
+def other_cleanings(output_dir: Path, now: Mapping[str, Any]) -> list[str]:
+    """Say of how many recordings the choices of the cleaning are others, and which."""
+    names: dict[str, set[str]] = {}
+    for one in list_connectomes(output_dir):
+        if (before := cleaning_choices(one)) and before != now:
+            names.setdefault(describe_choices(before, now), set()).add(one.recording)
+    return [f"{len(each)} ({min(each)} first) with {said} for the others" for said, each in sorted(names.items())]
+
+
+def digest_choices(chosen: Mapping[str, Any]) -> str:
+    """Eight characters that differ whenever choices of the cleaning do; empty where there are none."""
+    plain = {name: float(value) if isinstance(value, (int, float)) else value for name, value in chosen.items()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8] if plain else ""
+
+
+def write_recordings(output_dir: Path) -> Path:
+    """Renew ``recordings.tsv`` of an output folder from its sidecars, where that may be written."""
+    path = output_dir / FILE
+    if may_write(output_dir):
+        with lock(output_dir / LOCKS / path.name):
+            text = declared_text(tabulate_recordings(output_dir), RECORDINGS)
+            if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+                write_text(path, text)
+    return path
+
+
+def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
+    """Return one row per recording and parcellation."""
+    rows: list[tuple[Any, ...]] = []
+    door = selected(output_dir)
+    written = [(one, DONE, "") for one in door.connectomes]
+    written += [(one.connectome, one.state, one.reason) for one in door.left_out if one.connectome is not None]
+    for one, state, reason in written:
+        quality = read_quality(one)
+        known = (source_of(one), digest_choices(cleaning_choices(one)))
+        figures = (quality.mean_fd, quality.seconds, quality.volumes)
+        path = one.path.relative_to(output_dir).as_posix()
+        rows.append((one.recording, one.atlas_name, path, state, reason or None, *known, *figures))
+    nothing = (None, None, math.nan, math.nan, math.nan)
+    rows += [
+        (one.recording, one.atlas or None, None, one.state, one.reason, *nothing)
+        for one in door.left_out
+        if one.connectome is None
+    ]
+    return pd.DataFrame(sorted(rows, key=lambda row: (row[0], row[1] or "")), columns=list(RECORDINGS.columns))

@@ -1,0 +1,270 @@
+"""Tables of people are joined with the people and the sessions of the scans that are used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cases.cohorts import PEOPLE, group, observed, read, write_series, write_table
+from tests.command import main
+
+PREDICT = ("--analyses", "prediction", "--representations", "fc")
+AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
+
+
+@pytest.fixture(scope="module")
+def one_session(tmp_path_factory):
+    return write_series(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture
+def people(one_session, tmp_path):
+    """Thirty people with one scan each, without sessions."""
+    return shutil.copytree(one_session, tmp_path / "people")
+
+
+def of_sessions(folder, form, sessions, ages, people=PEOPLE):
+    """Write the ages of people at sessions (person, session) in one of the forms of BIDS."""
+    if form == "phenotype":
+        rows = [(one, session, age) for one, each in zip(people, ages, strict=True)
+                for session, age in zip(sessions, each, strict=True)]  # fmt: skip
+        write_table(folder / "bids" / "phenotype" / "ages.tsv", **dict(
+            zip(("participant_id", "session_id", "age"), zip(*rows, strict=True), strict=True)))  # fmt: skip
+        return
+    for one, each in zip(people, ages, strict=True):
+        write_table(folder / "bids" / one / f"{one}_sessions.tsv", session_id=sessions, age=each)
+
+
+@pytest.mark.parametrize(
+    ("form", "scanned", "chosen", "in_table"),
+    [
+        ("phenotype", ("2", "10"), (), ("ses-10", "ses-2")),
+        ("sessions", ("2", "10"), (), ("ses-10", "ses-2")),
+        ("phenotype", ("2", "10"), ("10",), ("ses-2", "ses-10")),
+        ("sessions", ("02", "10"), (), ("2", "10")),
+        ("phenotype", ("post",), (), ("ses-post", "ses-pre")),
+        ("sessions", ("Post",), (), ("pre", "post")),
+    ],
+)
+def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, form, scanned, chosen, in_table):
+    write_series(tmp_path, sessions=scanned)
+    used = (chosen or scanned)[0]
+    later = [0.0 if one.removeprefix("ses-").lstrip("0").lower() == used.lstrip("0").lower() else 3 for one in in_table]
+    of_sessions(tmp_path, form, in_table, AGES[:, None] + np.array(later))
+    options = ("--session-label", *chosen) if chosen else ()
+    assert group(tmp_path, *PREDICT, "--targets", "age", *options) == 0
+    assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
+
+
+@pytest.mark.parametrize("form", ["phenotype", "sessions"])
+def test_01_a_person_without_a_row_of_the_session_misses_the_value(tmp_path, form):
+    write_series(tmp_path, sessions=("2",))
+    of_sessions(tmp_path, form, ("ses-1", "ses-2"), np.column_stack([AGES[:20] + 50, AGES[:20]]), PEOPLE[:20])
+    if form == "phenotype":
+        path = tmp_path / "bids" / "phenotype" / "ages.tsv"
+        path.write_text(path.read_text() + "".join(f"{one}\tses-1\t99\n" for one in PEOPLE[20:]))
+    else:
+        of_sessions(tmp_path, form, ("ses-1",), AGES[20:, None] + 50, PEOPLE[20:])
+    assert group(tmp_path, *PREDICT, "--targets", "age") == 0
+    assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE[:20], AGES[:20], strict=True)))
+    reasons = read(tmp_path, "excluded").groupby("participant_id")["reason"].agg(" ".join)
+    assert set(reasons.index) == set(PEOPLE[20:])
+    assert (reasons.str.contains("ses-1") & reasons.str.contains("ses-2")).all()
+
+
+@pytest.mark.parametrize(
+    ("form", "scanned", "in_table"),
+    [
+        ("phenotype", ("01",), ("baseline", "followup")),
+        ("sessions", ("a",), ("ses-1", "ses-2")),
+        ("phenotype", ("2", "10"), ("ses-x",)),
+    ],
+)
+def test_01_sessions_that_do_not_meet_are_both_listed(tmp_path, capsys, form, scanned, in_table):
+    write_series(tmp_path, sessions=scanned)
+    of_sessions(tmp_path, form, in_table, np.column_stack([AGES] * len(in_table)))
+    assert group(tmp_path, *PREDICT, "--targets", "age") == 3
+    said = capsys.readouterr().err
+    assert ("ages.tsv" if form == "phenotype" else "_sessions.tsv") in said
+    assert all(f"ses-{label}" in said for label in (*scanned, *(one.removeprefix("ses-") for one in in_table)))
+
+
+def test_01_several_rows_of_a_person_need_the_session_of_the_scan(people, capsys):
+    of_sessions(people, "phenotype", ("ses-a", "ses-b"), np.column_stack([AGES, AGES + 3]))
+    assert group(people, *PREDICT, "--targets", "age") == 3
+    assert "ages.tsv" in (said := capsys.readouterr().err)
+    assert "ses-a, ses-b" in said
+
+
+SPELLINGS = {
+    "zeros": lambda: [str(number) for number in range(1, 31)],
+    "capitals": lambda: [one.upper() for one in PEOPLE],
+    "bare": lambda: [one.removeprefix("sub-") for one in PEOPLE],
+}
+
+
+def spelled(path, spelling, **columns):
+    """Write a table as a spreadsheet does, with semicolons and in Latin-1, ids in one of the spellings."""
+    frame = pd.DataFrame({"participant_id": SPELLINGS[spelling](), **columns, "ort": "Köln"})
+    path.write_bytes(frame.to_csv(index=False, sep=";").encode("latin-1"))
+    return path
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_08_targets_folds_and_decisions_mean_the_same_people(people, spelling):
+    folds = np.arange(len(PEOPLE)) % 3 + 1
+    table = spelled(people / "ages.csv", spelling, age=AGES)
+    dealt = spelled(people / "folds.csv", spelling, first=folds).read_bytes()
+    (people / "folds.csv").write_bytes(dealt.replace(b";ort", b"").replace(";Köln".encode("latin-1"), b""))
+    decided = spelled(people / "out.csv", spelling, decision=["reject", "accept", *["doubt"] * 28])
+    options = ("--phenotypes", table, "--folds-file", people / "folds.csv", "--exclude-file", decided)
+    quick = ("--inner-folds", 2, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
+    assert group(people, *PREDICT, "--targets", "age", *options, quick=quick) == 0
+    assert observed(people, "age") == pytest.approx(dict(zip(PEOPLE[1:], AGES[1:], strict=True)))
+    tested = read(people, "folds").query("role == 'test'").set_index("participant_id")["fold_label"]
+    assert tested.to_dict() == dict(zip(PEOPLE[1:], folds[1:], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("hint", "named", "missing"),
+    [
+        ({"Levels": {"77": "refused to answer"}}, (), True),
+        ({"MissingValues": [77]}, (), True),
+        ({}, ("--missing-values", "age=77"), True),
+        ({}, (), False),
+    ],
+)
+def test_08_a_code_is_missing_where_it_is_declared(people, hint, named, missing):
+    ages = np.where(np.arange(30) < 4, 77, AGES)
+    table = write_table(people / "x.tsv", participant_id=PEOPLE, age=ages)
+    (people / "x.json").write_text(json.dumps({"age": hint}))
+    assert group(people, *PREDICT, "--targets", "age", "--phenotypes", table, *named) == 0
+    assert (PEOPLE[0] not in observed(people, "age")) == missing
+
+
+@pytest.fixture(scope="module")
+def model(one_session, tmp_path_factory):
+    """A model of people from 20 to 60, and the folder of outputs that it may be applied to."""
+    folder = shutil.copytree(one_session, tmp_path_factory.mktemp("model") / "people")
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, age=AGES, score=AGES[::-1])
+    assert group(folder, *PREDICT, "--targets", "score", "--save-models", "--accept-no-skill") == 0
+    return next((folder / "out" / "group" / "models").glob("*_model"))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "hint"),
+    [
+        ("zeros", {}),
+        ("capitals", {"Levels": {"77": "refused to answer"}}),
+        ("bare", {"MissingValueCodes": ["77"]}),
+    ],
+)
+def test_08_predict_reads_ages_as_the_group_level_does(people, model, spelling, hint):
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
+    assert group(people, "--check") == 0
+    table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
+    (people / "new.json").write_text(json.dumps({"age": hint} if hint else {}))
+    assert main(["predict", str(model), str(people / "out"), "--accept-no-skill", "--phenotypes", str(table)]) == 0
+    rows = pd.read_csv(next((people / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
+    old = rows["warning"].fillna("").str.contains("77 years old")
+    assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
+
+
+def test_08_predict_takes_the_age_at_the_session_of_the_scan(tmp_path, model):
+    write_series(tmp_path, sessions=("2", "10"))
+    write_table(tmp_path / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
+    of_sessions(tmp_path, "sessions", ("ses-10", "ses-2"), np.column_stack([AGES + 100, AGES]))
+    assert group(tmp_path, "--check") == 0
+    assert main(["predict", str(model), str(tmp_path / "out"), "--accept-no-skill"]) == 0
+    rows = pd.read_csv(next((tmp_path / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
+    old = rows["warning"].fillna("").str.contains("years old")
+    assert (old == (rows["session"] == "ses-10")).all()
+
+
+@pytest.mark.parametrize(
+    ("tables", "options"),
+    [
+        ({"a.tsv": {"score": AGES, "Score": AGES[::-1]}}, ("--targets", "score")),
+        ({"a.tsv": {"score": AGES}, "b.tsv": {"SCORE": AGES[::-1]}}, ("--targets", "score")),
+        ({"a.tsv": {"score": AGES, "age": AGES, "Age": AGES[::-1]}}, ("--targets", "score", "--covariates", "age")),
+        ({"a.tsv": {"score": AGES, "site": list("ab") * 15, "Site": list("aab") * 10}},
+         ("--targets", "score", "--site-column", "Site")),
+    ],
+)  # fmt: skip
+def test_08_columns_that_differ_by_capitals_alone_are_refused(people, capsys, tables, options):
+    paths = [write_table(people / name, participant_id=PEOPLE, **columns) for name, columns in tables.items()]
+    assert group(people, *PREDICT, "--phenotypes", *paths, *options) == 3
+    said = capsys.readouterr().err
+    names = [name for columns in tables.values() for name in columns]
+    used = options[-1].lower()
+    assert all(f"'{name}'" in said for name in names if name.lower() == used)
+    assert all(path.name in said for path in paths)
+    assert not (people / "out" / "group" / "predictions.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "word"), [("age", "89+"), ("bmi", "."), ("memory", "<5"), ("minutes_of_walk", "refused")]
+)
+def test_09_a_column_that_is_mostly_numbers_is_listed_as_not_predicted(people, capsys, column, word):
+    values = [*map(str, AGES[:-1]), word]
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, iq=AGES[::-1], **{column: values})
+    assert group(people, *PREDICT) == 0
+    assert read(people, "prediction_summary")["target"].unique().tolist() == ["iq"]
+    row = read(people, "excluded").query("what == 'target'").iloc[0]
+    check = read(people, "check").query("check == 'not predicted'").iloc[0]
+    page = (people / "out" / "group.html").read_text()
+    shown = page.replace("&lt;", "<").replace("&#39;", "'")
+    for said in (row["reason"], check["finding"] + check["remedy"], shown, capsys.readouterr().err):
+        assert f"'{word}'" in said
+        assert column in said
+        assert f"{column}={word}" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong", "meant"),
+    [
+        (("--targets", "Age"), "Age", "age"),
+        (("--targets", "age", "--covariates", "iqq"), "iqq", "iq"),
+        (("--targets", "iq", "--site-column", "Site"), "Site", "site"),
+        (("--targets", "g=age,memry"), "memry", "memory"),
+    ],
+)
+def test_24_an_unknown_column_comes_before_the_results_of_another_question(people, capsys, options, wrong, meant):
+    columns = {"age": AGES, "iq": AGES[::-1], "memory": np.roll(AGES, 5), "site": list("ab") * 15}
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **columns)
+    assert group(people, *PREDICT, "--targets", "age") == 0
+    before = (people / "out" / "group" / "predictions.tsv").read_bytes()
+    assert group(people, *PREDICT, *options) == 3
+    said = capsys.readouterr().err
+    assert f"'{wrong}'" in said
+    assert f"Did you mean '{meant}'?" in said
+    assert "another question" not in said
+    assert (people / "out" / "group" / "predictions.tsv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [{"two": range(5, 12)}, {"one": [3], "three": range(20, 30)}, {"one": range(8), "two": range(8), "three": [9]}],
+)
+def test_10_a_composite_is_of_those_who_have_all_its_measures(people, missing):
+    random = np.random.default_rng(4)
+    common = random.standard_normal(30)
+    measures = pd.DataFrame({name: common + random.standard_normal(30) for name in ("one", "two", "three")})
+    for name, rows in missing.items():
+        measures.loc[list(rows), name] = np.nan
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **measures)
+    assert group(people, *PREDICT, "--targets", "g=one,two,three") == 0
+    complete = measures.dropna()
+    folds, table = read(people, "folds"), read(people, "predictions").dropna(subset="observed")
+    assert sorted(table["participant_id"]) == [PEOPLE[row] for row in complete.index]
+    for fold, part in table.groupby("fold"):
+        train = folds[(folds["fold"] == fold) & (folds["role"] == "train")]["participant_id"].map(PEOPLE.index)
+        of_train = complete.loc[complete.index.intersection(train)]
+        z = (complete - of_train.mean()) / of_train.std(ddof=0)
+        weights = np.linalg.svd(z.loc[of_train.index])[2][0]
+        expected = (z @ (weights * np.sign(weights.sum()))).loc[part["participant_id"].map(PEOPLE.index)]
+        assert part["observed"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)

@@ -1,0 +1,245 @@
+"""Where scans come from: one source per output folder, several folders as sites, people by their ids."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.io import savemat
+
+from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
+from tests.slices.elsewhere.sources import described
+from tests.slices.elsewhere.sources import table as write_table
+
+CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
+PREDICT = ("--analyses", "prediction", "--folds", "3", "--repeats", "1", "--permutations", "0", "--min-time", "0")
+
+
+def people(out) -> list[str]:
+    return sorted(set(table(out / "group" / "scans.tsv")["participant_id"]))
+
+
+def names_of(words, folder):
+    return [str(word).format(folder=folder) for word in words]
+
+
+SECOND = {
+    "two lists at once": (("list={folder}/list.tsv", "list={folder}/b/list.tsv"), ()),
+    "one after the other": (("list={folder}/b/list.tsv",), ("list={folder}/list.tsv",)),
+    "one after the other in one folder": (("list={folder}/other.tsv",), ("list={folder}/list.tsv",)),
+    "two under two names": (("one={folder}/list.tsv", "two={folder}/b/list.tsv"), ()),
+}
+
+
+@pytest.mark.parametrize("kind", SECOND)
+def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
+    write_list(tmp_path)
+    write_list(tmp_path / "b", seed=1)
+    write_list(tmp_path, seed=2, name="other.tsv")
+    write_people(tmp_path / "bids", score=np.arange(30.0))
+    now, before = SECOND[kind]
+    if before:
+        assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(before, tmp_path), *CHECK).code == 0
+    there = files(tmp_path / "out")
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", *names_of(now, tmp_path), *CHECK)
+    assert found.code == 2
+    assert "-d one=OUT1 two=OUT2" in found.err
+    assert files(tmp_path / "out") == there
+    if before:
+        words = ("-d", *names_of(now, tmp_path), *CHECK, "--replace")
+        assert run(tmp_path / "bids", tmp_path / "out", "group", *words).code == 0
+        fc = pd.read_csv(next((tmp_path / "out").glob("sub-007/**/*_relmat.tsv")), sep="\t", index_col=0).to_numpy()
+        seed = 2 if "other" in now[0] else 1
+        np.testing.assert_allclose(fc, np.corrcoef(series_of("007", seed).T), rtol=0, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """Two datasets of people with the same labels; those of the second are others."""
+    folder = tmp_path_factory.mktemp("sites")
+    for seed, (name, labels) in enumerate({"one": LABELS[:20], "two": LABELS[:12]}.items()):
+        source = write_list(folder / name, labels, seed=seed)
+        scores = np.arange(len(labels)) + 100.0 * seed
+        write_people(folder / name / "bids", labels, score=scores)
+        words = ("group", "-d", f"list={source}", *CHECK, "--quiet")
+        assert run(folder / name / "bids", folder / name / "out", *words).code == 0
+    return folder
+
+
+def test_output_folders_are_sites_and_a_person_is_a_label_at_a_site(sites, tmp_path):
+    (tmp_path / "bids").mkdir()
+    before = files(sites)
+    words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "score")
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    assert found.code == 0, found.err
+    assert files(sites) == before, "what is read is not touched"
+    assert people(tmp_path / "out") == sorted(
+        [f"sub-one+{label}" for label in LABELS[:20]] + [f"sub-two+{label}" for label in LABELS[:12]]
+    )
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv")
+    seen = rows.dropna(subset="observed").groupby("participant_id")["observed"].first().astype(float)
+    assert seen["sub-one+003"] == 2
+    assert seen["sub-two+003"] == 102
+    facts = json.loads((tmp_path / "out" / "logs" / "../group/predictions.json").read_text())
+    assert facts
+    settings = (tmp_path / "out" / "logs" / "settings_group.toml").read_text()
+    assert 'site_column = "site"' in settings
+    held = run(tmp_path / "bids", tmp_path / "out", *words, "--sites", "hold-out", "--name", "held")
+    assert held.code == 0, held.err
+    folds = table(tmp_path / "out" / "group" / "held" / "folds.tsv")
+    test = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"]
+    assert all(len({one[4:7] for one in each}) == 1 for _, each in test)
+
+
+TABLES = {
+    "a column of sites": (lambda site, label: label, True, 0),
+    "ids with the site": (lambda site, label: f"{site}+{label}", False, 0),
+    "nothing says which": (lambda site, label: label, False, 3),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_of_all_sites_has_to_say_whose_people_they_are(kind, sites, tmp_path):
+    name, column, code = TABLES[kind]
+    (tmp_path / "bids").mkdir()
+    pairs = [(site, label) for site, labels in (("one", LABELS[:20]), ("two", LABELS[:12])) for label in labels]
+    rows = pd.DataFrame({"participant_id": [name(*pair) for pair in pairs], "wit": np.arange(32.0)})
+    if column:
+        rows["site"] = [site for site, _ in pairs]
+    rows = rows if code == 0 else rows.iloc[:20]
+    rows.to_csv(tmp_path / "all.tsv", sep="\t", index=False)
+    words = ("group", "-d", f"one={sites}/one/out", f"two={sites}/two/out", *PREDICT, "--targets", "wit")
+    found = run(tmp_path / "bids", tmp_path / "out", *words, "--phenotypes", tmp_path / "all.tsv")
+    assert found.code == code, found.err
+    if code:
+        assert "Add a column 'site'" in found.err
+        return
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv")
+    seen = rows.dropna(subset="observed").groupby("participant_id")["observed"].first().astype(float)
+    assert (seen["sub-one+003"], seen["sub-two+003"]) == (2, 22)
+
+
+@pytest.mark.parametrize(
+    "words", [("{one}",), ("one={one}", "one={two}"), ("one={one}", "two={one}"), ("one={one}", "list={one}/x")]
+)
+def test_sites_without_names_or_mixed_with_other_sources_are_refused(words, sites, tmp_path):
+    (tmp_path / "bids").mkdir()
+    given = [word.format(one=sites / "one" / "out", two=sites / "two" / "out") for word in words]
+    assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", *given, *CHECK).code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def drop_rows(source, keep):
+    rows = table(source)
+    rows[keep(rows)].to_csv(source, sep="\t", index=False)
+
+
+GONE = {
+    "people": lambda rows: rows["participant_id"] <= "sub-012",
+    "a session of some": lambda rows: (rows["session_id"] == "a") | (rows["participant_id"] <= "sub-009"),
+    "all but a few": lambda rows: rows["participant_id"] > "sub-017",
+}
+
+
+@pytest.mark.parametrize("kind", GONE)
+def test_what_a_list_no_longer_has_takes_no_part(kind, tmp_path):
+    source = write_list(tmp_path, LABELS[:20], ("a", "b"))
+    (tmp_path / "bids").mkdir()
+    words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", *CHECK)
+    assert run(*words).code == 0
+    drop_rows(source, GONE[kind])
+    left = table(source)
+    found = run(*words)
+    assert found.code == 0
+    assert f"{40 - len(left)} recordings that {source} no longer has are removed" in found.err
+    scans = table(tmp_path / "out" / "group" / "scans.tsv")
+    assert sorted(scans["participant_id"] + "_ses-" + scans["session"].str.removeprefix("ses-")) == sorted(
+        left["participant_id"] + "_ses-" + left["session_id"]
+    )
+    assert len(table(tmp_path / "out" / "recordings.tsv")) == len(left)
+
+
+def test_files_that_are_gone_from_a_tree_take_no_part(tmp_path):
+    root = described(tmp_path / "xcpd", "xcp_d")
+    for label in LABELS[:4]:
+        base = root / f"sub-{label}/func/sub-{label}_task-rest_space-fsLR_seg-Toy"
+        write_table(base.with_name(f"{base.name}_stat-mean_timeseries.tsv"), series_of(label), "abcdef")
+    (tmp_path / "bids").mkdir()
+    words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
+    assert run(*words).code == 0
+    shutil.rmtree(root / "sub-002")
+    assert run(*words).code == 0
+    assert people(tmp_path / "out") == ["sub-001", "sub-003", "sub-004"]
+
+
+RUNS = {
+    "two runs": ("_run-1", "_run-2", ""),
+    "three runs": ("_run-01", "_run-02", "_run-03", ""),
+    "one of the runs": ("_run-2", ""),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_combination_of_runs_is_not_another_run(kind, tmp_path):
+    """The minutes and the FC of a person are those of the runs, and what is left out is said."""
+    root = described(tmp_path / "xcpd", "xcp_d")
+    for label in LABELS[:4]:
+        runs = {run: series_of(label, seed) for seed, run in enumerate(RUNS[kind]) if run}
+        for name, values in (runs | {"": np.concatenate(list(runs.values()))}).items():
+            base = root / f"sub-{label}/func/sub-{label}_task-rest{name}_space-fsLR_seg-Toy_stat-mean_timeseries"
+            write_table(base.with_name(f"{base.name}.tsv"), values, "abcdef")
+            base.with_name(f"{base.name}.json").write_text('{"RepetitionTime": 2.0}')
+    (tmp_path / "bids").mkdir()
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"xcpd={root}", *CHECK)
+    assert found.code == 0
+    scans = table(tmp_path / "out" / "group" / "scans.tsv")
+    n = len(RUNS[kind]) - 1
+    assert set(scans["n_runs"]) == {str(n)}
+    assert set(scans["seconds"].astype(float)) == {n * T * 2.0}
+    assert "is the combination of run-" in found.err
+    assert table(tmp_path / "out" / "recordings.tsv")["state"].value_counts().to_dict() == {
+        "done": 4 * n,
+        "combination": 4,
+    }
+
+
+def write_conn(folder, labels):
+    """Numbers in the order of the people, of whom one was never entered."""
+    place = folder / "results" / "firstlevel" / "SBC_01"
+    place.mkdir(parents=True)
+    for number, label in enumerate(labels, start=1):
+        z = np.arctanh(np.corrcoef(series_of(label).T) - np.eye(P))
+        z[np.diag_indices(P)] = np.nan
+        savemat(place / f"resultsROI_Subject{number:03d}_Condition001.mat", {"Z": z, "names": list("abcdef")})
+    return folder
+
+
+@pytest.mark.parametrize("numbers", ["none", "some", "all", "written with zeros"])
+def test_the_number_of_a_person_is_no_id(numbers, tmp_path):
+    entered = [label for label in LABELS[:24] if label != "003"]
+    write_conn(tmp_path / "conn", entered)
+    place = {label: str(number) for number, label in enumerate(entered, start=1)}
+    column = {
+        "none": {},
+        "some": {"conn": [place.get(label, "n/a") if label < "010" else "n/a" for label in LABELS[:24]]},
+        "all": {"conn": [place.get(label, "n/a") for label in LABELS[:24]]},
+        "written with zeros": {"conn": [place.get(label, "n/a").rjust(3, "0") for label in LABELS[:24]]},
+    }[numbers]
+    write_people(tmp_path / "bids", LABELS[:24], score=np.arange(24.0), **column)
+    words = ("group", "-d", f"conn={tmp_path / 'conn'}", *PREDICT, "--targets", "score")
+    found = run(tmp_path / "bids", tmp_path / "out", *words)
+    if numbers in ("none", "some"):
+        assert found.code == 3
+        assert "add a column 'conn'" in found.err
+        assert not (tmp_path / "out").exists()
+        return
+    assert found.code == 0, found.err
+    assert people(tmp_path / "out") == [f"sub-{label}" for label in entered]
+    for label in ("002", "004", "024"):
+        fc = pd.read_csv(next((tmp_path / "out").glob(f"sub-{label}/**/*_relmat.tsv")), sep="\t", index_col=0)
+        np.testing.assert_allclose(fc.to_numpy(), np.corrcoef(series_of(label).T), atol=1e-9)
+    rows = table(tmp_path / "out" / "group" / "predictions.tsv")
+    assert set(rows.loc[rows["participant_id"] == "sub-004", "observed"].astype(float)) == {3.0}

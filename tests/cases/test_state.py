@@ -1,0 +1,264 @@
+"""What an output folder holds, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import nibabel
+import numpy as np
+import pytest
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from tests.cases.people import LABELS, files, run, table, write_list, write_people
+from tests.running import PLAIN
+from tests.slices.elsewhere.sources import xcpd
+
+ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
+FINGERPRINT = ("--analyses", "fingerprinting", "--quiet")
+
+
+@pytest.mark.parametrize("parts", [(("01", "02"), ("03", "04")), (("04",), ("01", "02", "03"))])
+def test_jobs_whose_folders_are_copied_together_are_one_run(parts, troubled_demo, troubled_run, tmp_path):
+    """Their statuses, logs and table are left behind: sidecars alone say which scans take part, and why not."""
+    folder, _ = troubled_demo
+    whole = shutil.copytree(troubled_run.output, tmp_path / "whole", ignore=shutil.ignore_patterns("work"))
+    for number, people in enumerate(parts):
+        out = tmp_path / str(number)
+        assert run(folder, out, "participant", "--participant-label", *people, *ATLAS).code == 0
+        if number:
+            for path in out.glob("sub-*"):
+                (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / "0" / path.name)
+    joined = tmp_path / "0"
+    assert len(table(joined / "recordings.tsv")) < 9
+    for out in (whole, joined):
+        assert run(folder, out, "group", *FINGERPRINT).code == 0
+    assert (joined / "recordings.tsv").read_text() == (whole / "recordings.tsv").read_text()
+    states = table(joined / "recordings.tsv")["state"].tolist()
+    assert states.count("excluded") >= 1
+    tables = files(whole / "group", "*.tsv")
+    assert "identification.tsv" in tables
+    assert files(joined / "group", "*.tsv") == tables
+    once = (joined / "recordings.tsv").read_bytes()
+    (joined / "recordings.tsv").unlink()
+    assert run(folder, joined, "participant", "--participant-label", "01", *ATLAS).code == 0
+    assert (joined / "recordings.tsv").read_bytes() == once
+
+
+@pytest.fixture
+def outputs(exact_run, tmp_path):
+    """The outputs of two people with two sessions, cleaned not at all."""
+    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+
+
+PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")
+OTHERWISE = {
+    "one person at another threshold": (("--participant-label", "02"), {"--fd-thresh": "0.01"}),
+    "one person with another strategy": (("--participant-label", "01"), {"--strategy": "24P"}),
+    "everyone in another band": ((), {"--low-pass": "0.1"}),
+    "a limit that removes what is there": ((), {"--min-time": "100000"}),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_one_cleaning_per_output_folder(kind, exact_demo, outputs):
+    people, other = OTHERWISE[kind]
+    before = files(outputs)
+    words = [word for pair in (dict(zip(PLAIN[::2], PLAIN[1::2], strict=True)) | other).items() for word in pair]
+    (name,) = other
+    for dry in ((), ("--dry-run",)):
+        found = run(exact_demo[0], outputs, "participant", *people, *ATLAS, *words, *dry)
+        assert found.code == 2
+        assert f"{name} " in found.err
+        assert "--replace" in found.err
+    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
+    assert run(exact_demo[0], outputs, "participant", *people, *PLAINLY, "--dry-run").code == 0
+
+
+def test_what_is_replaced_is_said_and_the_methods_are_those_of_the_sidecars(exact_demo, outputs):
+    words = [*(word if word != "--quiet" else "--verbose" for word in ATLAS), *PLAIN, "--participant-label", "02"]
+    found = run(exact_demo[0], outputs, "participant", *words, "--min-time", "100000", "--replace")
+    assert found.code == 5
+    methods = (outputs / "logs" / "CITATION.md").read_text()
+    assert (
+        "2 (sub-01_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2 first) with --min-time 120.0, now 100000.0"
+        in methods
+    )
+    assert not list(outputs.glob("sub-02/**/*_relmat.*"))
+    assert len(list(outputs.glob("sub-01/**/*_stat-pearsoncorrelation_relmat.tsv"))) == 2
+    assert "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2: excluded now, so its" in found.err
+    rows = table(outputs / "recordings.tsv")
+    assert rows["state"].tolist() == ["done", "done", "excluded", "excluded"]
+    assert rows["cleaning"].nunique() == 2
+
+
+def test_one_dataset_per_output_folder(exact_demo, outputs, tmp_path):
+    """Others of the same labels, and others of other labels."""
+    make_dataset(tmp_path / "same", DemoDesign.tiny(subjects=1, sessions=1, seed=9))
+    before = files(outputs)
+    for dry in (("--dry-run",), ()):
+        found = run(tmp_path / "same", outputs, "participant", *PLAINLY, *dry)
+        assert found.code == 2
+        assert "another dataset" in found.err
+        assert "output folder of its own" in found.err
+    for path in sorted((tmp_path / "same").rglob("*sub-01*"), reverse=True):
+        path.rename(path.with_name(path.name.replace("sub-01", "sub-77")))
+    assert run(tmp_path / "same", outputs, "participant", *PLAINLY).code == 2
+    assert {name: text for name, text in files(outputs).items() if not name.startswith("work/")} == before
+    assert run(tmp_path / "same", outputs, "participant", *PLAINLY, "--replace").code == 0
+
+
+def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path):
+    """Of two atlases one is run again, after the series of two people were taken for each other."""
+    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
+    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
+    labels = nibabel.load(atlas.image)
+    coarse = (np.asarray(labels.dataobj).astype(np.int16) + 9) // 10
+    nibabel.save(nibabel.Nifti1Image(coarse, labels.affine), tmp_path / "mine.nii.gz")
+    out, options = tmp_path / "out", (*PLAIN, "--nprocs", "1")
+    both = ("--atlas", "builtin", tmp_path / "mine.nii.gz")
+    assert run(copy, out, "participant", *both, *options).code == 0
+    kept = files(out, "sub-02/ses-b/func/*mine*")
+    assert kept
+    one, other = (next(copy.rglob(f"sub-01_ses-{session}_*_desc-preproc_bold.nii.gz")) for session in "ab")
+    one.write_bytes(other.read_bytes())
+    found = run(copy, out, "participant", "--atlas", "builtin", *options)
+    assert found.code == 0
+    assert "its input is another than before" in found.err
+    assert not list(out.glob("sub-01/ses-a/func/*mine*"))
+    assert len(list(out.glob("sub-01/ses-b/func/*mine*_relmat.tsv"))) == 2
+    assert files(out, "sub-02/ses-b/func/*mine*") == kept
+    same = [next(out.glob(f"sub-01/ses-{session}/func/*builtin*pearson*.npy")).read_bytes() for session in "ab"]
+    assert same[0] == same[1]
+    for path in copy.rglob("*_bold.nii.gz"):  # a copy of the dataset has other times and the same content
+        path.touch()
+    assert run(copy, out, "participant", "--atlas", "builtin", *options).code == 0
+    assert files(out, "sub-02/ses-b/func/*mine*") == kept
+
+
+@pytest.mark.parametrize("people", [(), ("--participant-label", "02"), ("--session-label", "b")])
+def test_a_run_in_which_nothing_passes_the_limits_is_no_success(people, exact_demo, tmp_path):
+    words = (*ATLAS, *PLAIN, "--min-time", "100000", *people)
+    for dry in (("--dry-run",), ()):
+        assert run(exact_demo[0], tmp_path / "out", "participant", *words, *dry).code == 5
+    assert set(table(tmp_path / "out" / "recordings.tsv")["state"]) == {"excluded"}
+    assert run(exact_demo[0], tmp_path / "out", "participant", *words, "--reports-only").code == 5
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """Thirty people who were given as a list, with a model of their score."""
+    folder = tmp_path_factory.mktemp("listed")
+    write_people(folder / "bids", score=np.arange(30.0))
+    (folder / "bids" / "dataset_description.json").write_text('{"Name": "Toy", "BIDSVersion": "1.9.0"}')
+    words = ("-d", f"list={write_list(folder)}", "--min-time", "0", "--targets", "score", "--nprocs", "1", "--quiet")
+    few = (
+        "--folds",
+        "3",
+        "--repeats",
+        "1",
+        "--permutations",
+        "0",
+        "--analyses",
+        "prediction",
+        "--save-models",
+        "--accept-no-skill",
+    )
+    found = run(folder / "bids", folder / "out", "group", *words, *few)
+    assert found.code == 0, found.err
+    return folder
+
+
+REJECTED = {
+    "a person": "participant_id\nsub-003\n",
+    "without zeros": "participant_id\n3\n",
+    "a recording": "participant_id\trecording\tdecision\n003\tsub-003_task-rest\treject\n",
+}
+
+
+@pytest.mark.parametrize("kind", REJECTED)
+def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(kind, listed, tmp_path):
+    folder = shutil.copytree(listed, tmp_path / "listed")
+    bids, out = folder / "bids", folder / "out"
+    (out / "exclude.tsv").write_text(REJECTED[kind])
+    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert "003" not in table(out / "corpus" / "recordings.tsv")["subject"].tolist()
+    assert len(table(out / "corpus" / "recordings.tsv")) == 29
+    (model,) = (out / "group" / "models").glob("*fc_model")
+    found = run("predict", model, out, "--accept-no-skill")
+    assert found.code == 4, found.err
+    (predicted,) = (out / "group" / "predicted").glob("*-fc.tsv")
+    rows = table(predicted).set_index("participant_id")
+    assert rows["state"].value_counts().to_dict() == {"predicted": 29, "refused": 1}
+    assert rows.loc["sub-003", "reason"] == "exclude.tsv: named there"
+    found = run(bids, out, "group", "--min-time", "0", "--check", "--replace")
+    assert found.code == 0
+    assert "Left out: sub-003: sub-003_task-rest: exclude.tsv: named there" in found.err
+    assert "sub-003" not in table(out / "group" / "scans.tsv")["participant_id"].tolist()
+    states = table(out / "recordings.tsv").set_index("recording")["state"]
+    assert states["sub-003_task-rest"] == "rejected"
+    (out / "exclude.tsv").unlink()
+    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert len(table(out / "corpus" / "recordings.tsv")) == 30
+    (out / "exclude.tsv").write_text(REJECTED[kind])  # what was packed before is no exception
+    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert len(table(out / "corpus" / "recordings.tsv")) == 29
+
+
+def change_a_byte(path):
+    """Another digit in the first row."""
+    text = path.read_text()
+    place = text.index("\t0.") + 6
+    path.write_text(text[:place] + ("8" if text[place] != "8" else "3") + text[place + 1 :])
+
+
+HARMED = {
+    "a folder is gone": (lambda table: shutil.rmtree(table.parents[1]), "is gone"),
+    "a byte is changed": (change_a_byte, "is not of it"),
+    "a byte is gone": (lambda table: table.write_bytes(table.read_bytes()[:-1]), "cut short"),
+}
+
+
+@pytest.mark.parametrize("kind", HARMED)
+def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_run, tmp_path):
+    out = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    harm, said = HARMED[kind]
+    harm(next(out.glob("sub-02/ses-a/**/*_stat-pearsoncorrelation_relmat.tsv")))
+    found = run(troubled_demo[0], out, "group", "--check", "--min-time", "0")
+    assert found.code == 0
+    lines = found.err.splitlines()
+    missing = [line for line in lines if line.startswith("Left out: ") and "sub-02" in line]
+    assert missing
+    assert said in missing[0]
+    assert lines.index(missing[0]) < next(number for number, line in enumerate(lines) if "Tables: " in line)
+
+
+def index_rows(out) -> list[dict]:
+    """The rows of the index, as its script gets them."""
+    text = (out / "index.html").read_text()
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]
+
+
+@pytest.mark.parametrize("kind", ["a list of series", "a list of matrices", "a tree"])
+def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
+    """Minutes and motion, no link to a page that is not there, and no blame for files that it never has."""
+    (tmp_path / "bids").mkdir()
+    if kind == "a tree":
+        xcpd(tmp_path / "xcpd")
+        source, minutes, motion = f"xcpd={tmp_path / 'xcpd'}", 70 * 2.0 / 60, 0.1
+    else:
+        source, minutes, motion = f"list={write_list(tmp_path, LABELS[:4])}", 60 * 2.0 / 60, 0.101
+    if kind == "a list of matrices":
+        rows = table(tmp_path / "list.tsv").drop(columns=["repetition_time"])
+        for name in rows["path"]:
+            np.save(tmp_path / name, np.corrcoef(np.load(tmp_path / name).T))
+        rows.assign(kind="matrix", minutes="5").to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+        minutes = 5.0
+    assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", source, "--check", "--min-time", "0").code == 0
+    first, *others = index_rows(tmp_path / "out")
+    assert others
+    assert first["values"][0] == pytest.approx(minutes, abs=0.05)
+    assert first["values"][2] == pytest.approx(motion, abs=1e-3)
+    assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))
