@@ -53,11 +53,19 @@ def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_d
 DEEP = "[" * 100_000
 
 
+@pytest.fixture(scope="module")
+def finished(exact_demo, tmp_path_factory):
+    """Dataset and outputs in one folder, so that a copy of both is theirs too."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree(exact_demo[0], folder / "in", symlinks=True)
+    assert run_app(folder / "in", folder / "out", *QUICK, "--transforms", "power", "fisher_z").code == 0
+    return folder
+
+
 @pytest.fixture
-def copy_of_exact(exact_demo, exact_run, tmp_path):
+def copy_of_exact(finished, tmp_path):
     """Dataset and finished outputs of the exact demo, to be damaged."""
-    shutil.copytree(exact_demo[0], tmp_path / "in", symlinks=True)
-    shutil.copytree(exact_run.output, tmp_path / "out", symlinks=True)
+    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -81,7 +89,7 @@ def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_e
 
 @pytest.mark.parametrize("pattern", ["logs/**/sub-01_ses-a*.json", "work/**/*.json"])
 def test_what_the_application_wrote_for_itself_is_made_anew(copy_of_exact, pattern):
-    options = ("--bids-database-dir", copy_of_exact / "out" / "work" / "index")
+    options = ("--transforms", "power", "fisher_z", "--bids-database-dir", copy_of_exact / "out" / "work" / "index")
     assert run_app(copy_of_exact / "in", copy_of_exact / "out", *QUICK, *options).code == 0
     before = contents(copy_of_exact / "out", "work", "logs")
     paths = list((copy_of_exact / "out").glob(pattern))
