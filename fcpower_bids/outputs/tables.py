@@ -228,6 +228,7 @@ def column_names(path: Path) -> list[str]:
     """Read the column names of a table, or of the JSON of an array. Raises DatasetError, OSError."""
     if path.suffix == ".npy":
         return list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
+    refuse_pipe(path)
     with path.open(encoding="utf-8", errors="replace") as file:
         header = file.readline()
     names = header.rstrip("\r\n").split("\t") if header.endswith("\n") else [""]
