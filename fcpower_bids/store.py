@@ -176,6 +176,14 @@ def flush_file(path: Path) -> None:
         os.fsync(stream.fileno())
 
 
+def parse_json(text: str) -> Any:
+    """Return the content of a JSON text, which may come from anyone. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def write_text(path: Path, text: str, *, flush: bool = True) -> Path:
     """Write a text file in one step; the same text gives the same bytes."""
     with atomic(path, flush=flush) as temporary:
@@ -192,10 +200,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 def load_json(path: Path) -> Any:
     """Read a JSON file, with a byte-order mark or without. Raises OSError; ValueError, of too deep a nesting too."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return parse_json(path.read_text(encoding="utf-8-sig"))
 
 
 BLOCK = 2**20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import traceback
@@ -18,6 +19,8 @@ from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
+LONG = re.compile(r"[^\s/]{300,}")
+"""What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
 COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
@@ -35,11 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         refused = _closed(argv, str(error))
-        said = refused or str(error)
+        said = LONG.sub(lambda found: f"{found[0][:60]}... ({len(found[0])} characters)", refused or str(error))
         print("\n".join(f"fcpower_bids: {line}" for line in said.splitlines()), file=sys.stderr)  # noqa: T201
         return UsageError.exit_code if refused else error.exit_code
     except BrokenPipeError:  # who reads the output, as head does, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
         return UNREAD
     except KeyboardInterrupt:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.recordings import selected_of
+from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
@@ -40,7 +40,7 @@ def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectom
         names = sorted({one.atlas_name for one in kept})
         atlases = {name for spec in settings.atlas for name in match_atlases(spec, names)}
         kept = [one for one in kept if one.atlas_name in atlases]
-    return [one for one in kept if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
+    return [one for one in kept if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
 
 
 def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
@@ -88,7 +88,7 @@ def _letters(text: str) -> str:
 
 def _choose_space(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     spaces = {one.space for one in found}
-    kept = [one for one in found if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
+    kept = [one for one in found if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
     if not kept:
         wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{settings.output_dir} has no FC in --space {wanted}, only in {there}.")
@@ -136,6 +136,7 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
     _same(found, "pass-band in Hz", _band)
+    notes = _other_choices(found)
     powers = [set(one.powers) for one in found if one.powers]
     if powers and not set.intersection(*powers):
         counts = _count("+".join(one.powers) for one in found if one.powers)
@@ -143,7 +144,6 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
             f"The exponents of FC^alpha differ between people: {counts}. Run the participant level for all with one "
             "--alpha."
         )
-    notes = []
     made_with = (
         ("participant-level settings", lambda facts: facts.get("ConfigurationHash", "unknown"), ""),
         ("versions", lambda facts: facts.get("SoftwareVersion", "unknown"), ""),
@@ -154,6 +154,25 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
         if len(set(values)) > 1:
             notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.{caution}")
     return notes
+
+
+def _other_choices(found: Sequence[Connectome]) -> list[str]:
+    """Refuse other choices of the cleaning in one folder but the least length, and note them between sites."""
+    chosen: dict[str, tuple[Connectome, dict[str, Any]]] = {}
+    for one in found:
+        own = {name: value for name, value in cleaning_choices(one).items() if name != "min_time"}
+        if own:
+            chosen.setdefault(digest_choices(own), (one, own))
+    if len(chosen) < 2:
+        return []
+    (first, before), (second, now), *_ = chosen.values()
+    said = f"{first.recording} and {second.recording} were cleaned otherwise ({describe_choices(before, now)})"
+    if len({one.site for one in found}) > 1:
+        return [f"{said}."]
+    raise DatasetError(
+        f"{said}. Run the participant level for all with one choice and --replace, or leave the others out with "
+        "--exclude-file."
+    )
 
 
 def cleaning_of(found: Sequence[Connectome]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,42 +186,63 @@ def _unite(each: Iterable[Selected]) -> Selected:
 def _gather(output_dir: Path, site: str = "") -> Selected:
     """All recordings of a folder before any decision."""
     found = [dataclasses.replace(one, site=site) for one in list_connectomes(output_dir)]
-    folders = known_folders(output_dir)
-    there, left_out = list[Connectome](), list[LeftOut]()
+    there, left_out = list[Connectome](), list(_without_fc(output_dir, found))
     for one in found:
-        status = current_status(output_dir, one.recording, f"{one.path.stem}.")
-        if status is None or status.state not in NOT_DONE:
+        state, reason = _state_of(one, output_dir)
+        if state == DONE:
             there.append(one)
         else:
-            reason = status.reason or UNFINISHED
-            left_out.append(LeftOut(one.entities, one.atlas_name, status.state, reason, connectome=one))
-    known, names = {one.recording for one in found}, {*recorded(output_dir)}
-    stems = {one.path.stem for one in found}
-    for name in sorted(name for name in names if not name.endswith(EMBEDDING)):
-        status = current_status(output_dir, name)
-        entities = parse_name(f"{name}_bold.tsv")[0]
-        if name in known:
-            for path in map(Path, status.outputs if status is not None else ()):
-                if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
-                    own = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
-                    left_out.append(LeftOut(entities, join(own), FAILED, f"{path.as_posix()} is gone: {AGAIN}."))
-        elif status is not None and status.state in NOT_DONE:
-            left_out.append(LeftOut(entities, "", status.state, status.reason or UNFINISHED))
-    for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
-        if join(entities) not in known | names and (reason := str(read_json(sidecar).get("Reason", ""))):
-            left_out.append(LeftOut(entities, "", EXCLUDED, reason))
-    left_out = [
-        dataclasses.replace(one, site=site, reason=describe_without_folders(one.reason, folders)) for one in left_out
-    ]
+            left_out.append(LeftOut(one.entities, one.atlas_name, state, reason, connectome=one))
     runs: dict[tuple[Entities, str], list[Connectome]] = {}
     for one in (each for each in there if each.entity("run") is not None):
         runs.setdefault((drop(one.entities, ("run",)), one.atlas_name), []).append(one)
     for whole in [one for one in there if (one.entities, one.atlas_name) in runs]:
-        names_of_runs = " and ".join(f"run-{one.entity('run')}" for one in runs[whole.entities, whole.atlas_name])
-        reason = f"by its name it is the combination of {names_of_runs}, which take part"
-        left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, site, whole))
+        names = " and ".join(f"run-{one.entity('run')}" for one in runs[whole.entities, whole.atlas_name])
+        reason = f"by its name it is the combination of {names}, which take part"
+        left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, connectome=whole))
         there.remove(whole)
+    folders = known_folders(output_dir)
+    left_out = [
+        dataclasses.replace(one, site=site, reason=describe_without_folders(one.reason, folders)) for one in left_out
+    ]
     return Selected(tuple(there), tuple(sorted(left_out, key=lambda one: (one.recording, one.atlas))))
+
+
+def _state_of(one: Connectome, output_dir: Path) -> tuple[str, str]:
+    """State of a recording whose FC is there, and why it is not done; without a status its files are all there is."""
+    status = current_status(output_dir, one.recording, f"{one.path.stem}.")
+    if status is not None and status.state in NOT_DONE:
+        return status.state, status.reason or UNFINISHED
+    quality = one.beside(QUALITY).with_suffix(".json")
+    try:
+        if quality.is_file():
+            read_json(quality)
+    except DatasetError as error:
+        return FAILED, f"{error} Or {AGAIN}."
+    return DONE, ""
+
+
+def _without_fc(output_dir: Path, found: Sequence[Connectome]) -> Iterator[LeftOut]:
+    """Recordings and persons without an FC, or without one that was written under another atlas."""
+    known, stems = {one.recording for one in found}, {one.path.stem for one in found}
+    names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
+    for name in sorted(names):
+        status = current_status(output_dir, name)
+        entities = parse_name(f"{name}_bold.tsv")[0]
+        if name not in known and status is not None and status.state in NOT_DONE:
+            yield LeftOut(entities, "", status.state, status.reason or UNFINISHED)
+        for path in map(Path, status.outputs if status is not None and name in known else ()):
+            if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
+                own = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
+                yield LeftOut(entities, join(own), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
+    for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
+        if join(entities) not in known | names:
+            try:
+                reason, state = str(read_json(sidecar).get("Reason", "")), EXCLUDED
+            except DatasetError as error:
+                reason, state = f"{error} Or {AGAIN}.", FAILED
+            if reason:
+                yield LeftOut(entities, "", state, reason)
 
 
 def _decide(gathered: Selected, path: Path | None) -> Selected:
@@ -237,18 +259,23 @@ def _decide(gathered: Selected, path: Path | None) -> Selected:
     return Selected(kept, gathered.left_out + rejected, decided.absent, decided.accepted, decided.doubtful)
 
 
+def _quality_facts(one: Connectome) -> dict[str, Any]:
+    """The sidecar of the quality table; nothing where it is not there or damaged, for which the scan is left out."""
+    path = one.beside(QUALITY).with_suffix(".json")
+    with suppress(DatasetError):
+        return read_json(path)
+    return {}
+
+
 def source_of(one: Connectome) -> str:
     """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
-    quality = one.beside(QUALITY).with_suffix(".json")
-    facts = read_json(quality) if quality.is_file() else one.facts
-    sources = facts.get("Sources") or [""]
+    sources = _quality_facts(one).get("Sources") or [""]
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
 def cleaning_choices(one: Connectome) -> dict[str, Any]:
     """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
-    path = one.beside(QUALITY).with_suffix(".json")
-    chosen = read_json(path).get("CleaningChoices") if path.is_file() else None
+    chosen = _quality_facts(one).get("CleaningChoices")
     return dict(chosen) if isinstance(chosen, Mapping) else {}
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds.tables import MOTION_FILE
+from fcpower_bids.imaging.confounds.regressors import has_cosines_of
+from fcpower_bids.imaging.confounds.tables import MOTION_FILE, lines_of
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
@@ -38,7 +39,7 @@ def inspect_series(series: Source, mask: Path | None, confounds: Path | None, si
     _attempt(wrong, "mask", _check_mask, series, mask)
     _attempt(wrong, "confounds", _check_confounds, series, confounds, header.n_volumes if header else None)
     stated = header.repetition_time if header else None
-    repetition_time = _attempt(wrong, "TR", _find_repetition_time, series, sidecars, stated)
+    repetition_time = _attempt(wrong, "TR", _find_repetition_time, series, sidecars, stated, confounds)
     found = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
     volumes = header.n_volumes if header else 0
     if repetition_time is None or wrong:
@@ -95,7 +96,7 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
-    lines = sum(map(bool, map(bytes.strip, confounds.read_bytes().split(b"\n"))))
+    lines = sum(map(bool, map(bytes.strip, lines_of(confounds.read_bytes()))))
     rows = max(lines - (confounds.name != MOTION_FILE), 0)  # without the header where there is one
     if n_volumes is not None and rows != n_volumes:
         raise RecordingError(
@@ -125,8 +126,12 @@ def _check_content(path: Path) -> None:
         raise RecordingError(f"{path} is not gzip although its name says so: rename it to .nii or copy it again.")
 
 
-def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None) -> float:
-    """Return the seconds between volumes, on which the JSON files and the header must agree."""
+def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None, confounds: Path | None) -> float:
+    """Return the seconds between volumes, on which the JSON files and the header must agree.
+
+    Where all JSON files and the cosines of the confounds table agree, the header is wrong, as releases of fMRIPrep
+    have written it: the note of that is made where the series is cleaned.
+    """
     value, source = sidecars.lookup(series, "RepetitionTime")
     if value is None and in_header is None:
         for path in sidecars.applicable(series):
@@ -143,6 +148,10 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
             f"({SHORTEST_TR:g} to {LONGEST_TR:g}): milliseconds? Correct RepetitionTime in {_stem(series.path)}.json."
         )
     if source is not None and in_header is not None and abs(stated - in_header) > TR_TOLERANCE * stated:
+        each = [_number(one, source) for one in sidecars.stated(series, "RepetitionTime")]
+        agree = all(one is not None and abs(one - stated) <= TR_TOLERANCE * stated for one in each)
+        if agree and confounds is not None and has_cosines_of(confounds, stated):
+            return stated
         raise RecordingError(
             f"{source} gives a repetition time of {stated:g} s but the header of {series.path} gives {in_header:g} s: "
             "find out which is true and correct the other."

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.sources import Source, join
+from fcpower_bids.inputs.sources import INDEX_KEYS, Source, join
 from fcpower_bids.outputs.names import ENTITY_ORDER
 from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Selection
 from fcpower_bids.store import load_json
 
 DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
-INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res"})
-"""Entities whose value may be a number, so that 1 and 01 are the same."""
 LONG_NAMES = {
     **{"subject": "sub", "template": "tpl", "session": "ses", "acquisition": "acq", "nucleus": "nuc", "volume": "voi"},
     **{"ceagent": "ce", "tracer": "trc", "reconstruction": "rec", "direction": "dir", "modality": "mod"},
@@ -145,9 +143,11 @@ def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list
     for name, members in runs.items():
         there = {one.space for one in members}
         spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
-        taken = {space for space in there if any(is_in_space(space, each) for each in spaces)}
-        chosen += [one for one in members if one.space in taken]
-        lacking = [each for each in spaces or DEFAULT_SPACES if not any(is_in_space(space, each) for space in there)]
+        own = [one for one in members if any(is_in_space(one.labels, each) for each in spaces)]
+        taken = {one.space for one in own}
+        chosen += own
+        asked = spaces or DEFAULT_SPACES
+        lacking = [each for each in asked if not any(is_in_space(one.labels, each) for one in members)]
         if lacking:
             missing[name] = (
                 f"{members[0].path.parent} has no series of {name} in {' or '.join(lacking)}, only in "

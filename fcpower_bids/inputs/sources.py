@@ -17,6 +17,8 @@ GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 CONFOUNDS = ("timeseries", "regressors")
 """Suffixes of the confounds table in fMRIPrep 20.2 and later, and 1.2 to 20.1."""
 
+INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res"})
+"""Entities whose value may be a number, so that 1 and 01 are the same."""
 POINTERS = (b"/annex/objects/", b"version https://")
 """How files begin that git-annex and git-lfs put where the content would be."""
 
@@ -117,7 +119,7 @@ class Sidecars:
         found = []
         for root in (*self.raw_roots, series.root):
             for folder in self._levels(root, series.path.parent.relative_to(series.root)):
-                known = frozenset(series.run if root != series.root else own)
+                known = _values(series.run if root != series.root else own)
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
                 found += [path for _, path in sorted(fitting)]
         return found
@@ -131,6 +133,12 @@ class Sidecars:
             if self._contents[path].get(key) is not None:
                 value, source = self._contents[path][key], path
         return value, source
+
+    def stated(self, series: Source, key: str) -> list[Any]:
+        """Return every value of a key in the JSON files of a series. Raises DatasetError."""
+        self.lookup(series, key)
+        known = (self._contents[path].get(key) for path in self.applicable(series))
+        return [value for value in known if value is not None]
 
     def _read(self, path: Path) -> dict[str, Any]:
         if is_unfetched(path):
@@ -172,4 +180,11 @@ def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:
         entities, suffix, _ = parse_name(path.name)
     except ValueError:
         return None
-    return frozenset(entities) if suffix == "bold" else None
+    return _values(entities) if suffix == "bold" else None
+
+
+def _values(entities: Entities) -> frozenset[tuple[str, str]]:
+    """Entities as values: a number has no leading zeros."""
+    return frozenset(
+        (key, str(int(value)) if key in INDEX_KEYS and value.isdecimal() else value) for key, value in entities
+    )

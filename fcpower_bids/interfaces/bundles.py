@@ -20,6 +20,7 @@ from fcpower_bids.imaging.atlas.described import atlas_digest
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas, Cleaning, Slices
 from fcpower_bids.settings import Participant
+from fcpower_bids.store import parse_json
 
 _META = "json"
 SLICES = "slices_"
@@ -36,7 +37,7 @@ def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     """Read what :func:`save_bundle` wrote."""
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files if name != _META}
-        return arrays, json.loads(str(file[_META]))
+        return arrays, parse_json(str(file[_META]))
 
 
 def load_values(path: Path | str, name: str) -> tuple[np.ndarray, dict[str, Any]]:

@@ -91,20 +91,24 @@ def parse_name(name: str) -> tuple[Entities, str, str]:
     return entities, suffix, dot + extension
 
 
+def folders_of(output_dir: Path, recording: Entities) -> tuple[Path, Path]:
+    """Return the folders in which files of a recording are: its outputs, and what its page shows."""
+    return output_folder(output_dir, recording), output_dir / f"sub-{dict(recording)['sub']}" / "figures"
+
+
 def files_of(output_dir: Path, recording: Entities) -> list[Path]:
     """Return every file that there is of a recording, under any parcellation, and its previews."""
-    folder = output_folder(output_dir, recording)
-    found = []
-    for path in sorted(
-        (*folder.glob("sub-*"), *(output_dir / f"sub-{dict(recording)['sub']}" / "figures").glob("sub-*"))
-    ):
-        try:
-            entities = parse_name(path.name)[0]
-        except ValueError:  # not one of ours
-            continue
-        if sorted(pair for pair in entities if pair[0] not in {*ATLAS_KEYS, "stat", "desc"}) == sorted(recording):
-            found.append(path)
-    return found
+    there = (path for folder in folders_of(output_dir, recording) for path in folder.glob("sub-*"))
+    return sorted(path for path in there if is_file_of(path.name, recording))
+
+
+def is_file_of(name: str, recording: Entities) -> bool:
+    """Whether a file is of a recording, by its name."""
+    try:
+        entities = parse_name(name)[0]
+    except ValueError:  # not one of ours
+        return False
+    return sorted(pair for pair in entities if pair[0] not in {*ATLAS_KEYS, "stat", "desc"}) == sorted(recording)
 
 
 def preview_path(coverage: Path, end: str = BEFORE) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
@@ -314,6 +315,13 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"The system refused to read or write ({what}). Mend that, and run the same command again; see {where}."
     return f"Internal error, please report it with {where} ({what})."
+
+
+def forget_crashes(output_dir: Path, recording: str) -> None:
+    """Remove the tracebacks of a recording that is finished now."""
+    for path in (output_dir / "logs" / "crashes").glob(f"{glob.escape(recording)}_*.txt"):
+        if "-" not in path.stem.removeprefix(recording):  # else of another, whose name goes on
+            path.unlink(missing_ok=True)
 
 
 NOTED = re.compile(r"\[Errno (\d+)\] ([^:]+)(?:: '(.+)')?")

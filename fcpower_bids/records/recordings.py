@@ -28,10 +28,21 @@ def label_order(label: str) -> list[str | int]:
     return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", label))]
 
 
-def is_in_space(space: str, wanted: str) -> bool:
-    """Whether a space is the wanted one, in fMRIPrep's words; a template without its cohort means all of them."""
-    wanted = wanted.replace(":", "_")
-    return space == wanted or space.partition("_cohort-")[0] == wanted
+def is_in_space(labels: Mapping[str, str], wanted: str) -> bool:
+    """Whether entities are of a space in fMRIPrep's words, ``NAME[:cohort-N][:res-N][:den-N]``.
+
+    A template without its cohort means all of them; ``res-native`` says nothing.
+    """
+    space, *modifiers = wanted.replace("_cohort-", ":cohort-").split(":")
+    if (labels.get("space") or labels.get("tpl") or "scanner") != space:
+        return False
+    pairs = [one.partition("-")[::2] for one in modifiers]
+    return all(value == "native" or _number(labels.get(key, "")) == _number(value) for key, value in pairs)
+
+
+def _number(label: str) -> str:
+    """A label without leading zeros."""
+    return label.lstrip("0") or label
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.options import Level
+from fcpower_bids.settings.group import HOLD_OUT
 
 if TYPE_CHECKING:
     from fcpower_bids.settings import Settings
@@ -69,11 +70,23 @@ def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str
         reader = field.metadata.get("reader")
         if reader and getattr(settings, field.name) != field.default and reader not in analyses:
             yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
-    for name, brought in overridden(vars(settings)).items():
-        yield f"--{name} is not used: {Path(brought).name} has the folds."
+        given = field.name in OF_PREDICTION and getattr(settings, field.name) != field.default
+        if given and analyses and UNPREDICTED.issuperset(analyses):
+            yield f"--{field.name.replace('_', '-')} is for predictions, and {' and '.join(analyses)} has none."
+    for name, instead in overridden(vars(settings)).items():
+        yield f"--{name} is not used: {instead}."
+
+
+OF_PREDICTION = ("kernel", "folds", "repeats", "inner_folds", "folds_file", "stratify", "penalties", "selection")
+UNPREDICTED = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry", "edges"})
+"""Analyses without a prediction."""
 
 
 def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
-    """Choices that are given and not used, with the file that has the folds in their place."""
-    brought = chosen.get("folds_file")
-    return {name: str(brought) for name in ("folds", "repeats") if brought and chosen.get(name) is not None}
+    """Choices that are given and not used, with what takes their place."""
+    instead = {}
+    if brought := chosen.get("folds_file"):
+        instead = dict.fromkeys(("folds", "repeats"), f"{Path(str(brought)).name} has the folds")
+    elif chosen.get("sites") == HOLD_OUT:
+        instead = {"folds": "every site is held out in turn"}
+    return {name: words for name, words in instead.items() if chosen.get(name) is not None}

@@ -66,6 +66,13 @@ def run_group(settings: Settings) -> int:
         for line in describe_sets(settings):
             say(line, settings)
         _refuse_other_question(settings)
+    elif not (settings.results / f"{SCANS.name}.tsv").is_file():
+        there = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{SCANS.name}.tsv"))
+        named = f" There are: {', '.join(there)}." if there else ""
+        raise UsageError(
+            f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
+            f"--name.{named}"
+        )
     for line in (*describe_unused(settings), describe_memory(settings.mem_mb)):
         if line:
             say(line, settings)

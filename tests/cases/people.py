@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,3 +80,9 @@ def files(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
     """Every file below a folder and its bytes, by its path."""
     found = sorted(path for path in folder.glob(pattern) if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def index_rows(out: Path) -> list[dict[str, Any]]:
+    """The rows of the index, as its script gets them."""
+    text = (out / "index.html").read_text()
+    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]

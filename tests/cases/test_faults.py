@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -50,143 +52,6 @@ def test_the_group_level_does_not_write_through_a_link_either(exact_run, exact_d
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-DEEP = "[" * 100_000
-
-
-@pytest.fixture(scope="module")
-def finished(exact_demo, tmp_path_factory):
-    """Dataset and outputs in one folder, so that a copy of both is theirs too."""
-    folder = tmp_path_factory.mktemp("finished")
-    shutil.copytree(exact_demo[0], folder / "in", symlinks=True)
-    assert run_app(folder / "in", folder / "out", *QUICK, "--transforms", "power", "fisher_z").code == 0
-    return folder
-
-
-@pytest.fixture
-def copy_of_exact(finished, tmp_path):
-    """Dataset and finished outputs of the exact demo, to be damaged."""
-    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
-    return tmp_path
-
-
-@pytest.mark.parametrize("name", ["filter.json", "in/dataset_description.json"])
-def test_json_that_is_nested_too_deeply_is_refused_by_name(copy_of_exact, name):
-    (copy_of_exact / name).write_text(DEEP)
-    more = ("--bids-filter-file", copy_of_exact / name) if name == "filter.json" else ()
-    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK, *more)
-    assert (run.code, str(copy_of_exact / name) in run.err) == (2 if more else 3, True), run.err
-    assert contents(copy_of_exact / "new", "work") == {} if (copy_of_exact / "new").exists() else True
-
-
-def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_exact):
-    (path,) = (copy_of_exact / "in").rglob("sub-01_ses-a_*bold.json")
-    path.write_text(DEEP)
-    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK)
-    assert sorted(run.states().values()) == ["done", "done", "done", "failed"]
-    assert run.code == 4
-    assert path.name in run.err
-
-
-@pytest.mark.parametrize("pattern", ["logs/**/sub-01_ses-a*.json", "work/**/*.json"])
-def test_what_the_application_wrote_for_itself_is_made_anew(copy_of_exact, pattern):
-    options = ("--transforms", "power", "fisher_z", "--bids-database-dir", copy_of_exact / "out" / "work" / "index")
-    assert run_app(copy_of_exact / "in", copy_of_exact / "out", *QUICK, *options).code == 0
-    before = contents(copy_of_exact / "out", "work", "logs")
-    paths = list((copy_of_exact / "out").glob(pattern))
-    assert paths
-    for path in paths:
-        path.write_text(DEEP)
-    run = run_app(copy_of_exact / "in", copy_of_exact / "out", *QUICK, *options)
-    assert run.code == 0, run.err
-    assert contents(copy_of_exact / "out", "work", "logs") == before
-
-
-def objects(path):
-    np.savez(path, series=np.array([{}]), json=np.array("{}"))
-
-
-def one_array_less(path):
-    with np.load(path) as file:
-        kept = {name: file[name] for name in file.files if name != "coverage"}
-    np.savez(path, **kept)
-
-
-def a_parcel_less(path):
-    with np.load(path) as file:
-        np.savez(path, **{name: file[name][:, 1:] if name == "series" else file[name] for name in file.files})
-
-
-def arrays_of(folder):
-    """Tables and arrays; sidecars name the place of the dataset."""
-    return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
-
-
-def forget(folder, pattern="*"):
-    """Make the run of a recording begin again, as where it was killed before its status was written."""
-    for path in (folder / "out" / "logs" / "status").glob(f"{pattern}.json"):
-        path.unlink()
-
-
-@pytest.mark.parametrize("damage", [objects, one_array_less, a_parcel_less])
-def test_damaged_parcel_means_in_the_work_folder_are_made_anew(copy_of_exact, damage):
-    folder = copy_of_exact
-    options = (*QUICK, "--transforms", "power", "fisher_z")
-    before, means = arrays_of(folder / "out"), list((folder / "out" / "work").rglob("*.npz"))
-    assert len(means) == 4
-    forget(folder)
-    damage(means[0])
-    run = run_app(folder / "in", folder / "out", *options)
-    assert run.code == 0, run.err
-    assert arrays_of(folder / "out") == before
-
-
-@pytest.mark.parametrize("place", ["sub-01/ses-a/func", "sub-01/figures", "work/parcels", "logs/status"])
-def test_what_a_killed_run_left_half_written_is_swept_by_the_next(copy_of_exact, place):
-    folder = copy_of_exact / "out"
-    (other,) = (path.name for path in (folder / "sub-02" / "ses-a" / "func").glob("*relmat.npy"))
-    names = [path.name for path in (folder / place).glob("*sub-01_ses-a*")]
-    names += [name.replace("scale-60", "scale-61") for name in names if "scale-60" in name]  # of an earlier atlas
-    left = [folder / place / f".{name}.0123456789abcdef.part" for name in names]
-    for path in left:
-        path.write_text("half")
-    (folder / "sub-02" / "ses-a" / "func" / f".{other}.0123456789abcdef.part").write_text("of a run at work")
-    (name,) = (path.stem for path in (folder / "logs" / "status").glob("sub-01_ses-a_*.json"))
-    note = folder / "logs" / "crashes" / f"{name}_sink.txt"
-    note.parent.mkdir(exist_ok=True)
-    note.write_text("Traceback")
-    forget(copy_of_exact, "sub-01_ses-a*")
-    assert run_app(copy_of_exact / "in", folder, *QUICK, "--transforms", "power", "fisher_z").code == 0
-    assert left
-    assert not [path for path in (*left, note) if path.exists()]
-    assert list(folder.rglob(".*.part")) == [folder / "sub-02" / "ses-a" / "func" / f".{other}.0123456789abcdef.part"]
-
-
-@pytest.mark.parametrize("words", [("--help",), ("participant", "--atlas", "builtin", "--dry-run")])
-def test_a_reader_who_has_enough_is_no_error(exact_demo, tmp_path, words):
-    folders = () if words == ("--help",) else (exact_demo[0], tmp_path / "out")
-    ended = start(*folders, *words)
-    ended.stdout.close()
-    assert ended.stderr.read() == ""
-    assert ended.wait(PATIENCE) in (0, 141)
-
-
-@pytest.mark.parametrize("place", ["fcpower_bids.errors", "fcpower_bids.settings", "numpy"])
-def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tmp_path, place):
-    """Sent by the process itself when it imports a module."""
-    finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"
-    finder += f"    def find_spec(self, name, *_):\n        name == {place!r} and os.kill(os.getpid(), signal.SIGINT)\n"
-    finder += "sys.meta_path.insert(0, Finder())\nrunpy.run_module('fcpower_bids', run_name='__main__')\n"
-    words = (exact_demo[0], tmp_path / "out", "participant", "--atlas", "builtin")
-    ended = start(*words, program=("-c", finder))
-    assert "Traceback" not in ended.stderr.read()
-    assert ended.wait(PATIENCE) in (-signal.SIGINT, 130)
-
-
-def start(*words, program=("-m", "fcpower_bids")):
-    command = [sys.executable, *program, *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def header_of(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
     """The header of an array, without what it promises."""
     stream = io.BytesIO()
@@ -226,3 +91,208 @@ def test_an_array_that_promises_what_it_has_not_costs_its_scan_alone(kind, tmp_p
         "sub-004",
         "sub-005",
     ]
+
+
+DEEP = '{"bold":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.fixture
+def written(troubled_run, tmp_path):
+    """Outputs of four people, one of whom is excluded."""
+    return shutil.copytree(troubled_run.output, tmp_path / "out")
+
+
+DEEPLY = {
+    "the sidecar of quality": "*_desc-fcpower_qc.json",
+    "the sidecar of the FC": "*_stat-pearsoncorrelation_relmat.json",
+    "the status": "logs/status",
+}
+
+
+@pytest.mark.parametrize("kind", DEEPLY)
+def test_a_json_without_a_bottom_costs_its_scan_alone(kind, written, troubled_demo):
+    if kind == "the status":
+        path = next((written / "logs" / "status").glob("sub-02_ses-a_*.json"))
+    else:
+        path = next((written / "sub-02" / "ses-a").rglob(DEEPLY[kind]))
+    path.write_text(DEEP)
+    found = run(troubled_demo[0], written, "group", "--check", "--min-time", "0", "--nprocs", "1")
+    assert found.code == 0, found.err
+    assert "internal error" not in found.err
+    scans = table(written / "group" / "scans.tsv")
+    assert ("sub-02", "ses-a") not in list(zip(scans["participant_id"], scans["session"], strict=True))
+    assert "sub-02" in scans["participant_id"].tolist()
+    reasons = table(written / "group" / "excluded.tsv")["reason"]
+    assert any(path.name in reason for reason in reasons)
+    again = run(troubled_demo[0], written, "participant", "--atlas", "builtin", "--nprocs", "1", "--quiet")
+    assert again.code == 0 or kind != "the status"
+
+
+def test_a_filter_file_without_a_bottom_is_named(exact_demo, tmp_path):
+    (tmp_path / "filter.json").write_text(DEEP)
+    words = ("--bids-filter-file", tmp_path / "filter.json", *QUICK)
+    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+    assert found.code == 2
+    assert f"{tmp_path / 'filter.json'} is not valid JSON (it is nested too deeply)" in found.err
+
+
+def test_the_configuration_of_an_encoder_without_a_bottom_is_named(exact_demo, tmp_path):
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text(DEEP)
+    (weights / "model.safetensors").write_bytes(b"")
+    words = ("--encoder", "fbert", "--encoder-weights", weights, *QUICK)
+    found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+    assert found.code in (1, 2, 3)
+    assert "internal error" not in found.err
+    assert "config.json is not a JSON object (it is nested too deeply)" in found.err
+
+
+SPOILT = {
+    "an array of objects": lambda path: np.savez(path, series=np.array([{"a": 1}, None], dtype=object)),
+    "no facts": lambda path: np.savez(path, series=np.ones((3, 3))),
+    "no archive": lambda path: path.write_bytes(b"PK\x03\x04 and nothing more"),
+    "facts without a bottom": lambda path: np.savez(path, json=np.array(DEEP), series=np.ones((3, 3))),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_what_is_ours_below_work_is_made_anew(kind, exact_demo, tmp_path):
+    words = (*QUICK, "--participant-label", "01", "--session-label", "a")
+    assert run(exact_demo[0], tmp_path / "out", "participant", *words).code == 0
+    fc = next((tmp_path / "out").glob("sub-01/**/*_stat-pearsoncorrelation_relmat.npy"))
+    before = fc.read_bytes()
+    (kept,) = (tmp_path / "out" / "work" / "parcels").glob("*.npz")
+    SPOILT[kind](kept)
+    for path in (tmp_path / "out" / "work" / "atlases").glob("*.json"):
+        path.write_text(DEEP)
+    fc.unlink()
+    for _ in range(2):
+        found = run(exact_demo[0], tmp_path / "out", "participant", *words)
+        assert found.code == 0, found.err
+        assert fc.read_bytes() == before
+
+
+def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_demo, tmp_path):
+    out = shutil.copytree(exact_run.output, tmp_path / "out")
+    series = next(out.glob("sub-01/ses-a/func/*_stat-mean_timeseries.tsv"))
+    kept = next((out / "work" / "parcels").glob("sub-01_ses-a*.npz"))
+    figure = next(out.glob("sub-01/figures/*.npz"))
+    other = series.with_name(series.name.replace("_stat-mean_", "_atlas-gone_stat-mean_"))
+    for path in (series, kept, figure, other, out / "index.html", out / "logs" / "status.tsv"):
+        path.with_name(f".{path.name}.0123456789abcdef.part").write_text("half")
+    recording = series.name.partition("_atlas-")[0]
+    crash = out / "logs" / "crashes" / f"{recording}_res-2_.txt"
+    crash.parent.mkdir(exist_ok=True)
+    crash.write_text("Traceback")
+    next(out.glob("sub-01/ses-a/func/*_stat-pearsoncorrelation_relmat.npy")).unlink()
+    assert run(exact_demo[0], out, "participant", *QUICK, "--transforms", "power", "fisher_z").code == 0
+    assert not list(out.rglob(".*.part"))
+    assert not crash.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("{bids}", "{out}", "participant", "--dry-run"), ("{bids}", "{out}", "group")]
+)
+def test_a_reader_that_has_ended_is_no_internal_error(words, exact_demo, tmp_path):
+    given = [word.format(bids=exact_demo[0], out=tmp_path / "out") for word in words]
+    command = [sys.executable, "-m", "fcpower_bids", *given]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+    os.close(write)
+    assert "internal error" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    line = f"{shlex.join(map(str, command))} 2>&1 | head -0"
+    both = subprocess.run(["sh", "-c", line], capture_output=True, check=False, timeout=PATIENCE)
+    assert both.stdout == both.stderr == b""
+
+
+def test_a_long_cell_is_cut(tmp_path):
+    source = write_list(tmp_path, LABELS[:4])
+    rows = table(source)
+    rows["minutes"] = "1" * 5_000 + "x"
+    rows.to_csv(source, sep="\t", index=False)
+    (tmp_path / "bids").mkdir()
+    found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={source}", "--check")
+    assert found.code == 3
+    assert str(source) in found.err
+    assert len(found.err) < 1_000
+
+
+@pytest.fixture(scope="module")
+def finished(exact_demo, tmp_path_factory):
+    """Dataset and outputs in one folder, so that a copy of both is theirs too."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree(exact_demo[0], folder / "in", symlinks=True)
+    assert run_app(folder / "in", folder / "out", *QUICK, "--transforms", "power", "fisher_z").code == 0
+    return folder
+
+
+@pytest.fixture
+def copy_of_exact(finished, tmp_path):
+    """Dataset and finished outputs of the exact demo, to be damaged."""
+    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_exact):
+    (path,) = (copy_of_exact / "in").rglob("sub-01_ses-a_*bold.json")
+    path.write_text(DEEP)
+    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK)
+    assert sorted(run.states().values()) == ["done", "done", "done", "failed"]
+    assert run.code == 4
+    assert path.name in run.err
+
+
+def one_array_less(path):
+    with np.load(path) as file:
+        kept = {name: file[name] for name in file.files if name != "coverage"}
+    np.savez(path, **kept)
+
+
+def a_parcel_less(path):
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name][:, 1:] if name == "series" else file[name] for name in file.files})
+
+
+def arrays_of(folder):
+    """Tables and arrays; sidecars name the place of the dataset."""
+    return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
+
+
+def forget(folder, pattern="*"):
+    """Make the run of a recording begin again, as where it was killed before its status was written."""
+    for path in (folder / "out" / "logs" / "status").glob(f"{pattern}.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [one_array_less, a_parcel_less])
+def test_damaged_parcel_means_in_the_work_folder_are_made_anew(copy_of_exact, damage):
+    folder = copy_of_exact
+    options = (*QUICK, "--transforms", "power", "fisher_z")
+    before, means = arrays_of(folder / "out"), list((folder / "out" / "work").rglob("*.npz"))
+    assert len(means) == 4
+    forget(folder)
+    damage(means[0])
+    run = run_app(folder / "in", folder / "out", *options)
+    assert run.code == 0, run.err
+    assert arrays_of(folder / "out") == before
+
+
+@pytest.mark.parametrize("place", ["fcpower_bids.errors", "fcpower_bids.settings", "numpy"])
+def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tmp_path, place):
+    """Sent by the process itself when it imports a module."""
+    finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"
+    finder += f"    def find_spec(self, name, *_):\n        name == {place!r} and os.kill(os.getpid(), signal.SIGINT)\n"
+    finder += "sys.meta_path.insert(0, Finder())\nrunpy.run_module('fcpower_bids', run_name='__main__')\n"
+    words = (exact_demo[0], tmp_path / "out", "participant", "--atlas", "builtin")
+    ended = start(*words, program=("-c", finder))
+    assert "Traceback" not in ended.stderr.read()
+    assert ended.wait(PATIENCE) in (-signal.SIGINT, 130)
+
+
+def start(*words, program=("-m", "fcpower_bids")):
+    command = [sys.executable, *program, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
+import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from nibabel.cifti2 import BrainModelAxis
 
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.notebook import load_cohort
-from tests.cases.people import LABELS, P, T, run, series_of, table, write_list
+from tests.cases.people import LABELS, P, T, index_rows, run, series_of, table, write_list
+from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
+from tests.running import PLAIN
 
 CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
 
@@ -104,3 +113,278 @@ def test_a_diagonal_is_called_what_it_is(kind, tmp_path):
     assert run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK).code == 0
     assert said in excluded(tmp_path / "out")["sub-002"]
     assert ("declare it as z" in excluded(tmp_path / "out")["sub-002"]) == (kind == "Fisher z")
+
+
+BOLD = "_desc-preproc_bold.nii.gz"
+ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
+
+
+@pytest.fixture
+def scan(tmp_path):
+    """One scan of one person, with its raw dataset."""
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=180))
+    return tmp_path / "in"
+
+
+def file_of(folder, ending):
+    (found,) = (folder / "derivatives").rglob(f"*{ending}")
+    return found
+
+
+def set_header(path, seconds=None, dtype=None):
+    """Write another repetition time, or values of 8 bits, into a series."""
+    image = nibabel.load(path)
+    data = np.asarray(image.dataobj, dtype=np.float32)
+    if dtype is not None:
+        data = np.round((data - data.min()) / np.ptp(data) * 255).astype(dtype)
+    header = image.header.copy()
+    header.set_data_dtype(data.dtype)
+    if seconds is not None:
+        header.set_zooms((*header.get_zooms()[:3], seconds))
+    nibabel.save(nibabel.Nifti1Image(data, image.affine, header), path)
+
+
+def notes_of(out) -> list[str]:
+    (sidecar,) = out.glob("sub-*/**/*_stat-mean_timeseries.json")
+    return json.loads(sidecar.read_text())["Notes"]
+
+
+def fc_of(out) -> np.ndarray:
+    (path,) = out.glob("sub-*/**/*_stat-pearsoncorrelation_relmat.npy")
+    return np.load(path)
+
+
+def write_raw(folder, name: str, seconds: float) -> None:
+    """The raw sidecar of the scan, its run named as given; that of the derivatives goes."""
+    series = file_of(folder, BOLD)
+    for path in series.parent.glob("*_bold.json"):
+        path.unlink()
+    raw = folder / series.parent.relative_to(folder / "derivatives" / "fmriprep")
+    raw.mkdir(parents=True, exist_ok=True)
+    for path in raw.glob("*.json"):
+        path.unlink()
+    stem = series.name.partition("_run-")[0]
+    (raw / f"{stem}_{name}_bold.json").write_text(json.dumps({"RepetitionTime": seconds}))
+
+
+@pytest.mark.parametrize("name", ["run-01", "run-1", "run-001"])
+def test_entities_are_compared_as_values(name, scan, tmp_path):
+    """The raw sidecar says 2.5 s, the header 1 s: it is found whatever the zeros of its run."""
+    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
+    write_raw(scan, name, 2.5)
+    set_header(file_of(scan, BOLD), 1.0)
+    found = run(scan, tmp_path / "out", "participant", *ATLAS)
+    assert found.code == 0, found.err
+    np.testing.assert_allclose(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"), atol=1e-5)
+    assert any("2.5 s by the sidecar" in note for note in notes_of(tmp_path / "out"))
+
+
+def drop_cosines(folder) -> None:
+    path = file_of(folder, "_desc-confounds_timeseries.tsv")
+    rows = table(path)
+    rows.drop(columns=[name for name in rows if name.startswith("cosine")]).to_csv(path, sep="\t", index=False)
+
+
+WITNESSES = {
+    "all agree, header 1 s": (1.0, lambda folder: None, 0),
+    "all agree, header in milliseconds": (2500.0, lambda folder: None, 0),
+    "no cosines": (1.0, drop_cosines, 5),
+    "the raw sidecar says what the header says": (1.0, lambda folder: write_both(folder, 1.0), 5),
+    "the sidecars agree and the cosines are of another time": (1.0, lambda folder: write_both(folder, 4.0), 5),
+}
+
+
+def write_both(folder, raw: float) -> None:
+    """Two sidecars: of the derivatives 2.5 s but where both say the same, and of the raw dataset."""
+    write_raw(folder, "run-1", raw)
+    series = file_of(folder, BOLD)
+    stated = 2.5 if raw == 1.0 else raw
+    sidecar = series.with_name(series.name.replace(".nii.gz", ".json"))
+    sidecar.write_text(json.dumps({"RepetitionTime": stated}))
+
+
+@pytest.mark.parametrize("kind", WITNESSES)
+def test_a_header_alone_does_not_outweigh_sidecars_and_cosines(kind, scan, tmp_path):
+    seconds, change, code = WITNESSES[kind]
+    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
+    set_header(file_of(scan, BOLD), seconds)
+    change(scan)
+    found = run(scan, tmp_path / "out", "participant", *ATLAS)
+    assert found.code == code, found.err
+    if code:
+        assert "find out which is true" in found.err
+        return
+    np.testing.assert_allclose(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"), atol=1e-5)
+    assert any(f"{seconds:.6g} s by the header" in note for note in notes_of(tmp_path / "out"))
+
+
+LENGTHS = {
+    "450 s, components": (180, "acompcor", True),
+    "450 s, motion alone": (180, "24P", False),
+    "350 s, components": (140, "acompcor", True),
+    "450 s, components and the global signal": (180, "acompcor_gsr", True),
+}
+
+
+@pytest.mark.parametrize("kind", LENGTHS)
+def test_components_without_cosines_get_a_note_where_the_scan_must_have_them(kind, tmp_path):
+    volumes, strategy, noted = LENGTHS[kind]
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=volumes))
+    words = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
+    assert run(tmp_path / "in", tmp_path / "whole", "participant", *words).code == 0
+    assert not any("has no cosines" in note for note in notes_of(tmp_path / "whole"))
+    drop_cosines(tmp_path / "in")
+    assert run(tmp_path / "in", tmp_path / "out", "participant", *words).code == 0
+    assert any("has no cosines" in note for note in notes_of(tmp_path / "out")) == noted
+
+
+RESAVED = {
+    "commas": (lambda text: text.replace("\t", ","), "has commas between its columns"),
+    "lone carriage returns": (lambda text: text.replace("\n", "\r"), "end with a carriage return alone"),
+    "decimal commas": (lambda text: text.replace(".", ","), "has decimal commas"),
+    "semicolons": (lambda text: text.replace("\t", ";"), "has ; in its header"),
+}
+
+
+@pytest.mark.parametrize("kind", RESAVED)
+def test_a_table_that_a_spreadsheet_saved_is_named_for_what_it_is(kind, scan, tmp_path):
+    change, said = RESAVED[kind]
+    path = file_of(scan, "_desc-confounds_timeseries.tsv")
+    path.write_bytes(change(path.read_text()).encode())
+    found = run(scan, tmp_path / "out", "participant", *ATLAS)
+    assert found.code == 5
+    assert said in found.err
+    assert path.name in found.err
+
+
+@pytest.mark.parametrize(
+    ("space", "code"),
+    [
+        ("MNI152NLin2009cAsym:res-2", 0),
+        ("MNI152NLin2009cAsym:res-02", 0),
+        ("MNI152NLin2009cAsym:res-native", 0),
+        ("MNI152NLin2009cAsym:res-1", 3),
+        ("MNI152NLin2009cAsym:cohort-3", 3),
+    ],
+)
+def test_a_space_is_understood_as_fmriprep_writes_it(space, code, scan, tmp_path):
+    found = run(scan, tmp_path / "out", "participant", *ATLAS, "--space", space)
+    assert found.code == code, found.err
+    if not code:
+        assert run(scan, tmp_path / "out", "group", "--space", space, *CHECK).code in (0, 3)
+        assert len(table(tmp_path / "out" / "recordings.tsv")) == 1
+
+
+@pytest.mark.parametrize("kind", ["counted from 1", "called unknown", "as it should be", "a region of that name"])
+def test_a_table_that_counts_the_background_is_refused(kind, scan, tmp_path):
+    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
+    shutil.copy(atlas.image, tmp_path / "mine.nii.gz")
+    names = [f"region{label}" for label in atlas.labels]
+    first = {"counted from 1": "Background", "called unknown": "Unknown"}.get(kind, "")
+    rows = list(enumerate([first, *names] if first else names, start=1))
+    if kind == "a region of that name":  # and all have voxels: nothing is shifted
+        rows[3] = (4, "Unknown")
+    (tmp_path / "mine.tsv").write_text("index\tname\n" + "".join(f"{label}\t{name}\n" for label, name in rows))
+    words = ("--atlas", f"{tmp_path / 'mine.nii.gz'}:{tmp_path / 'mine.tsv'}", "--nprocs", "1")
+    found = run(scan, tmp_path / "out", "participant", *words)
+    assert found.code == (2 if first else 0), found.err
+    assert ("counts the background" in found.err) == bool(first)
+
+
+CHANGED = {
+    "one motion column": (lambda folder: freeze(folder, "rot_y"), "rot_y of the table has one value"),
+    "two motion columns": (lambda folder: freeze(folder, "trans_x", "rot_z"), "trans_x and rot_z of the table have"),
+    "another repetition time": (lambda folder: state(folder, 2.52), "2.52 s by the sidecar, which is used, and 2.5 s"),
+    "eight bits": (
+        lambda folder: set_header(file_of(folder, BOLD), dtype=np.uint8),
+        "in 8 bits",
+    ),
+}
+
+
+def freeze(folder, *columns: str) -> None:
+    path = file_of(folder, "_desc-confounds_timeseries.tsv")
+    rows = table(path)
+    rows.assign(**dict.fromkeys(columns, "0.1")).to_csv(path, sep="\t", index=False)
+
+
+def state(folder, seconds: float) -> None:
+    for path in folder.rglob("*bold.json"):
+        about = json.loads(path.read_text())
+        if "RepetitionTime" in about:
+            path.write_text(json.dumps(about | {"RepetitionTime": seconds}))
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_what_silently_moves_fc_gets_a_caution(kind, scan, tmp_path):
+    change, said = CHANGED[kind]
+    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
+    before = notes_of(tmp_path / "whole")
+    change(scan)
+    assert run(scan, tmp_path / "out", "participant", *ATLAS).code == 0
+    (note,) = [note for note in notes_of(tmp_path / "out") if said in note]
+    assert note not in before
+    assert said in (tmp_path / "out" / "sub-01.html").read_text()
+    (row,) = index_rows(tmp_path / "out")
+    assert any(said in one for one in row["said"])
+
+
+UNREAD = {"dvars": "inf", "global_signal": "-1e300", "cosine00": "1e200"}
+
+
+@pytest.mark.parametrize("column", UNREAD)
+def test_a_column_that_nothing_regresses_is_not_judged(column, scan, tmp_path):
+    words = (*ATLAS, "--strategy", "24P")
+    assert run(scan, tmp_path / "whole", "participant", *words).code == 0
+    path = file_of(scan, "_desc-confounds_timeseries.tsv")
+    rows = table(path)
+    rows.loc[5, column] = UNREAD[column]
+    rows.to_csv(path, sep="\t", index=False)
+    found = run(scan, tmp_path / "out", "participant", *words)
+    assert found.code == 0, found.err
+    np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"))
+    assert any(column in note and "does not use it" in note for note in notes_of(tmp_path / "out"))
+    assert run(scan, tmp_path / "read", "participant", *ATLAS, "--strategy", regressing(column, tmp_path)).code == 5
+
+
+def regressing(column: str, folder):
+    """A strategy of that column alone."""
+    path = folder / "own.yml"
+    path.write_text(f"name: own\nmethods: One column.\ncolumns: [{column}]\n")
+    return path
+
+
+def turned(volume: BrainModelAxis, turn: np.ndarray, shape: tuple[int, ...]) -> BrainModelAxis:
+    """The same places in another array: its voxels and affine are those of a change of indices (4, 4)."""
+    voxels = volume.voxel @ turn[:3, :3].T + turn[:3, 3]
+    affine = volume.affine @ np.linalg.inv(turn)
+    return BrainModelAxis(volume.name, np.rint(voxels).astype(int), volume.vertex, affine, shape, {})
+
+
+STORED = {
+    "right to left": (np.array([[-1, 0, 0, 5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (6, 5, 4), 0),
+    "another order of axes": (np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (5, 6, 4), 0),
+    "a larger box": (np.array([[1, 0, 0, 2], [0, 1, 0, 1], [0, 0, 1, 3], [0, 0, 0, 1.0]]), (9, 8, 9), 0),
+    "half a voxel apart": (np.array([[1, 0, 0, 0.5], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), (7, 5, 4), 5),
+}
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_volumes_of_grayordinates_are_compared_by_their_places(kind, tmp_path):
+    turn, shape, code = STORED[kind]
+    make_surface_dataset(tmp_path / "in")
+    labels = labels_of(5)
+    straight = save_dlabel(tmp_path / "one" / "tpl-fsLR_atlas-Mine_dseg.dlabel.nii", labels, list("abcde"))
+    axis = grayordinates()
+    *cortex, (_, _, volume) = axis.iter_structures()
+    other = cortex[0][2] + cortex[1][2] + turned(volume, turn, shape)
+    image = nibabel.load(straight)
+    own = nibabel.Cifti2Image(labels[None].astype(np.float32), header=(image.header.get_axis(0), other))
+    (tmp_path / "two").mkdir()
+    nibabel.save(own, tmp_path / "two" / straight.name)
+    words = ("participant", "--min-time", "60", *PLAIN, "--nprocs", "1", "--quiet", "--atlas")
+    assert run(tmp_path / "in", tmp_path / "whole", *words, straight).code == 0
+    found = run(tmp_path / "in", tmp_path / "out", *words, tmp_path / "two" / straight.name)
+    assert found.code == code, found.err
+    if not code:
+        np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"))

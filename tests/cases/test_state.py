@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 
 import nibabel
@@ -12,7 +10,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from tests.cases.people import LABELS, files, run, table, write_list, write_people
+from tests.cases.people import LABELS, files, index_rows, run, table, write_list, write_people
 from tests.running import PLAIN
 from tests.slices.elsewhere.sources import xcpd
 
@@ -235,12 +233,6 @@ def test_who_is_missing_is_said_before_the_tables(kind, troubled_demo, troubled_
     assert lines.index(missing[0]) < next(number for number, line in enumerate(lines) if "Tables: " in line)
 
 
-def index_rows(out) -> list[dict]:
-    """The rows of the index, as its script gets them."""
-    text = (out / "index.html").read_text()
-    return json.loads(re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])["rows"]
-
-
 @pytest.mark.parametrize("kind", ["a list of series", "a list of matrices", "a tree"])
 def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     """Minutes and motion, no link to a page that is not there, and no blame for files that it never has."""
@@ -262,3 +254,56 @@ def test_the_index_of_another_program_says_what_its_tables_say(kind, tmp_path):
     assert first["values"][0] == pytest.approx(minutes, abs=0.05)
     assert first["values"][2] == pytest.approx(motion, abs=1e-3)
     assert all(row["page"] == "" and row["said"] == [] and row["state"] == "used" for row in (first, *others))
+
+
+UNUSED = {
+    "folds where sites are held out": (
+        (*("--sites", "hold-out", "--site-column", "site", "--folds", "7"), "--analyses", "prediction"),
+        "--folds is not used: every site is held out in turn.",
+    ),
+    "a kernel without a prediction": (
+        ("--analyses", "spectrum_geometry", "--kernel", "linear"),
+        "--kernel is for predictions, and spectrum_geometry has none.",
+    ),
+    "repeats without a prediction": (
+        ("--analyses", "spectrum_geometry", "--repeats", "3"),
+        "--repeats is for predictions, and spectrum_geometry has none.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+def test_a_choice_that_nothing_reads_is_named(kind, listed, tmp_path):
+    words, said = UNUSED[kind]
+    folder = shutil.copytree(listed, tmp_path / "listed")
+    write_people(folder / "bids", score=np.arange(30.0), site=["a", "b", "c"] * 10)
+    quick = ("--min-time", "0", "--nprocs", "1", "--permutations", "0", "--name", "x")
+    found = run(folder / "bids", folder / "out", "group", *words, *quick, "--targets", "score")
+    assert found.code == 0, found.err
+    assert said in found.err
+    if "folds" in kind:
+        assert "folds = 7" not in (folder / "out" / "logs" / "settings_group_x.toml").read_text()
+
+
+@pytest.mark.parametrize("name", ["nothere", "listed2", ""])
+def test_a_report_of_results_that_are_not_there_is_refused(name, listed, tmp_path):
+    folder = shutil.copytree(listed, tmp_path / "listed")
+    (folder / "out" / "group").rename(folder / "out" / "before")
+    (folder / "out" / "group").mkdir()
+    (folder / "out" / "before").rename(folder / "out" / "group" / "other")
+    words = ("--reports-only", *(("--name", name) if name else ()))
+    found = run(folder / "bids", folder / "out", "group", *words)
+    assert found.code == 2
+    assert "holds no results" in found.err
+    assert "There are: other." in found.err
+    assert not (folder / "out" / f"group_{name}.html").exists() or not name
+
+
+def test_two_ways_of_cleaning_make_no_cohort(exact_demo, outputs):
+    words = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z", "--participant-label", "02")
+    assert run(exact_demo[0], outputs, "participant", *words, "--fd-thresh", "5", "--replace").code == 0
+    found = run(exact_demo[0], outputs, "group", "--check")
+    assert found.code == 3
+    assert "were cleaned otherwise (--fd-thresh 0.0, now 5.0)" in found.err
+    (outputs / "exclude.tsv").write_text("participant_id\n02\n")
+    assert run(exact_demo[0], outputs, "group", "--check").code == 0

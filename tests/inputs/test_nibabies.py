@@ -65,5 +65,6 @@ def test_a_template_without_its_cohort_means_all_of_them():
     assert space_of({"space": "MNIInfant", "cohort": "3"}) == THREE
     assert space_of({"tpl": "fsLR"}) == "fsLR"
     assert space_of({"cohort": "3"}) is None
-    assert [is_in_space(THREE, one) for one in ("MNIInfant", "MNIInfant:cohort-3", THREE, FOUR)] == [True] * 3 + [False]
-    assert not is_in_space("MNIInfant", THREE)
+    three = {"space": "MNIInfant", "cohort": "3"}
+    assert [is_in_space(three, one) for one in ("MNIInfant", "MNIInfant:cohort-3", THREE, FOUR)] == [True] * 3 + [False]
+    assert not is_in_space({"space": "MNIInfant"}, THREE)

@@ -14,6 +14,8 @@ from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault
 
 CIFTI_LABELS = ".dlabel.nii"
+SHIFT = 1e-2
+"""Largest distance, in voxels, between voxels that are the same: affines are stored as float32."""
 LABEL_NOISE = 1e-3
 """Largest deviation from a label by rounding in a scaled image."""
 
@@ -76,20 +78,35 @@ def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
 
 def _align_structure(name: str, labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
     if name in axis.nvertices and name in to_axis.nvertices:
-        extent, other = (axis.nvertices[name],), (to_axis.nvertices[name],)
-        place, to_place = (axis.vertex,), (to_axis.vertex,)
-    elif name not in axis.nvertices and name not in to_axis.nvertices:
-        extent, other = axis.volume_shape, to_axis.volume_shape
-        place, to_place = tuple(axis.voxel.T), tuple(to_axis.voxel.T)
-        if not np.allclose(axis.affine, to_axis.affine, atol=1e-3):
-            raise Unfit(f"{name} is on another voxel grid")
-    else:
-        raise Unfit(f"{name} is a surface in one and a volume in the other")
-    if tuple(extent) != tuple(other):
-        raise Unfit(f"{name} has {extent} places in one and {other} in the other")
+        if axis.nvertices[name] != to_axis.nvertices[name]:
+            extent, other = axis.nvertices[name], to_axis.nvertices[name]
+            raise Unfit(f"{name} has {extent} places in one and {other} in the other")
+        return _look_up(labels, axis.vertex[:, None], to_axis.vertex[:, None], (axis.nvertices[name],))
+    if name not in axis.nvertices and name not in to_axis.nvertices:
+        return _look_up(labels, axis.voxel, _same_voxels(name, axis, to_axis), axis.volume_shape)
+    raise Unfit(f"{name} is a surface in one and a volume in the other")
+
+
+def _look_up(labels: np.ndarray, places: np.ndarray, wanted: np.ndarray, extent: tuple[int, ...]) -> np.ndarray:
+    """Labels (n,) at places (n, d) of an array, for the wanted places (m, d); 0 outside."""
     lookup = np.zeros(extent, dtype=labels.dtype)
-    lookup[place] = labels
-    return lookup[to_place]
+    lookup[tuple(places.T)] = labels
+    inside = ((wanted >= 0) & (wanted < np.array(extent))).all(axis=1)
+    found = np.zeros(len(wanted), dtype=labels.dtype)
+    found[inside] = lookup[tuple(wanted[inside].T)]
+    return found
+
+
+def _same_voxels(name: str, axis: Any, to_axis: Any) -> np.ndarray:
+    """Voxels (m, 3) of the other axis as this one counts them, from left to right or from right to left."""
+    there = np.linalg.inv(axis.affine) @ to_axis.affine
+    turn = np.rint(there[:3, :3])
+    places = to_axis.voxel @ there[:3, :3].T + there[:3, 3]
+    voxels = np.rint(places)
+    is_turned = abs(abs(np.linalg.det(turn)) - 1) < SHIFT and np.abs(there[:3, :3] - turn).max() < SHIFT
+    if not is_turned or np.abs(places - voxels).max(initial=0.0) > SHIFT:
+        raise Unfit(f"{name} is on another voxel grid")
+    return voxels.astype(np.intp)
 
 
 def _load(path: Path) -> Any:

@@ -35,7 +35,14 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
     read_volume_labels,
 )
-from fcpower_bids.imaging.atlas.tables import AtlasTable, encode_table, make_table, read_atlas_table, table_of_labels
+from fcpower_bids.imaging.atlas.tables import (
+    BACKGROUND,
+    AtlasTable,
+    encode_table,
+    make_table,
+    read_atlas_table,
+    table_of_labels,
+)
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
@@ -351,6 +358,14 @@ def _describe(found: AtlasFile, table_path: Path | None, request: _Request, sour
 def _compare(table: AtlasTable, present: set[int], image: Path, table_path: Path) -> None:
     if not present & set(table.labels):
         raise UsageError(f"No label of {table_path} is in {image}: give the table that belongs to this image.")
+    named = sorted(zip(table.labels, table.names, strict=True))
+    background = [name for label, name in named if label in present and name.lower() in BACKGROUND]
+    if background and named[-1][0] not in present:
+        raise UsageError(
+            f"{table_path} counts the background: its parcel '{background[0]}' has voxels in {image}, and its last, "
+            f"'{named[-1][1]}', has none, so every name stands one label too high. Give the background the label 0, "
+            "and the others one less."
+        )
     absent = [name for label, name in zip(table.labels, table.names, strict=True) if label not in present]
     if absent:
         LOGGER.warning("%s has no voxel of %s; these parcels will be n/a.", image, ", ".join(absent))

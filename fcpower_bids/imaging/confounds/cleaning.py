@@ -14,9 +14,12 @@ from fcpower_bids.imaging.confounds.plausibility import judge_series
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.imaging.series.brain_sample import VolumeFigures
+from fcpower_bids.imaging.series.streaming import header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
+SAME_TIME = 1e-3
+"""Largest difference, as a share, of two repetition times that are one: headers are stored in single precision."""
 Parcels = tuple[np.ndarray, np.ndarray]
 """Parcel means (T, P) of every volume and coverage (P,)."""
 
@@ -69,7 +72,7 @@ def clean_recording(
         n_regressors=first.n_regressors if first else 0,
         repetition_time=recording.repetition_time,
         excluded=excluded,
-        notes=(*confounds.notes, *found.notes),
+        notes=(*_header_notes(recording), *confounds.notes, *found.notes),
         stray=found.stray,
         plausibility=found.figures,
     )
@@ -79,6 +82,22 @@ def clean_recording(
         ParcelSeries(coverage, mean, clean, empty, flat, tuple(np.flatnonzero(lost).tolist()))
         for (mean, coverage), (clean, flat), lost in zip(parcels, rows, found.parcels, strict=True)
     ]
+
+
+def _header_notes(recording: Recording) -> list[str]:
+    """Say where the header of a series contradicts its sidecar, or its values are too coarse."""
+    if not recording.bold.is_file():  # a node without one
+        return []
+    header, seconds, notes = header_summary(recording.bold), recording.repetition_time, []
+    stated = header.repetition_time
+    if stated is not None and abs(stated - seconds) > SAME_TIME * seconds:
+        notes.append(
+            f"The repetition time is {seconds:.6g} s by the sidecar, which is used, and {stated:.6g} s by the header "
+            "of the series: one of them is wrong."
+        )
+    if header.dtype.itemsize == 1:
+        notes.append("The series is stored in 8 bits: its values have at most 256 levels, and its changes fewer.")
+    return notes
 
 
 def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -35,6 +35,8 @@ from fcpower_bids.store import load_json
 PARAMETERS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
 AUTO = "auto"
+SHORTEST_WITH_COSINES = 128.0
+"""Seconds of a scan from which on fMRIPrep, which keeps what is slower than this out, writes two cosines or more."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,12 @@ def load_confounds(
         )
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in spelling]
-    notes = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
+    made_here = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
     motionless = _motionless(columns) or [*_frozen(columns), *_contradicted(columns)]
+    without_cosines = _lacking_cosines(names, strategy, n_rows * motion.repetition_time)
     other_time = _of_another_time(columns, motion.repetition_time)
     columns, motion_notes = motion.apply(columns, table)
+    notes = [*(made_here if lacking else ()), *without_cosines, *range_notes, *component_notes, *motionless]
     return Confounds(
         names=wanted,
         values=_stack([_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted], n_rows),
@@ -183,7 +187,15 @@ def load_confounds(
         dvars=columns.get("dvars", unknown),
         global_signal=columns.get("global_signal", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(*(notes if lacking else ()), *range_notes, *component_notes, *motionless, *other_time, *motion_notes),
+        notes=(
+            *(notes if lacking else ()),
+            *without_cosines,
+            *range_notes,
+            *component_notes,
+            *motionless,
+            *other_time,
+            *motion_notes,
+        ),
     )
 
 
@@ -238,6 +250,23 @@ def _exchanged(moved: NDArray[np.float64], expected: NDArray[np.float64]) -> lis
     return [
         f"Framewise displacement is that of the motion parameters, but not at volumes {', '.join(map(str, odd[:8]))}: "
         "rows of the table were exchanged or changed. Copy it again, or run fMRIPrep again."
+    ]
+
+
+def has_cosines_of(table: Path, repetition_time: float) -> bool:
+    """Whether a confounds table has cosines, and they are those of a repetition time. Raises RecordingError."""
+    spelling, content = open_table(table)
+    names = {name: spelling[name] for name in spelling if COSINE.fullmatch(name)}
+    return bool(names) and not _of_another_time(read_columns(table, content, names), repetition_time)
+
+
+def _lacking_cosines(names: Sequence[str], strategy: Strategy, seconds: float) -> list[str]:
+    """Say so when components are regressed without the cosines under which fMRIPrep computed them."""
+    if not strategy.acompcor or not seconds >= SHORTEST_WITH_COSINES or any(map(COSINE.fullmatch, names)):
+        return []
+    return [
+        f"The table has no cosines, which fMRIPrep writes for a scan of {seconds:.0f} s and under which it computes "
+        "its components: slow drifts stay. Copy the table of fMRIPrep again."
     ]
 
 

@@ -30,6 +30,11 @@ LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
 
 
+def lines_of(content: bytes) -> list[bytes]:
+    """Lines of a table, whatever they end with: old programs write carriage returns alone."""
+    return content.splitlines()
+
+
 def open_table(table: Path) -> tuple[dict[str, str], bytes]:
     """Return the names of the columns, and the bytes of the file. Raises RecordingError."""
     if table.name == MOTION_FILE:
@@ -41,6 +46,8 @@ def open_table(table: Path) -> tuple[dict[str, str], bytes]:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
+    if fault is None:
+        fault = _resaved(content)
     if fault is not None:
         raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
     content = content.removeprefix(codecs.BOM_UTF8)
@@ -52,6 +59,18 @@ def open_table(table: Path) -> tuple[dict[str, str], bytes]:
             f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
         )
     return {name: name for name in header}, content
+
+
+def _resaved(content: bytes) -> str | None:
+    """Say how a spreadsheet program has changed a table: other separators, decimal commas, other ends of lines."""
+    header, *rows = lines_of(content.removeprefix(codecs.BOM_UTF8)) or [b""]
+    if b"\t" not in header and header.count(b",") > 1:
+        return "has commas between its columns, not tabs: save it with tabs"
+    if b"\n" not in content and b"\r" in content:
+        return "has lines that end with a carriage return alone: save it with line feeds"
+    if b"\t" in header and any(re.search(rb"(?:^|\t)-?\d+,\d+(?:\t|$)", row) for row in rows[:5]):
+        return "has decimal commas: save it with decimal points"
+    return None
 
 
 def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Columns:

@@ -13,7 +13,7 @@ from fcpower_bids.executors.pool import WorkerDied, run_calls
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.names import files_of, output_folder
+from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -76,7 +76,7 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
     for earlier in known:
         if earlier is not None and (removed := remove_outdated(settings.output_dir, earlier)):
             progress.say(f"{earlier.recording}: excluded now, so its {len(removed)} former files are removed.")
-    for job in todo:
+    for job in jobs:
         with lock(settings.output_dir / LOCKS / job[0].name, wait=False) as is_free:
             if is_free:
                 _sweep(job, settings)
@@ -101,18 +101,16 @@ def _forget(recording: Recording, settings: Settings, progress: Progress) -> Sta
 
 
 def _sweep(job: Job, settings: Settings) -> None:
-    """Remove what workers that were killed left half-written of a recording: outputs, status, parcel means."""
-    recording, atlases = job
-    embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
-    entities, source = set(recording.name.split("_")), recording.bold.name.partition(".")[0]
-    subject = settings.output_dir / recording.name.partition("_")[0]
-    folders = (output_folder(settings.output_dir, recording.entities), subject / "figures", settings.work / PARCELS)
-    for name in (recording.name, *embedded):
-        sweep([status_path(settings.output_dir, name)])
-    for folder in folders:
-        for name in leftovers(folder):
-            if entities <= set(re.split(r"[_.]", name)) or name.startswith(f"{source}_"):
-                sweep([folder / name])
+    """Remove what workers that were killed left half-written of a recording, its status included."""
+    recording, output = job[0], settings.output_dir
+    for folder in folders_of(output, recording.entities):
+        sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
+    starts = {
+        status_path(output, recording.name).parent: recording.name,
+        settings.work / PARCELS: recording.bold.name.partition(".")[0],
+    }
+    for folder, start in starts.items():
+        sweep(folder / name for name in leftovers(folder) if name.startswith(start))
 
 
 def _run(

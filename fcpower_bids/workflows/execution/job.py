@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import time
@@ -25,6 +24,7 @@ from fcpower_bids.outputs.status import (
     Status,
     embedding_names,
     explain,
+    forget_crashes,
     input_mark,
     is_finished,
     peak_megabytes,
@@ -103,8 +103,7 @@ def process_recording(
         written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
         seconds = round(time.perf_counter() - started, 3)
         conclude_recording(output, recording.name, written, fingerprint, seconds, embedded, input_mark(recording))
-        for note_of_earlier in (output / "logs" / "crashes").glob(f"{glob.escape(recording.name)}_*.txt"):
-            note_of_earlier.unlink(missing_ok=True)
+        forget_crashes(output, recording.name)
         if not settings.debug:
             shutil.rmtree(work, ignore_errors=True)
     return Outcome(recording.name)

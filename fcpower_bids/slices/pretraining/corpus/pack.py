@@ -21,7 +21,7 @@ from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
-from fcpower_bids.store import digest_of, load_json, stored_path
+from fcpower_bids.store import digest_of, load_json, parse_json, stored_path
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
@@ -311,7 +311,7 @@ class Parts:
         try:
             with safe_open(path, "np") as file:
                 metadata = file.metadata() or {}
-                row = json.loads(metadata.pop("row", "null"))
+                row = parse_json(metadata.pop("row", "null"))
                 if metadata != self.facts or row is None:
                     return None
                 return Part(row, file.get_tensor("series"), file.get_tensor("vector"), path)
