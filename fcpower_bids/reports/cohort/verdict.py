@@ -15,7 +15,6 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
-    added_by,
     describe_finding,
     find_targets,
     known_people,
@@ -128,7 +127,7 @@ def _without_headline(done: Sequence[str], tables: GroupTables, checked: bool) -
 
 
 def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
-    said = [_beside_site(finding) for finding in targets if finding.site and finding.state != ONLY_SEEN]
+    said = [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]
     targets = [finding for finding in targets if not finding.site or finding.state == ONLY_SEEN]
     found = [finding.target for finding in targets if finding.state == FOUND]
     undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
@@ -171,20 +170,15 @@ def _of_all_analyses(tables: GroupTables) -> Iterator[str]:
 def _beside_known(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
     """Yield the gain of the connectome over what is known without a scan, of each predicted target."""
     for finding in targets:
-        rows = added_by(finding, tables) if finding.state == FOUND else None
-        if rows is None:
-            continue
-        known, stacked = rows
-        name, p = tables.title(str(stacked["representation"])), float(stacked["p_adds"])
-        tested = "not tested" if missing(p) else say_p(p) + ("" if p < SIGNIFICANT else ", nothing beyond was shown")
-        yield (
-            f"{finding.target}, {finding.label}: {known['known']} alone {known['value']:.2f}, with {name} "
-            f"{stacked['value']:.2f}; {name} adds {stacked['gain']:+.2f} ({tested})."
-        )
+        if finding.added is not None and finding.state == FOUND:
+            name = tables.title(str(finding.summary["representation"].iloc[0]))
+            yield f"{finding.target}, {finding.label}: {finding.added.clause(name)}."
 
 
-def _beside_site(finding: Finding) -> str:
-    """The comparison with the site alone, since a score that the site gives as well is no finding."""
+def _beside_site(finding: Finding, tables: GroupTables) -> str:
+    """The comparison with the best predictor without a scan, since a score that the site gives is no finding."""
+    if finding.state == FOUND and finding.added is not None:
+        return next(_beside_known([finding], tables))
     if finding.state == FOUND:
         return f"{finding.target}: {finding.beside_site('where')}; more than the site was shown."
     if finding.state == NOT_FOUND:
