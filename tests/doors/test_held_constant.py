@@ -274,8 +274,9 @@ def test_gain_and_p_of_the_connectome_are_those_of_scikit_learn(root, results, p
     standard = stats.zscore(null, axis=1)
     best = standard[:, 1:].max(axis=0)
     for target, (observed, *_) in zip(("of_age", "noise"), standard, strict=True):
-        assert written.loc[target, "p_adds"] == pytest.approx(
-            (1 + (best >= observed - 1e-9).sum()) / (1 + PERMUTATIONS)
+        expected = (1 + (best >= observed - 1e-9).sum()) / (1 + PERMUTATIONS)
+        assert written.loc[target, "p_adds"] == pytest.approx(expected, abs=1.1 / 40), (
+            "but for a penalty of equal score"
         )
         assert written.loc[target, "n_permutations"] == PERMUTATIONS
 

@@ -317,8 +317,10 @@ class _Predictions:
             return np.stack([gains, np.full_like(gains, np.nan)])
         columns = self.observed, self.predicted[STACKED]
         if sites is None:
-            return np.stack([0.5 + gains, score_predictions("auc_error", *columns)])
-        return np.stack([0.5 + gains, scores_within(*columns, sites[self.rows], "auc_error")])
+            errors = score_predictions("auc_error", *columns)
+        else:
+            errors = scores_within(*columns, sites[self.rows], "auc_error")
+        return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
 
     def describe(self, target: Target, model: str, sites: Any) -> dict[str, Any]:
         """Further scores of the true target."""

@@ -243,10 +243,13 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     if finding.state == NOT_FOUND:
         needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
         where = "within sites" if finding.is_within else "over all predictions together"
+        said = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+        if needed >= 1:
+            return f"{said} With so few people no {finding.label} is high enough to be found."
+        found = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
         return (
-            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). The "
-            f"threshold was an observed {finding.label} of {needed:.2f} {where}, and a true one of {powered:.2f} is "
-            "found in 80 of 100 cohorts."
+            f"{said} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
+            "100 cohorts."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
 

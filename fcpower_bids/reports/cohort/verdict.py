@@ -38,6 +38,9 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
+MOST_SAID = 4
+DESCRIPTIONS = ("motion", "spectrum")
+"""Parts that describe the cohort, whatever is asked of it."""
 ALARM, NOTE = "alarm", "note"
 """Levels of the findings of the check."""
 FEW_IDENTIFIED = 20
@@ -53,7 +56,7 @@ class GroupVerdict:
     facts: tuple[tuple[str, str], ...]  # label and value
     # a question, the sentences that answer it, the anchor of the section behind it
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
-    further: tuple[tuple[str, str, str], ...]  # of each further analysis: title, first sentence, anchor
+    further: tuple[tuple[str, str, str], ...]  # of each further analysis and target: title, answer, anchor
     cautions: tuple[str, ...]  # limits of the findings
     overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
@@ -88,7 +91,12 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     quoted = {part.anchor for part in page_parts() if part.quoted}
-    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in quoted)
+    further = tuple(
+        (part.title, said, part.anchor)
+        for part in sections
+        if part.anchor in quoted
+        for said in part.answers[:MOST_TARGETS]
+    )
     warned = warnings_of(tables)
     cautions = (*warned, *prediction_cautions(targets, tables))
     cautions += tuple(_identification_cautions(tables))
@@ -151,7 +159,9 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     answers = {part.anchor: part.answers for part in page_parts()}
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
-        return "Nothing was predicted or identified; the other analyses are below."
+        answered = list(dict.fromkeys(said for _, said, anchor in further if anchor not in DESCRIPTIONS))
+        said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+        said = said or ["Nothing was predicted or identified; the cohort is described below."]
     return " ".join([*said, *_of_all_analyses(tables)])
 
 
