@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cases.cohorts import PEOPLE, QUICK, group, write_series, write_table
+from tests.cases.cohorts import PEOPLE, QUICK, group, read, write_series, write_table
 
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
 
 
 def page_of(folder):
-    return re.sub(r"<[^>]+>", " ", (folder / "out" / "group.html").read_text())
+    return html.unescape(re.sub(r"<[^>]+>", " ", (folder / "out" / "group.html").read_text()))
 
 
 @pytest.mark.parametrize(("n", "predicted"), [(9, False), (10, False), (29, False), (30, True)])
@@ -69,3 +70,18 @@ def test_35_an_analysis_answers_for_every_target(tmp_path, options):
     assert "Nothing was predicted or identified" not in head
     assert ": done; the page has the tables" not in head
     assert all(re.search(rf"\b{name}\b[ (:]", head) for name in names)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.6, 0.95])
+def test_39_the_share_of_edges_that_go_with_motion_is_said_of_every_representation(tmp_path, strength):
+    motion = np.round(np.linspace(0.05, 0.5, 30), 3)
+    folder = write_series(tmp_path, signal=lambda number: strength * (number - 15) / 15, mean_fd=motion)
+    assert group(folder, "--analyses", "qc_fc") == 0
+    edges, page = read(folder, "qcfc"), page_of(folder)
+    head = re.sub(r"\s+", " ", page[: page.index("Cohort flow")]).replace(" ^ ", "^").replace("0.35 ", "0.35")
+    for name, title in (("fc", "FC"), ("fc_power", "FC^0.35")):
+        share = 100 * (edges[edges["representation"] == name]["q"] < 0.05).mean()
+        line = re.search(r"Edges that go with motion \(q < 0.05\): ([^:]*? %)\.", head)
+        assert line
+        said = dict(re.findall(r"(FC(?:\^0\.35)?) ?(\d+\.\d) %", line[1]))
+        assert float(said[title]) == pytest.approx(share, abs=0.051)
