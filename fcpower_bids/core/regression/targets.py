@@ -31,7 +31,9 @@ class Composite:
     # mean, scale: (q,): mean and standard deviation of each measure
     mean: FloatArray
     scale: FloatArray
-    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the large ones positive
+    loadings: (
+        FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the first large one positive
+    )
     explained: float  # share of the variance of the z-scored measures
 
     def apply(self, measures: FloatArray) -> FloatArray:
@@ -39,23 +41,19 @@ class Composite:
         return np.asarray(((measures - self.mean) / self.scale) @ self.loadings)
 
 
-BALANCED = 1e-8
-"""Sum of the cubed loadings below which it is rounding."""
-
-
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     """Z-score and take the first principal component, both on the training rows that have all measures.
 
-    The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
-    positive, so that the measures that load most load positively; where that is rounding, as of two measures of which
-    one falls as the other rises, the first measure does. `measures` (n, q): NaN where a measure is missing.
-    `train`: the rows to fit on. Raises Unfit: nobody has all measures, or one is constant.
+    The sign of a principal component is arbitrary and would differ between folds: here the first measure that loads at
+    least half as much as the strongest does so positively. A vote of all loadings is near zero where some measures fall
+    as others rise, and folds would then differ. `measures` (n, q): NaN where a measure is missing. `train`: the rows to
+    fit on. Raises Unfit: nobody has all measures, or one is constant.
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
     loadings = eigenvectors[:, -1]
-    cubes = float(np.sum(loadings**3))
-    loadings = loadings * (-1.0 if (cubes if abs(cubes) > BALANCED else loadings[0]) < 0 else 1.0)
+    size = np.abs(loadings)
+    loadings = loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
     return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
 
 
