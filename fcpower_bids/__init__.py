@@ -7,7 +7,6 @@ nipype, nilearn and pybids where they are used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from fcpower_bids._version import __version__
 
@@ -21,7 +20,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'fcpower_bids' has no attribute {name!r}")

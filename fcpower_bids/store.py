@@ -198,6 +198,11 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
+def load_json(path: Path) -> Any:
+    """Read a JSON file, with a byte-order mark or without. Raises OSError; ValueError, of too deep a nesting too."""
+    return parse_json(path.read_text(encoding="utf-8-sig"))
+
+
 BLOCK = 2**20
 """Bytes of a file that are digested at a time."""
 

@@ -131,6 +131,7 @@ def test_the_annex_of_a_dataset_is_no_place_outside(tmp_path):
 PLACE = re.compile(r"self\.(folder|path|image|settings)|.*(dir|folder|root|results|work|source|target|path|files|S)\b")
 READERS = {
     "read_json",
+    "load_json",
     "loads",
     "read_table",
     "read_declared",
@@ -202,6 +203,7 @@ KNOWN = {
     ),
     "slices/pretraining/corpus/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
     "slices/pretraining/corpus/public.py": ("folder / name",),
+    "store.py": ("folder / name",),  # the one way, stored_path itself
     "slices/pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
@@ -214,7 +216,6 @@ KNOWN = {
     ),
     "interfaces/embedding.py": ("folder / f\"{facts['atlas']}.npz\"",),
     "outputs/dataset.py": (
-        "settings.output_dir / LOCKS / path.name",
         "output_dir / LOCKS / target.name",
         "output / LOCKS / path.name",
         "output_dir / 'sourcedata' / 'atlases' / f'tpl-{atlas.space}'",

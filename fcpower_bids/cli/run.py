@@ -5,19 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
+from fcpower_bids.settings import LEVELS, Settings
+from fcpower_bids.store import explain_no_room, place_of, refuse_links
+from fcpower_bids.workers import leave_surroundings, unsearched
 
-if TYPE_CHECKING:
-    from fcpower_bids.settings import Settings
-
-INTERRUPTED, BROKEN_PIPE = 130, 141
+INTERRUPTED, UNREAD = 130, 141
+"""Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
 LONG = re.compile(r"[^\s/]{300,}")
 """What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
 COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
@@ -28,16 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the application and return its exit code; errors for people go to the standard error, one per line."""
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
+    leave_surroundings()
     try:
-        from fcpower_bids.workers import leave_surroundings  # here, so that an interrupt meanwhile is quiet
-
-        leave_surroundings()
-        try:
-            return _run(argv)
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # for `entry_point`
-        raise
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
     except FcPowerError as error:
         if debug:
             traceback.print_exc()
@@ -45,6 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = LONG.sub(lambda found: f"{found[0][:60]}... ({len(found[0])} characters)", refused or str(error))
         print("\n".join(f"fcpower_bids: {line}" for line in said.splitlines()), file=sys.stderr)  # noqa: T201
         return UsageError.exit_code if refused else error.exit_code
+    except BrokenPipeError:  # who reads the output, as head does, has enough
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        return UNREAD
     except KeyboardInterrupt:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
@@ -73,8 +74,6 @@ def _closed(argv: Sequence[str], said: str) -> str | None:
 
 def _refused(error: Exception) -> str | None:
     """Sentence and remedy for a refusal of the operating system; None for anything else."""
-    from fcpower_bids.store import explain_no_room, place_of
-
     if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
         place = place_of(error)
         if place.name != Path(os.fsdecode(error.filename)).name:
@@ -89,8 +88,6 @@ def _run(argv: list[str]) -> int:
     if argv and (module := COMMANDS.get(argv[0])):
         return int(import_module(module).main(argv[1:]))
     from fcpower_bids.cli.parser import parse_settings  # a command of a slice has no need of it
-    from fcpower_bids.store import refuse_links
-    from fcpower_bids.workers import unsearched
 
     settings = parse_settings(argv)
     refuse_links(settings.output_dir)
@@ -116,8 +113,6 @@ def _limit_threads(number: int) -> None:
 
 def _level(settings: Settings) -> Callable[[Settings], int]:
     """Import the function of a level: after the limits of threads are set, which numpy reads when it is loaded."""
-    from fcpower_bids.settings import LEVELS
-
     module, _, function = LEVELS[settings.level].run.partition(":")
     run: Callable[[Settings], int] = getattr(import_module(module), function)
     return run
@@ -126,14 +121,10 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
 def entry_point() -> None:
     """Console script."""
     gc.set_threshold(100_000)  # garbage of the imports is not searched a thousand times
-    try:
-        code = main()
-    except KeyboardInterrupt:  # before there was anything to say
-        code = INTERRUPTED
-    except BrokenPipeError:  # whoever was to read this has ended, as head does
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
-        code = BROKEN_PIPE
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = main()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second
     sys.exit(code)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.encoders.field_types import wrong_types
 from fcpower_bids.errors import FcPowerError, UsageError
-from fcpower_bids.store import atomic, parse_json, replace_folder, write_text
+from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -152,7 +152,7 @@ OTHER_NAMES = {
 def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a configuration file states, as it is and by our names. Raises CheckpointError."""
     try:
-        raw: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+        raw: dict[str, Any] = load_json(path)
         return raw, {OTHER_NAMES.get(key, key): value for key, value in raw.items() if value is not None}
     except FileNotFoundError:
         raise CheckpointError(
@@ -214,7 +214,7 @@ def config_digest(raw: Mapping[str, Any]) -> str:
 
 def read_proof(folder: Path) -> dict[str, Any] | None:
     """Return what a checkpoint says of itself for `fcpower_bids.encoders.proof`, or None."""
-    proof: dict[str, Any] | None = parse_json((folder / "config.json").read_text(encoding="utf-8")).get(PROOF)
+    proof: dict[str, Any] | None = load_json(folder / "config.json").get(PROOF)
     return proof
 
 

@@ -139,28 +139,34 @@ class Dask:
 
         plain, bound = (function.func, function.args) if type(function) is partial else (function, ())
         more = function.keywords if type(function) is partial else {}
-        futures: deque[Any] = deque()
-        try:
-            arrays = [*bound, *more.values()]
-            shared = self.client.scatter(arrays, hash=False) if arrays else []
-            named = dict(zip(more, shared[len(bound) :], strict=True))
-            for item in items:
-                call = self.client.submit(_call_alone, plain, item, *shared[: len(bound)], **named, pure=False)
-                futures.append(call)
-            while futures:
-                yield futures.popleft().result()
-        except KilledWorker as error:
-            raise WorkersLost(
-                "Workers of the Dask scheduler were lost again and again at the same task; as a rule memory ran out. "
-                "Give each of them more."
-            ) from error
-        except (CancelledError, CommClosedError) as error:
-            raise WorkersLost(
-                f"The Dask scheduler ended during the run ({error}). The tables of finished analyses are kept; the "
-                "same command goes on from there."
-            ) from error
-        finally:
-            self.client.cancel(list(futures))
+        arrays, futures = [*bound, *more.values()], deque[Any]()
+        done = attempts = 0
+        while done < len(items):
+            try:
+                shared = self.client.scatter(arrays, hash=False) if arrays else []
+                named = dict(zip(more, shared[len(bound) :], strict=True))
+                for item in items[done:]:
+                    call = self.client.submit(_call_alone, plain, item, *shared[: len(bound)], **named, pure=False)
+                    futures.append(call)
+                while futures:
+                    result = futures.popleft().result()
+                    done, attempts = done + 1, 0
+                    yield result
+            except KilledWorker as error:
+                raise WorkersLost(
+                    "Workers of the Dask scheduler were lost again and again at the same task; as a rule memory ran "
+                    "out. Give each of them more."
+                ) from error
+            except (CancelledError, CommClosedError) as error:
+                attempts += 1  # what is bound is lost with the only worker that has it: it is shared again
+                if attempts == ATTEMPTS or self.client.status != "running":
+                    raise WorkersLost(
+                        f"The Dask scheduler ended during the run ({error}). The tables of finished analyses are kept; "
+                        "the same command goes on from there."
+                    ) from error
+            finally:
+                self.client.cancel(list(futures))
+                futures.clear()
 
     def close(self) -> None:
         """Leave the scheduler, which goes on."""

@@ -13,7 +13,7 @@ from fcpower_bids.inputs.sources import INDEX_KEYS, Source, join
 from fcpower_bids.outputs.names import ENTITY_ORDER
 from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Selection
-from fcpower_bids.store import parse_json
+from fcpower_bids.store import load_json
 
 DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
 LONG_NAMES = {
@@ -61,7 +61,7 @@ def read_filters(settings: Selection) -> tuple[Filter, ...]:
 def read_filter_file(path: Path) -> tuple[Filter, ...]:
     """Read the conditions for ``bold`` from a JSON file as fMRIPrep takes it. Raises UsageError."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8-sig"))
+        content = load_json(path)
     except OSError as error:
         raise UsageError(f"The filter file {path} cannot be read ({error.strerror}). Check its path.") from error
     except ValueError as error:

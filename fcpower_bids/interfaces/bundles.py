@@ -15,6 +15,7 @@ from typing import IO, Any, get_args, get_type_hints
 import numpy as np
 
 from fcpower_bids._version import __version__
+from fcpower_bids.errors import DAMAGED_ARRAY
 from fcpower_bids.imaging.atlas.described import atlas_digest
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas, Cleaning, Slices
@@ -56,14 +57,14 @@ def load_values(path: Path | str, name: str) -> tuple[np.ndarray, dict[str, Any]
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a bundle that was kept is there and whole: every array has the checksum that it was written with."""
+    """Whether parcel means that were kept are there and whole: checksums, and a column and a coverage per parcel."""
     try:
         with zipfile.ZipFile(path) as file:
-            if file.testzip() is not None:
-                return False
-        load_bundle(path)  # it may hold what is no array of numbers, or no facts
-        return True
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError):
+            whole = file.testzip() is None
+        arrays, facts = load_bundle(path)
+        n_parcels = len(facts["parcels"])
+        return whole and arrays["series"].shape[1:] == arrays["coverage"].shape == (n_parcels,)
+    except (OSError, zipfile.BadZipFile, zlib.error, LookupError, TypeError, RecursionError, *DAMAGED_ARRAY):
         return False
 
 

@@ -20,7 +20,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
-from fcpower_bids.store import atomic, parse_json, write_text
+from fcpower_bids.store import atomic, load_json, write_text
 
 MISSING = "n/a"
 ROWS = 50_000
@@ -228,6 +228,7 @@ def column_names(path: Path) -> list[str]:
     """Read the column names of a table, or of the JSON of an array. Raises DatasetError, OSError."""
     if path.suffix == ".npy":
         return list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
+    refuse_pipe(path)
     with path.open(encoding="utf-8", errors="replace") as file:
         header = file.readline()
     names = header.rstrip("\r\n").split("\t") if header.endswith("\n") else [""]
@@ -391,7 +392,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises DatasetError."""
     refuse_pipe(path)
     try:
-        content = parse_json(path.read_text(encoding="utf-8-sig"))
+        content = load_json(path)
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is not there: copy it again, or make it anew.") from error
     except (OSError, ValueError) as error:

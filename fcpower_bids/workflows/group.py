@@ -13,6 +13,7 @@ import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.engine.connectomes import sharing_spectra
+from fcpower_bids.analyses.engine.study import FEWEST_PEOPLE
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.features import NO_SESSION
@@ -229,7 +230,9 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
                 each.facts[PERMUTATIONS] for each in tables.values() if PERMUTATIONS in each.facts
             ):
                 say(f"{name}: permutations: {note}", settings)
-    attempts.describe_if_nothing_can_be_done()
+    few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
+    if not few or settings.analyses or settings.targets:  # few people are described, which the check and the page do
+        attempts.describe_if_nothing_can_be_done()
     outdated = {}
     for name in (each for each in finished.names if each in ANALYSES):
         if (

@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -218,3 +219,80 @@ def test_a_long_cell_is_cut(tmp_path):
     assert found.code == 3
     assert str(source) in found.err
     assert len(found.err) < 1_000
+
+
+@pytest.fixture(scope="module")
+def finished(exact_demo, tmp_path_factory):
+    """Dataset and outputs in one folder, so that a copy of both is theirs too."""
+    folder = tmp_path_factory.mktemp("finished")
+    shutil.copytree(exact_demo[0], folder / "in", symlinks=True)
+    assert run_app(folder / "in", folder / "out", *QUICK, "--transforms", "power", "fisher_z").code == 0
+    return folder
+
+
+@pytest.fixture
+def copy_of_exact(finished, tmp_path):
+    """Dataset and finished outputs of the exact demo, to be damaged."""
+    shutil.copytree(finished, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_a_sidecar_that_is_nested_too_deeply_costs_its_recording_alone(copy_of_exact):
+    (path,) = (copy_of_exact / "in").rglob("sub-01_ses-a_*bold.json")
+    path.write_text(DEEP)
+    run = run_app(copy_of_exact / "in", copy_of_exact / "new", *QUICK)
+    assert sorted(run.states().values()) == ["done", "done", "done", "failed"]
+    assert run.code == 4
+    assert path.name in run.err
+
+
+def one_array_less(path):
+    with np.load(path) as file:
+        kept = {name: file[name] for name in file.files if name != "coverage"}
+    np.savez(path, **kept)
+
+
+def a_parcel_less(path):
+    with np.load(path) as file:
+        np.savez(path, **{name: file[name][:, 1:] if name == "series" else file[name] for name in file.files})
+
+
+def arrays_of(folder):
+    """Tables and arrays; sidecars name the place of the dataset."""
+    return {name: content for name, content in contents(folder, "work", "logs").items() if name[-3:] in ("tsv", "npy")}
+
+
+def forget(folder, pattern="*"):
+    """Make the run of a recording begin again, as where it was killed before its status was written."""
+    for path in (folder / "out" / "logs" / "status").glob(f"{pattern}.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [one_array_less, a_parcel_less])
+def test_damaged_parcel_means_in_the_work_folder_are_made_anew(copy_of_exact, damage):
+    folder = copy_of_exact
+    options = (*QUICK, "--transforms", "power", "fisher_z")
+    before, means = arrays_of(folder / "out"), list((folder / "out" / "work").rglob("*.npz"))
+    assert len(means) == 4
+    forget(folder)
+    damage(means[0])
+    run = run_app(folder / "in", folder / "out", *options)
+    assert run.code == 0, run.err
+    assert arrays_of(folder / "out") == before
+
+
+@pytest.mark.parametrize("place", ["fcpower_bids.errors", "fcpower_bids.settings", "numpy"])
+def test_an_interrupt_before_the_command_line_can_answer_is_quiet(exact_demo, tmp_path, place):
+    """Sent by the process itself when it imports a module."""
+    finder = "import importlib.abc as a, os, runpy, signal, sys\nclass Finder(a.MetaPathFinder):\n"
+    finder += f"    def find_spec(self, name, *_):\n        name == {place!r} and os.kill(os.getpid(), signal.SIGINT)\n"
+    finder += "sys.meta_path.insert(0, Finder())\nrunpy.run_module('fcpower_bids', run_name='__main__')\n"
+    words = (exact_demo[0], tmp_path / "out", "participant", "--atlas", "builtin")
+    ended = start(*words, program=("-c", finder))
+    assert "Traceback" not in ended.stderr.read()
+    assert ended.wait(PATIENCE) in (-signal.SIGINT, 130)
+
+
+def start(*words, program=("-m", "fcpower_bids")):
+    command = [sys.executable, *program, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

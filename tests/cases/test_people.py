@@ -268,3 +268,29 @@ def test_10_a_composite_is_of_those_who_have_all_its_measures(people, missing):
         weights = np.linalg.svd(z.loc[of_train.index])[2][0]
         expected = (z @ (weights * np.sign(weights.sum()))).loc[part["participant_id"].map(PEOPLE.index)]
         assert part["observed"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0, 500])
+@pytest.mark.parametrize("asked", [("001",), ("003", "010"), ("030", "001", "002")])
+def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, shift, asked):
+    folder = write_series(tmp_path, seed=5)
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES + shift)
+    assert group(folder, "--check") == 0
+    apply = ["predict", str(model), str(folder / "out"), "--accept-no-skill"]
+    assert main(apply) == 0
+    path = next((folder / "out" / "group" / "predicted").glob("*fc.tsv"))
+    beside = path.with_name(f"{path.stem}_reference.tsv")
+    before, reference = path.read_text(), beside.read_text()
+    capsys.readouterr()
+    assert main([*apply, "--participant-label", *asked]) == 0
+    assert path.read_text() == before
+    assert sorted(path.with_name(f"{path.stem}_reference.tsv").read_text().splitlines()) == sorted(
+        reference.splitlines()
+    )
+    rows = pd.read_csv(path, sep="\t")
+    known = rows["participant_id"].map(dict(zip(PEOPLE, AGES + shift, strict=True)))
+    inside = int(((rows["low"] <= known) & (known <= rows["high"])).sum())
+    said = capsys.readouterr().out
+    assert f"{inside} of 30 scans with a known score lie in their intervals" in said
+    assert ("do not hold" in said) == (shift > 0)
+    assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside

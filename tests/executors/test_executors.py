@@ -18,19 +18,20 @@ from fcpower_bids.executors import WorkersLost, executing, map_tasks, select
 from fcpower_bids.settings import Resources
 from tests.command import main
 
-KINDS = ("serial", "processes", "dask")
+KINDS = ("serial", "processes", "dask", "one dask worker")
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def executor(request, tmp_path_factory):
-    """Each kind, with two workers of its own, whatever the work is worth."""
+    """Each kind, with two workers of its own, whatever the work is worth; what is bound is lost with a single one."""
     folder = tmp_path_factory.mktemp("executors")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
         patch.setattr(select, "WORTH", 0.0)
         settings = Resources(nprocs=1 if request.param == "serial" else 2)
-        if request.param == "dask":
+        if "dask" in request.param:
             distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+            n_workers = 1 if "one" in request.param else 2
+            cluster = distributed.LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
             settings = Resources(executor=opened.enter_context(cluster).scheduler_address)
         yield opened.enter_context(executing(settings, folder))
 

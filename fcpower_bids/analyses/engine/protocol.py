@@ -81,11 +81,18 @@ class Exchange:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
 
-    def draws(self, target: Target, number: int, known: FloatArray) -> Rows:
-        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`."""
+    def draws(self, target: Target, number: int, known: FloatArray, shrunken: bool = False) -> Rows:
+        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`.
+
+        `shrunken`: odds without what so many columns would explain of any class (van Houwelingen and le Cessie 1990).
+        """
         classes, covariates = target.measures[target.known], known[target.known]
         chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
         odds = special.logit(np.clip(chance, RARE, 1 - RARE))
+        if shrunken:
+            of_class = np.where(classes[:, 0] == 1, chance / classes.mean(), (1 - chance) / (1 - classes.mean()))
+            likelihood = 2 * float(np.log(np.maximum(of_class, RARE)).sum())
+            odds = odds * max(1 - covariates.shape[1] / max(likelihood, 1e-9), 0.0)
         return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
@@ -95,13 +102,13 @@ class Exchange:
         return families, sites
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
-        """Describe, for a sidecar, the targets that go with a site, no covariate, and what the site alone scores."""
+        """Describe, for a sidecar, the targets that go with a site that is no covariate."""
         explained = {}
         for target in targets:
             shares = [each for each in self.shares(target) if each.column not in covariates]
             if shares:
                 columns, most = [each.column for each in shares], shares[0]
-                explained[target] = {"Columns": columns, "Share": most.share, "Score": most.score}
+                explained[target] = {"Columns": columns, "Share": most.share}
         return {"TargetsThatGoWithSites": explained} if explained else {}
 
 

@@ -17,10 +17,13 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
-from fcpower_bids.errors import Unfit
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import HOLD_OUT
+
+FEWEST_PEOPLE = 30
+"""Fewer people are described, and predicted only where targets are named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +96,12 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
         )
     names = expand_names(cohort, settings)
     people = choose_people(cohort, settings, names, preset.covariates)
+    if not settings.targets and len(people.names) < FEWEST_PEOPLE:
+        n = len(people.names)
+        raise NotInCohort(
+            f"{n} {'person is' if n == 1 else 'people are'} too few to see by themselves what can be predicted; below "
+            f"{FEWEST_PEOPLE} name --targets to have them predicted."
+        )
     targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
     protocol = plan_protocol(cohort, people, settings, preset, targets)
     for target in targets:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.people import column_of
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.sentinel_codes import group_share
-from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     composite_target,
@@ -174,8 +173,6 @@ class SiteShare:
     target: str
     column: str
     share: float  # share of the variance between the sites
-    score: float  # score of the means of the sites alone in the same people: AUC for two classes, r for others
-    is_auc: bool
     n_sites: int
 
 
@@ -213,12 +210,7 @@ def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel
         for name, values in ((name, values[known]) for name, values in targets.items() if name != column):
             tested = group_share(values, sites)
             if tested.p < SIGNIFICANT / (len(targets) * len(columns)):
-                rows = np.isfinite(values)
-                own, numbers = values[rows], np.unique(sites[rows], return_inverse=True)[1]
-                means = (np.bincount(numbers, own) / np.bincount(numbers))[numbers]
-                is_auc = len(np.unique(own)) == 2
-                score = float(score_predictions("auc" if is_auc else "pearson", own, means))
-                found.append(SiteShare(name, column, tested.size, score, is_auc, len(np.unique(sites))))
+                found.append(SiteShare(name, column, tested.size, len(np.unique(sites))))
     return tuple(found)
 
 

@@ -1,43 +1,50 @@
-"""Trivial predictors on the same folds, and how much the connectome adds to them."""
+"""What is known of people without a scan: how well it predicts on the same folds, and what connectomes add to it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.analyses.engine.targets import Target, site_columns
-from fcpower_bids.analyses.prediction.permutation_null import (
-    choose_permutations,
-    list_scores,
-    null_p_values,
-    score_columns,
-)
-from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.analyses.engine.targets import Target, build_once, site_columns
+from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, list_scores, null_p_values
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import leave_nothing, minus_known, remove_covariates, remove_probability
+from fcpower_bids.core.regression.targets import (
+    TargetBuilder,
+    fixed_target,
+    join_targets,
+    leave_nothing,
+    predict_known,
+    remove_covariates,
+    residual_target,
+)
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
-MEAN, KNOWN, STACKED = "mean", "known", "known and connectome"
+MEAN, SITE, KNOWN, STACKED = "mean", "site", "known", "known and connectome"
 CALLED = ("age", "sex", "gender")
 """Columns that are known of most people, in lower case."""
-OF_SCANS = ("mean_fd", "minutes")
+MOTION, MINUTES = "mean_fd", "minutes"
 PEOPLE_PER_COLUMN = 10
 MOST_PERMUTATIONS = 200
 """Taken where no number is asked for."""
+SIGNIFICANT = 0.05
 GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
 """Columns of differences, and those whose they are."""
 
 BASELINES = TableSpec(
     "prediction_baselines",
-    "Trivial predictors on the folds of the first repeat, and how much each representation adds to them.",
+    "Predictors without a scan on the folds of the first repeat, and how much each representation adds to them.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target",)),
         Column.text(
@@ -46,7 +53,9 @@ BASELINES = TableSpec(
             "Model",
             levels={
                 MEAN: "the mean of the training people",
-                KNOWN: "linear (classes: logistic) in covariates, age, sex, motion, minutes and site, as far as known",
+                SITE: "the site alone, of a target that goes with it: of what covariates leave, where there are some",
+                KNOWN: "linear (classes: logistic) in covariates, age, sex, motion (rank, its square, mm, log), "
+                "minutes and site, as far as known; without what is constant in every site where sites are held out",
                 STACKED: "the same, and the representation on what it leaves",
             },
         ),
@@ -54,147 +63,318 @@ BASELINES = TableSpec(
         Column.text("known", "Columns that are known", "Known"),
         Column.number("n_people", "People with the target", "People", 0),
         Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number("value", "The score of all predictions together", "Value", 2),
-        Column.number("predictive_cod", "Coefficient of determination about the mean of the training people", "R²", 2),
+        Column.number(
+            "value", "The score of all predictions together; within sites where these are held out", "Value", 2
+        ),
+        Column.number(
+            "predictive_cod",
+            "Coefficient of determination about the mean of the training people; where sites are held out about their "
+            "own means, without the offset of a site",
+            "R²",
+            2,
+        ),
         Column.number(
             "log_likelihood", "Mean log-likelihood of a person, in nats; without constants", "Log-likelihood"
         ),
-        Column.number("gain", "Score minus the better of those of the mean and of what is known", "Gain", 2),
+        Column.text("over", "The best predictor without a scan, to which the representation is added", "Over"),
+        Column.number("gain", "Score minus that of the best predictor without a scan", "Gain", 2),
         Column.number("gain_cod", "The same of the coefficient of determination", "Gain in R²", 2),
         Column.number("gain_log_likelihood", "The same of the log-likelihood, per person", "Gain in log-likelihood"),
         Column.p(
             "p_adds",
-            "p that the representation predicts what is left, against permutations of this within the blocks, "
-            "corrected by the best of all targets and representations",
+            "p of the gain, against permutations of what is left of the target within the blocks, corrected by the "
+            "best of all targets and representations",
             "p (adds)",
         ),
+        Column.flag("adds", "Whether the gain is significant and the error falls; n/a without permutations"),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
     ),
     ("target", "model", "representation"),
 )
 FACTS = {
     "Rule": (
-        "The representation predicts a target without the known columns (classes: minus their probability), on the "
-        "folds of the first repeat; both predictions are added. Known columns are taken into the range of the training "
-        "people, and in a fold where they err more than the mean, each person left out in turn, the mean is taken. "
-        "Gains are over the better of the mean and the known "
-        "columns. For p the known columns are taken from the target once, in everyone, and the rest changes places "
-        "(Freedman and Lane); classes are drawn from their odds given what is known, and it is taken from each draw."
+        "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "
+        "(classes: of their probability). Known columns are taken into the range of the training people, and their "
+        "prediction is drawn towards the mean by the slope of the target on predictions of each training person from "
+        "the others; that of the representation is multiplied by the slope, not below 0, of what is left on the "
+        "predictions of the inner folds, and both are added. The gain is over the best of mean, site and known. "
+        "For its p what the known columns leave in everyone changes places (Freedman and Lane), classes are drawn from "
+        "their odds given what is known, and all of this is done again."
     )
 }
 
 
+@dataclass(frozen=True)
+class Added:
+    """What a representation adds to the best predictor without a scan."""
+
+    over: str  # that predictor in words
+    # alone, together: scores as a sentence shows them, of which the gain is the difference
+    alone: float
+    together: float
+    p: float  # NaN without permutations
+    adds: bool
+
+    @property
+    def gain(self) -> float:
+        """The difference of both scores."""
+        return round(self.together - self.alone, 2)
+
+    def clause(self, name: str) -> str:
+        """``age alone 0.41, with FC 0.52; FC adds +0.11 (p = 0.005)``."""
+        if np.isnan(self.p):
+            said = f"whether {name} adds to it was not tested"
+        elif self.adds:
+            said = f"{name} adds {self.gain:+.2f} (p {'<' if self.p < 0.001 else '='} {max(self.p, 0.001):.3f})"
+        else:
+            said = f"{name} adds nothing that was shown (p = {self.p:.3f})"
+        return f"{self.over} {self.alone:.2f}, with {name} {self.together:.2f}; {said}"
+
+
+def find_added(rows: pd.DataFrame, target: str, representation: str) -> Added | None:
+    """Read what a representation adds to a target from rows of ``prediction_baselines``; None where none is there."""
+    own = rows[rows["target"].astype(str) == target] if len(rows) else rows
+    stacked = own[own["representation"] == representation] if len(own) else own
+    if stacked.empty:
+        return None
+    row = stacked.iloc[0]
+    base = own[own["model"] == row["over"]].iloc[0]
+    over = {MEAN: "without a scan", SITE: f"the site ({base['known']}) alone"}.get(
+        str(row["over"]), f"{base['known']} alone"
+    )
+    alone, together = (round(float(each["value"]), 2) for each in (base, row))
+    return Added(over, alone, together, float(row["p_adds"]), str(row["adds"]).lower() == "true")
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of people besides their scans."""
+
+    names: tuple[str, ...]
+    columns: FloatArray  # (n, c), means where missing
+
+
 class Baselines:
-    """Collects what trivial predictors score, and what each entry adds."""
+    """Collects what is predicted without a scan, and what each entry adds."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
+        self.sites = study.protocol.scored_within
         self._rows: list[dict[str, Any]] = []
         self._null: list[dict[str, Any]] = []
-        self._known = {target.name: known_columns(study, target) for target in study.targets}
+        self._known = {target.name: find_known(study, target) for target in study.targets}
 
     def add(self, entry: str, solver: Solver) -> None:
         """Predict with one entry what the known columns leave of every target."""
         for target in self.study.targets:
-            names, known = self._known[target.name]
-            if not names:
+            known, site = self._known[target.name], self._site(target)
+            if not known.names:
                 continue
-            values, mean, base, stacked = self._stack(solver, target, known)
-            about = {"target": target.name, "known": ", ".join(names), "n_people": int(np.isfinite(values).sum())}
-            of_known, of_mean = (_describe(values, each, mean, target) for each in (base, mean))
-            of_mean["value"] = 0.5 if target.is_binary else 0.0  # it orders no one
-            known_of = np.isfinite(values)
-            if np.allclose(base[known_of], mean[known_of], equal_nan=True):  # what is known is of no use in any fold
-                of_known = of_mean
-            row = {**about, "model": STACKED, "representation": entry, **_describe(values, stacked, mean, target)}
-            for gain, column in GAINS.items():
-                row[gain] = row[column] - np.nanmax([of_known[column], of_mean[column]])
+            given = self.study.people.covariates.shape[1] > 0
+            found = self._predict(solver, target, known, None if given else site)
+            values = {name: found.score(target, name, self.sites) for name in found.predicted}
+            alone = {name: scores for name, scores in values.items() if name != STACKED}
+            first = {name: float(scores[0]) for name, scores in alone.items()}
+            over = max(first, key=lambda name: first[name])
+            about = {"target": target.name, "n_people": int(target.known.sum())}
+            own = {name: {"value": values[name][0], **found.describe(target, name, self.sites)} for name in values}
+            row = {**about, "model": STACKED, "representation": entry, "known": ", ".join(known.names), **own[STACKED]}
+            row |= {gain: row[column] - own[over][column] for gain, column in GAINS.items()}
             if not any(one["target"] == target.name for one in self._rows):
-                self._rows.append({**about, "model": MEAN, **of_mean})
-                self._rows.append({**about, "model": KNOWN, **of_known})
-            self._rows.append(row)
-            self._null += self._permute(solver, target, known, entry)
+                names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
+                if site and given:
+                    own[SITE] = self._site_given_covariates(target, site)
+                models = [name for name in (MEAN, SITE, KNOWN) if name in own]
+                self._rows += [{**about, "model": name, "known": names.get(name), **own[name]} for name in models]
+            self._rows.append(row | {"over": over})
+            if len(values[STACKED]) > 1:
+                gains = values[STACKED] - np.max(list(alone.values()), axis=0)
+                self._null += list_scores(target, entry, found.studentise(gains, target, self.sites))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
         if not self._rows:
             return {}
         p = null_p_values(self._null)
+        binary = {target.name for target in self.study.targets if target.is_binary}
         for row in self._rows:
             if row["model"] == STACKED:
                 own = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
-                row |= {"p_adds": own["p_max_targets"], "n_permutations": own["n_permutations"]}
+                row |= {"p_adds": own["p_max_targets"], "n_permutations": own["n_permutations"], "adds": None}
+                falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
+                if np.isfinite(row["p_adds"]):
+                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
         first = {name: place for place, name in enumerate(self._known)}
         rows = sorted(self._rows, key=lambda row: first[row["target"]])
         frame = pd.DataFrame(rows).reindex(columns=list(BASELINES.columns))
         return {BASELINES.name: Table(frame, BASELINES, FACTS)}
 
-    def _stack(self, solver: Solver, target: Target, known: FloatArray) -> FloatArray:
-        """Target, predictions from the mean, from what is known, and with the representation too: (4, n), or NaN."""
-        build, folds = target.build(), self.study.first_repeat
-        residual = minus_known(build, known, target.is_binary)
-        result = run_nested_cv(solver, residual, folds, self.study.preset)
-        found = np.full((4, len(known)), np.nan)
-        for fold, predicted in zip(folds, result.predicted, strict=True):
-            whole = build(fold.train)[:, 0]
-            mean, base = np.nanmean(whole[fold.train]), (whole - residual(fold.train)[:, 0])[fold.test]
-            for row, each in enumerate((whole[fold.test], mean, base, base + predicted[:, 0])):
-                found[row, fold.test] = each
-        return found
+    def _site(self, target: Target) -> Known | None:
+        """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""
+        exchange = self.study.protocol.exchange
+        names = [each.column for each in exchange.shares(target.name)]
+        labels = exchange.sites_of(target.name)
+        if not names or labels is None or self.sites is not None:
+            return None
+        indicators = labels[:, None] == np.unique(labels)[1:]
+        return Known(tuple(dict.fromkeys(names)), indicators.astype(float))
 
-    def _permute(self, solver: Solver, target: Target, known: FloatArray, entry: str) -> list[dict[str, Any]]:
-        """Scores of what is left over, as it is and permuted."""
+    def _site_given_covariates(self, target: Target, site: Known) -> dict[str, Any]:
+        """Scores of the site alone for what the covariates leave of a target, which is what is predicted."""
+        covariates, folds = self.study.people.covariates, self.study.first_repeat
+        build = residual_target(target.build(), covariates, target.is_binary)
+        each = [(build(fold.train), fold) for fold in folds]
+        guess = [predict_known(values, site.columns, fold.train)[fold.test] for values, fold in each]
+        mean = [np.full((fold.test.size, 1), np.nanmean(values[fold.train])) for values, fold in each]
+        rows = np.concatenate([fold.test for fold in folds])
+        there = target.known[rows]
+        found = _Predictions(
+            rows[there],
+            np.concatenate([values[fold.test] for values, fold in each])[there],
+            {SITE: np.concatenate(guess)[there], MEAN: np.concatenate(mean)[there]},
+        )
+        return {"value": found.score(target, SITE, None)[0], **found.describe(target, SITE, None)}
+
+    def _predict(self, solver: Solver, target: Target, known: Known, site: Known | None) -> _Predictions:
+        """Predictions of the true target and of permuted ones."""
+        folds, classes = self.study.first_repeat, target.is_binary
+        build = build_once(self._targets(target, known))
+        assert callable(build)
+
+        def guess(values: FloatArray, train: Rows) -> FloatArray:
+            return predict_known(values, known.columns, train, classes, self.sites)
+
+        residual = build_once(lambda train: build(train) - guess(build(train), train))
+        result = run_nested_cv(solver, residual, folds, self.study.preset)
+        found: dict[str, list[FloatArray]] = {name: [] for name in (MEAN, SITE, KNOWN, STACKED) if site or name != SITE}
+        observed = []
+        for number, fold in enumerate(folds):
+            values = build(fold.train)
+            base = guess(values, fold.train)[fold.test]
+            observed.append(values[fold.test])
+            found[MEAN].append(np.broadcast_to(np.nanmean(values[fold.train], axis=0), base.shape))
+            found[KNOWN].append(base)
+            if site:
+                found[SITE].append(predict_known(values, site.columns, fold.train)[fold.test])
+            found[STACKED].append(base + np.maximum(result.slopes[number], 0) * result.predicted[number])
+        rows = np.concatenate([fold.test for fold in folds])
+        there = target.known[rows]
+        return _Predictions(
+            rows[there],
+            np.concatenate(observed)[there],
+            {name: np.concatenate(each)[there] for name, each in found.items()},
+        )
+
+    def _targets(self, target: Target, known: Known) -> TargetBuilder:
+        """The target, and permutations of what the known columns leave of it, side by side."""
         number = choose_permutations(self.study).number
         if self.study.settings.permutations is None:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
-            return []
+            return target.build()
         rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
-        values = target.build()(rows)[rows, 0]
-        columns = np.full((len(target.known), number + 1), np.nan)
+        values = target.measures[rows]
         if target.is_binary:
-            classes = values[np.vstack([np.arange(len(rows)), exchange.draws(target, number, known)])].T
-            columns[rows] = remove_probability(classes, known[rows], np.arange(len(rows)))
+            drawn = exchange.draws(target, number, known.columns, shrunken=True)
+            permuted = values[np.vstack([np.arange(len(rows)), drawn])]
         else:
-            left = remove_covariates(values[:, None], known[rows], np.arange(len(rows)))[:, 0]
-            columns[rows] = left[np.vstack([np.arange(len(rows)), exchange.orders(target, number)])].T
-        return list_scores(target, entry, score_columns(solver, columns, self.study, target))
+            given = known.columns
+            if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
+                given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
+            left = remove_covariates(values, given[rows], np.arange(len(rows)))
+            permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
+        if target.measures.shape[1] == 1:
+            columns = np.full((len(target.known), number + 1), np.nan)
+            columns[rows] = permuted[:, :, 0].T
+            return fixed_target(columns)
+        each = np.full((number + 1, *target.measures.shape), np.nan)
+        each[:, rows] = permuted
+        return join_targets([replace(target, measures=measures).build() for measures in each])
 
 
-def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:
-    """Names and numbers (n, c) of what else is known, means where missing; undeclared while people are enough."""
-    people, settings = study.people, study.settings
+@dataclass(frozen=True, eq=False)
+class _Predictions:
+    """Out-of-fold predictions of the true target, and of permuted ones, by the model."""
+
+    rows: Rows  # the people
+    observed: FloatArray  # (n, 1 + B)
+    predicted: dict[str, FloatArray]  # the same
+
+    def score(self, target: Target, model: str, sites: Any) -> FloatArray:
+        """The score of each column, (1 + B,): that of chance where a model orders nobody."""
+        name, chance = ("auc", 0.5) if target.is_binary else ("pearson", 0.0)
+        guess = self.predicted[model]
+        if sites is not None:
+            scores = scores_within(self.observed, guess, sites[self.rows], name)
+        else:
+            orders = (guess != self.predicted[MEAN]).any(axis=0)
+            scores = np.where(orders, score_predictions(name, self.observed, guess), np.nan)
+        return np.where(np.isfinite(scores), scores, chance)
+
+    def studentise(self, gains: FloatArray, target: Target, sites: Any) -> FloatArray:
+        """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
+        if not target.is_binary:
+            return np.stack([gains, np.full_like(gains, np.nan)])
+        columns = self.observed, self.predicted[STACKED]
+        if sites is None:
+            errors = score_predictions("auc_error", *columns)
+        else:
+            errors = scores_within(*columns, sites[self.rows], "auc_error")
+        return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
+
+    def describe(self, target: Target, model: str, sites: Any) -> dict[str, Any]:
+        """Further scores of the true target."""
+        values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
+        errors, spread = values - guess, values - mean
+        if sites is not None and not target.is_binary:
+            labels = np.unique(sites[self.rows], return_inverse=True)[1]
+            errors, spread = (
+                each - (np.bincount(labels, each) / np.bincount(labels))[labels] for each in (errors, spread)
+            )
+        # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
+        p = np.clip(guess, 0.01, 0.99)
+        likelihood = (
+            np.log(np.where(values == 1, p, 1 - p)).mean() if target.is_binary else -0.5 * np.log((errors**2).mean())
+        )
+        total = float((spread**2).sum())
+        return {
+            "score": "auc" if target.is_binary else "r",
+            "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
+            "log_likelihood": float(likelihood),
+        }
+
+
+def find_known(study: Study, target: Target) -> Known:
+    """Find what else is known, undeclared columns as far as people are enough for them; nothing where it is all."""
+    people, settings, declared = study.people, study.settings, list(study.preset.covariates)
     table, n = people.phenotypes, len(people.names)
     called = [str(name) for name in table.columns if str(name).lower() in CALLED]
-    declared = list(study.preset.covariates)
-    names: list[str] = []
-    columns: list[FloatArray] = []
-    for name in dict.fromkeys([*declared, *called, *OF_SCANS, *site_columns(table, settings)]):
-        if name == target.name:
-            continue
-        own = covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
-        # the SD of equal numbers is not always 0
-        own = own[:, np.nanmin(own, axis=0) < np.nanmax(own, axis=0)] if np.isfinite(own).any() else own[:, :0]
-        held = sum(each.shape[1] for each in columns)
-        if own.shape[1] and (name in declared or held + own.shape[1] <= max(n // PEOPLE_PER_COLUMN, 1)):
-            names.append(name)
-            columns.append(np.where(np.isfinite(own), own, np.nanmean(own, axis=0)))
-    known = np.hstack(columns) if columns else np.zeros((n, 0))
-    train = min((fold.train[target.known[fold.train]] for fold in study.first_repeat), key=len)
-    return ([], known) if not names or leave_nothing(target.measures, known, train) else (names, known)
-
-
-def _describe(values: FloatArray, predicted: FloatArray, mean: FloatArray, target: Target) -> dict[str, Any]:
-    rows = np.isfinite(values) & np.isfinite(predicted)
-    name = "auc" if target.is_binary else "pearson"
-    values, predicted, mean = values[rows], predicted[rows], mean[rows]
-    errors, spread = (values - predicted) ** 2, float(((values - mean) ** 2).sum())
-    # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
-    p = np.clip(predicted, 0.01, 0.99)
-    likelihood = np.log(np.where(values == 1, p, 1 - p)).mean() if target.is_binary else -0.5 * np.log(errors.mean())
-    return {
-        "score": "auc" if target.is_binary else "r",
-        "value": float(score_predictions(name, values, predicted)),
-        "predictive_cod": 1 - float(errors.sum()) / spread if spread else np.nan,
-        "log_likelihood": float(likelihood),
+    names = dict.fromkeys([*declared, *called, MOTION, MINUTES, *site_columns(table, settings)])
+    forms = {
+        name: covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
+        for name in names
+        if name != target.name
     }
+    candidates = [(name, columns) for name, columns in forms.items() if name != MOTION or name in declared]
+    if MOTION in forms:  # what goes with motion need not do so in a straight line
+        motion = forms[MOTION]
+        rank = stats.rankdata(motion, axis=0, nan_policy="omit") / n - 0.5
+        log = np.log(np.where(motion > 0, motion, np.nan))
+        place = sum(name in (*declared, *called) for name, _ in candidates)
+        candidates.insert(place, (MOTION, rank))
+        candidates += [(MOTION, rank**2), *([(MOTION, motion)] if MOTION not in declared else []), (MOTION, log)]
+    sites = study.protocol.scored_within
+    groups = [np.ones(n, dtype=bool)] if sites is None else [sites == site for site in np.unique(sites)]
+    found: list[tuple[str, FloatArray]] = []
+    for name, columns in candidates:
+        # the SD of equal numbers is not always 0
+        varies = [np.fmax.reduce(columns[own]) > np.fmin.reduce(columns[own]) for own in groups]
+        kept = columns[:, np.any(varies, axis=0)]
+        held = sum(each.shape[1] for _, each in found)
+        if kept.shape[1] and (name in declared or held + kept.shape[1] <= max(n // PEOPLE_PER_COLUMN, 1)):
+            found.append((name, np.where(np.isfinite(kept), kept, np.nanmean(kept, axis=0))))
+    known = np.hstack([each for _, each in found]) if found else np.zeros((n, 0))
+    train = min((fold.train[target.known[fold.train]] for fold in study.first_repeat), key=len)
+    if not found or leave_nothing(target.measures, known, train):
+        return Known((), known)
+    return Known(tuple(dict.fromkeys(name for name, _ in found)), known)

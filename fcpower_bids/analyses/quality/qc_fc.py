@@ -124,6 +124,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people),
+        "Alpha": settings.alpha,
         "PeopleWithoutMotionOrCovariates": sorted(set(cohort.scans["participant_id"].astype(str)) - set(people)),
         "Covariates": [name for name in resolve_preset(settings).covariates if name != "mean_fd"],
     }

@@ -90,7 +90,8 @@ def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, s
     sizes = [int(rows.sum()) for rows in members]
     if score == "auc_error":
         shares = np.where(np.isfinite(each), np.array(sizes)[:, None], np.nan)
-        return np.asarray(np.sqrt(np.nansum((shares * each) ** 2, axis=0)) / np.nansum(shares, axis=0))
+        total, errors = np.nansum(shares, axis=0), np.sqrt(np.nansum((shares * each) ** 2, axis=0))
+        return np.divide(errors, total, out=np.full_like(errors, np.nan), where=total > 0)
     return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in each.T])
 
 

@@ -47,6 +47,9 @@ class NestedResult:
     predicted: tuple[FloatArray, ...]
     train: tuple[Training, ...]  # mean and standard deviation (m,) of the training targets of each fold
     notes: tuple[str, ...]  # dropped penalties, penalties at the edge of the grid, selections without a score
+    # (F, m): slope of the training targets on their inner out-of-fold predictions with the selected penalty; empty
+    # where several results were put together
+    slopes: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def fold_scores(self, name: str) -> FloatArray:
         """Score each outer fold: shape (F, m), NaN where a fold has no score (count them)."""
@@ -116,6 +119,7 @@ def nested_cv(
         predicted=tuple(outcome.predicted[0] for outcome in outcomes),
         train=tuple(outcome.train for outcome in outcomes),
         notes=(*solver.notes, *notes, *unscored_notes(inner_scores)),
+        slopes=np.stack([outcome.slopes[0] for outcome in outcomes]),
     )
 
 
@@ -200,6 +204,7 @@ class Outcome:
     predicted: FloatArray  # (n_penalties, n_test, m): of each penalty; of the selected one alone once that is known
     observed: FloatArray  # (n_test, m)
     train: Training
+    slopes: FloatArray  # (n_penalties, m): of the targets on their inner predictions; as `predicted`
     chosen: FloatArray = field(default_factory=lambda: np.empty(0))  # (m,): the selected penalty, once it is known
 
 
@@ -211,6 +216,7 @@ def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold)
         predicted=np.empty((n_penalties, fold.test.size, m)),
         observed=values[fold.test],
         train=Training(np.empty(m), np.empty(m)),
+        slopes=np.empty((n_penalties, m)),
     )
     for columns, split, used in _splits(fold, values):
         sides = outer.columns(columns)
@@ -218,6 +224,9 @@ def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold)
         test, validation = solver.predict(split, sides, own)
         scores = _score_inner(selection, split, own, validation)
         outcome.scores[:, columns], outcome.predicted[:, :, columns] = scores, test
+        outcome.slopes[:, columns] = _slopes(
+            [each.values[rows] for each, rows in zip(own, split.inner, strict=True)], validation
+        )
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
     return outcome
 
@@ -227,12 +236,24 @@ def _select(parts: Sequence[Outcome], penalties: FloatArray) -> Outcome:
     scores = np.concatenate([part.scores for part in parts])
     best = best_penalty(scores, penalties)
     predicted = np.empty((1, *parts[0].observed.shape))
+    slopes = np.concatenate([part.slopes for part in parts])
     start = 0
     for part in parts:
         own = np.flatnonzero((best >= start) & (best < start + len(part.scores)))
         predicted[0, :, own] = part.predicted[best[own] - start, :, own]
         start += len(part.scores)
-    return dataclasses.replace(parts[0], scores=scores, predicted=predicted, chosen=penalties[best])
+    slopes = np.take_along_axis(slopes, best[None], axis=0)
+    return dataclasses.replace(parts[0], scores=scores, predicted=predicted, slopes=slopes, chosen=penalties[best])
+
+
+def _slopes(observed: Sequence[FloatArray], predicted: Sequence[FloatArray]) -> FloatArray:
+    """Slope of targets (rows, m) on predictions (n_penalties, rows, m), each inner fold about its own means."""
+    pairs = [
+        (own - own.mean(axis=0), guess - guess.mean(axis=1, keepdims=True))
+        for own, guess in zip(observed, predicted, strict=True)
+    ]
+    both, size = (sum((one * guess).sum(axis=1) for one, guess in each) for each in (pairs, [(g, g) for _, g in pairs]))
+    return np.divide(both, size, out=np.zeros_like(both), where=size > 0)
 
 
 def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:

@@ -113,7 +113,7 @@ def nested_cv_extending(
     """
     result = nested_cv(ladder.base, targets, folds, selection, each=each)
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
-    best = result.best_scores.copy()
+    best, slopes = result.best_scores.copy(), result.slopes.copy()
     at_edge = np.zeros(chosen.shape, dtype=bool)
     for edge, decades in _beyond(ladder.penalties):
         going = (result.chosen == edge) & np.isfinite(best)
@@ -130,6 +130,7 @@ def nested_cv_extending(
                 gained = better[i]
                 best[i, gained], chosen[i, gained] = scores[at, gained], further.chosen[at, gained]
                 predicted[i][:, gained] = further.predicted[at][:, gained]
+                slopes[i, gained] = further.slopes[at, gained]
             going = better
         at_edge |= going
     notes = [*ladder.notes, *unscored_notes(result.inner_scores)]
@@ -138,7 +139,13 @@ def nested_cv_extending(
             f"In {int(at_edge.sum())} of {at_edge.size} fits the selection score still rose at the last penalty of all."
         )
     return dataclasses.replace(
-        result, chosen=chosen, predicted=tuple(predicted), best_scores=best, at_edge=at_edge, notes=tuple(notes)
+        result,
+        chosen=chosen,
+        predicted=tuple(predicted),
+        best_scores=best,
+        at_edge=at_edge,
+        notes=tuple(notes),
+        slopes=slopes,
     )
 
 

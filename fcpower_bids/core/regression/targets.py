@@ -31,7 +31,9 @@ class Composite:
     # mean, scale: (q,): mean and standard deviation of each measure
     mean: FloatArray
     scale: FloatArray
-    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the large ones positive
+    loadings: (
+        FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the first large one positive
+    )
     explained: float  # share of the variance of the z-scored measures
 
     def apply(self, measures: FloatArray) -> FloatArray:
@@ -39,23 +41,19 @@ class Composite:
         return np.asarray(((measures - self.mean) / self.scale) @ self.loadings)
 
 
-BALANCED = 1e-8
-"""Sum of the cubed loadings below which it is rounding."""
-
-
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     """Z-score and take the first principal component, both on the training rows that have all measures.
 
-    The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
-    positive, so that the measures that load most load positively; where that is rounding, as of two measures of which
-    one falls as the other rises, the first measure does. `measures` (n, q): NaN where a measure is missing.
-    `train`: the rows to fit on. Raises Unfit: nobody has all measures, or one is constant.
+    The sign of a principal component is arbitrary and would differ between folds: here the first measure that loads at
+    least half as much as the strongest does so positively. A vote of all loadings is near zero where some measures fall
+    as others rise, and folds would then differ. `measures` (n, q): NaN where a measure is missing. `train`: the rows to
+    fit on. Raises Unfit: nobody has all measures, or one is constant.
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
     loadings = eigenvectors[:, -1]
-    cubes = float(np.sum(loadings**3))
-    loadings = loadings * (-1.0 if (cubes if abs(cubes) > BALANCED else loadings[0]) < 0 else 1.0)
+    size = np.abs(loadings)
+    loadings = loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
     return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
 
 
@@ -93,33 +91,39 @@ def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike, c
     return lambda train: remove_covariates(build(train), covariates, train)
 
 
-def minus_known(targets: TargetBuilder, known: FloatArray, classes: bool = False) -> TargetBuilder:
-    """Targets (n, 1) minus the better of two trivial predictions: the mean, and what is known of people.
+def predict_known(
+    targets: FloatArray, known: FloatArray, train: Rows, classes: bool = False, sites: ArrayLike | None = None
+) -> FloatArray:
+    """Predict targets (n, m), missing in the same rows, from columns (n, c) by a regression on the training rows.
 
-    Known columns (n, c) are taken into the range of the training rows, since a line through few people says nothing
-    beyond it. They are used in a fold where least squares on them errs less than the mean when each training row is
-    left out in turn; elsewhere the mean of the training rows is taken away.
+    Columns are taken into the range of the training rows, since a line through few people says nothing beyond it, and
+    the prediction is drawn towards the mean by the slope, between 0 and 1, of the targets on least-squares predictions
+    of each training row from the others. With `sites` (n,), whose levels the other rows need not share, slopes of
+    numbers are those within the sites of the training rows. Returns (n, m).
     """
+    rows = train[np.isfinite(targets[train, 0])]
+    labels = np.zeros(len(targets)) if sites is None else np.asarray(sites)
+    within = np.unique(labels[rows], return_inverse=True)[1]
+    sizes = np.bincount(within)
 
-    def remove(train: Rows) -> FloatArray:
-        values = targets(train)
-        rows = train[np.isfinite(values[train, 0])]
-        inside = np.clip(known, known[rows].min(axis=0), known[rows].max(axis=0))
-        if not beats_the_mean(inside[rows], values[rows, 0]):
-            return np.asarray(values - values[rows].mean(axis=0))
-        return residual_target(targets, inside, classes)(train)
+    def centre(values: FloatArray) -> FloatArray:
+        means = np.stack([np.bincount(within, column) for column in values.T], axis=1) / sizes[:, None]
+        return np.asarray(values - means[within])
 
-    return remove
-
-
-def beats_the_mean(columns: FloatArray, values: FloatArray) -> bool:
-    """Whether least squares on the columns (n, c) errs less than the mean on values (n,) that are left out in turn."""
-    design = np.column_stack([np.ones(len(values)), columns])
-    basis = linalg.orth(design)
-    leverage = np.einsum("ij,ij->i", basis, basis)
-    left_out = (values - basis @ (basis.T @ values)) / np.maximum(1 - leverage, EXPLAINED)
-    of_mean = (values - values.mean()) * len(values) / (len(values) - 1)
-    return bool((left_out**2).sum() < (of_mean**2).sum())
+    inside = np.clip(known, known[rows].min(axis=0), known[rows].max(axis=0))
+    columns, values = centre(inside[rows]), centre(targets[rows])
+    basis = linalg.orth(columns)
+    spare = (1 - np.einsum("ij,ij->i", basis, basis) - 1 / sizes[within])[:, None]
+    residuals = values - basis @ (basis.T @ values)
+    left_out = centre(np.where(spare > EXPLAINED, values - residuals / np.maximum(spare, EXPLAINED), 0.0))
+    size = (left_out**2).sum(axis=0)
+    slope = np.divide((left_out * values).sum(axis=0), size, out=np.zeros_like(size), where=size > 0)
+    mean = targets[rows].mean(axis=0)
+    if classes:
+        beyond = targets - remove_probability(targets, inside, rows) - mean
+    else:
+        beyond = (inside - inside[rows].mean(axis=0)) @ np.linalg.lstsq(columns, values, rcond=None)[0]
+    return np.asarray(mean + np.clip(slope, 0, 1) * beyond)
 
 
 def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Entities, space_of
-from fcpower_bids.store import parse_json
+from fcpower_bids.store import load_json
 
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
 NAMING = ("atlas", "seg", "scale")
@@ -116,7 +116,7 @@ def describe_dataset(folder: Path, atlas: str) -> tuple[str, str]:
     for name in (f"atlas-{atlas}_description.json", "dataset_description.json"):
         for path in (folder / name, folder.parent / name):
             try:
-                description = parse_json(path.read_text(encoding="utf-8"))
+                description = load_json(path)
             except (OSError, ValueError):
                 continue
             references = description.get("ReferencesAndLinks") or ["n/a"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fcpower_bids.imaging.atlas.datasets import parse_name
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.records import Atlas
-from fcpower_bids.store import known_digest, parse_json, write_bytes
+from fcpower_bids.store import known_digest, load_json, write_bytes
 
 
 def atlas_digest(atlas: Atlas) -> str:
@@ -49,7 +49,7 @@ def _open(path: Path, size: int, time: int) -> Atlas:
     if path.suffix != ".json":
         found = parse_name(path)
         return load_atlas(str(path), found.space or "unknown", cifti=found.is_cifti)
-    fields: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+    fields: dict[str, Any] = load_json(path)
     fields.pop("digest")
     entities = tuple((key, value) for key, value in fields.pop("entities"))
     lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}

@@ -30,7 +30,7 @@ from fcpower_bids.imaging.confounds.tables import (
 )
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Method
-from fcpower_bids.store import parse_json
+from fcpower_bids.store import load_json
 
 PARAMETERS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
@@ -389,7 +389,7 @@ def _read_masks(metadata: Path | None) -> dict[str, Any]:
     if metadata is None:
         return {}
     try:
-        content = parse_json(metadata.read_text(encoding="utf-8"))
+        content = load_json(metadata)
     except (OSError, ValueError) as error:
         raise RecordingError(
             f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, OF_CLASSES, POOLED_MEAN, SPREAD, WITHIN_MEAN
-from fcpower_bids.analyses.prediction.baselines import KNOWN
+from fcpower_bids.analyses.prediction.baselines import SITE, Added, find_added
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.reports.cohort.pretraining_overlap import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, missing, percent, say_p
@@ -35,8 +35,9 @@ class Finding:
     ``summary`` that says which is the best. `state`: whether the best of the permutation tests, corrected for the
     number of representations and targets, is significant; not decided where the permutations are too few. `p`: that p,
     corrected by the best of each permutation; NaN where there was none. `comparison`: the row of ``comparisons`` that
-    sets FC^alpha against FC. `site`: ``Columns`` of sites that the target goes with, and the ``Score`` of the site
-    alone; empty where it does not. `questions`: targets that were tested together.
+    sets FC^alpha against FC. `added`: what the best representation adds to what is known without a scan; None where
+    nothing is. `site`: ``Columns`` of sites that the target goes with, and the ``Score`` of the site alone on the same
+    folds; empty where it does not. `questions`: targets that were tested together.
     """
 
     target: str
@@ -46,6 +47,7 @@ class Finding:
     state: str
     p: float
     comparison: pd.Series | None
+    added: Added | None = None
     site: Mapping[str, Any] = field(default_factory=dict)
     questions: int = 1
 
@@ -78,6 +80,8 @@ class Finding:
         """``r 0.75 over all predictions together, and the site ('site') alone gives 0.84``."""
         pooled = self.pooled(str(self.summary["representation"].iloc[0]))
         names = ", ".join(f"'{name}'" for name in self.site["Columns"])
+        if self.site["Score"] != self.site["Score"]:
+            return f"{self.label} {pooled:.2f} over all predictions together, {so} it goes with the site ({names})"
         alone = f"the site ({names}) alone gives {self.site['Score']:.2f}"
         return f"{self.label} {pooled:.2f} over all predictions together, {so} {alone}"
 
@@ -90,7 +94,8 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     sites = tables.facts("prediction").get("TargetsThatGoWithSites", {})
     parts = summary.groupby("target", sort=False)
     asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique())
-    return [_find(str(target), part, comparisons, sites.get(str(target), {}), asked) for target, part in parts]
+    rows = tables.rows("prediction_baselines")
+    return [_find(str(target), part, comparisons, sites.get(str(target), {}), rows, asked) for target, part in parts]
 
 
 def smallest_p_of_targets(tables: GroupTables) -> float:
@@ -99,7 +104,12 @@ def smallest_p_of_targets(tables: GroupTables) -> float:
 
 
 def _find(
-    target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapping[str, Any], questions: int
+    target: str,
+    part: pd.DataFrame,
+    comparisons: pd.DataFrame,
+    site: Mapping[str, Any],
+    baselines: pd.DataFrame,
+    questions: int,
 ) -> Finding:
     score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
     leading = f"{score}_{part['ranked_by'].iloc[0]}"
@@ -113,7 +123,14 @@ def _find(
     few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
     state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
     pair = _pair(comparisons, target)
-    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, pair, site, questions)
+    ranked = ranked.reset_index(drop=True)
+    added = find_added(baselines, target, str(ranked["representation"].iloc[0]))
+    if site:
+        own = baselines[baselines["model"] == SITE] if len(baselines) else baselines
+        scores = zip(own.get("target", ()), own.get("value", ()), strict=True)
+        alone = [value for name, value in scores if str(name) == target]
+        site = {**site, "Score": float(alone[0]) if alone else math.nan}
+    return Finding(target, score, ranked, leading, state, best, pair, added, site, questions)
 
 
 def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
@@ -173,27 +190,12 @@ def _highest(finding: Finding, best: pd.Series, tables: GroupTables) -> str:
     )
 
 
-def added_by(finding: Finding, tables: GroupTables) -> tuple[pd.Series, pd.Series] | None:
-    """Rows of ``prediction_baselines`` of what is known of people, and of the best representation with it."""
-    rows = tables.rows("prediction_baselines")
-    if rows.empty or finding.state == ONLY_SEEN:
-        return None
-    own = rows[rows["target"].astype(str) == finding.target]
-    known, stacked = own[own["model"] == KNOWN], own[own["representation"] == finding.summary["representation"].iloc[0]]
-    return (known.iloc[0], stacked.iloc[0]) if len(known) and len(stacked) else None
-
-
 def _added(finding: Finding, best: pd.Series, tables: GroupTables) -> list[str]:
     """Compare with what is known without any scan, on the same folds."""
-    rows = added_by(finding, tables)
-    if rows is None:
+    if finding.added is None:
         return []
-    known, stacked = rows
-    p = "" if missing(stacked["p_adds"]) else f" (permutation {say_p(float(stacked['p_adds']))})"
-    return [
-        f"Known without a scan ({known['known']}): {finding.label} {known['value']:.2f} on the folds of the first "
-        f"repeat; {tables.title(str(best['representation']))} adds {stacked['gain']:+.2f}{p}."
-    ]
+    clause = finding.added.clause(tables.title(str(best["representation"])))
+    return [f"On the folds of the first repeat, {finding.label}: {clause}."]
 
 
 def _taken_by_combat(finding: Finding, best: pd.Series, tables: GroupTables) -> list[str]:
@@ -241,15 +243,20 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     if finding.state == NOT_FOUND:
         needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
         where = "within sites" if finding.is_within else "over all predictions together"
+        said = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+        if needed >= 1:
+            return f"{said} With so few people no {finding.label} is high enough to be found."
+        found = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
         return (
-            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). The "
-            f"threshold was an observed {finding.label} of {needed:.2f} {where}, and a true one of {powered:.2f} is "
-            "found in 80 of 100 cohorts."
+            f"{said} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
+            "100 cohorts."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
 
 
 def _answer_beside_site(finding: Finding, permuted: str) -> str:
+    if finding.state == FOUND and finding.added is not None and not finding.added.adds:
+        return f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
     if finding.state == FOUND:
         return f"More than the site was shown: {finding.beside_site('where')} (within sites, {permuted})."
     return f"Nothing beyond the site was shown: {finding.beside_site('but')} (within sites, {permuted})."

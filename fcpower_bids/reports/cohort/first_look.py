@@ -16,7 +16,6 @@ from fcpower_bids.reports.cohort.findings import (
     ONLY_SEEN,
     POOLED_MEAN,
     Finding,
-    added_by,
     small_folds,
 )
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
@@ -76,8 +75,7 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     names = sorted({str(name) for one in findings for name in one.summary["representation"]})
     mean = pd.DataFrame([_column(one, _tested(one), names) for one in findings], columns=names).mean()
     titles = {name: tables.title(name) for name in mean.sort_values(ascending=False, kind="stable").index}
-    known = [added_by(one, tables) for one in findings]
-    without = np.array([np.nan if rows is None else float(rows[0]["value"]) for rows in known])
+    without = np.array([np.nan if one.added is None else one.added.alone for one in findings])
     values = np.array([_column(one, _tested(one), titles) for one in findings])
     needed = np.array([_column(one, "score_needed", titles) for one in findings])
     reach = reaching(values, without, needed, first.chance)
@@ -170,9 +168,12 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
 
 def _references(findings: Sequence[Finding], tables: GroupTables) -> Iterator[tuple[str, str, list[float]]]:
     """Columns to read the scores with: title, sentence, value of each target."""
-    known = [added_by(finding, tables) for finding in findings]
-    values = [float("nan") if rows is None else float(rows[0]["value"]) for rows in known]
-    yield "Without a scan", "Without a scan: the score of covariates, age, sex, motion, minutes and site alone.", values
+    values = [float("nan") if finding.added is None else finding.added.alone for finding in findings]
+    yield (
+        "Without a scan",
+        "Without a scan: the best of the site, and of all that is known together.",
+        values,
+    )
     sites = tables.rows("prediction_sites")
     if sites.empty:
         return
@@ -207,6 +208,8 @@ def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cel
     seen = set(own["representation"].astype(str)[seen_rows(own)])
     best = "" if finding.state == ONLY_SEEN else str(finding.summary["representation"].iloc[0])
     verdict = BESIDE_SITE.get(finding.state, VERDICTS[finding.state]) if finding.site else VERDICTS[finding.state]
+    if finding.state == FOUND and finding.added is not None and finding.added.p == finding.added.p:
+        verdict = "predicted" if finding.added.adds else "predicted; nothing beyond what is known"
     cells = [
         Cell(SEEN, "n/a")
         if name in seen

@@ -88,6 +88,12 @@ class Section:
     sentences: tuple[str, ...] = ()
     panels: tuple[Panel, ...] = ()
     grids: tuple[Grid, ...] = ()
+    verdicts: tuple[str, ...] | None = None  # the answer for every target; None where the first sentence is the answer
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Sentences that the first lines of the page quote."""
+        return self.sentences[:1] if self.verdicts is None else self.verdicts
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Part:
     anchor: str
     title: str
     place: int  # parts with smaller numbers stand before it
-    quoted: bool = False  # whether the first lines quote its first sentence
+    quoted: bool = False  # whether the first lines quote its answers
     answers: tuple[str, ...] = ()  # beginnings of a first sentence that belongs in the headline
     # the smallest p of what it may find, corrected for all that it tests; NaN where nothing was tested
     smallest_p: Callable[[GroupTables], float] | None = None
@@ -207,7 +213,8 @@ class GroupTables:
         kind, _, encoder = representation.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"
-        known = {"fc": "FC", "fc_power": f"FC^{self.alpha:g}", "fc_nested": "FC^α, α chosen in each fold"}
+        exponent = "α" if math.isnan(self.alpha) else f"{self.alpha:g}"
+        known = {"fc": "FC", "fc_power": f"FC^{exponent}", "fc_nested": "FC^α, α chosen in each fold"}
         return known.get(representation, representation)
 
     def titled(self, frame: pd.DataFrame) -> pd.DataFrame:

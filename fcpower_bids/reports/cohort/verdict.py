@@ -15,7 +15,6 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
-    added_by,
     describe_finding,
     find_targets,
     known_people,
@@ -39,6 +38,9 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
+MOST_SAID = 4
+DESCRIPTIONS = ("motion", "spectrum")
+"""Parts that describe the cohort, whatever is asked of it."""
 ALARM, NOTE = "alarm", "note"
 """Levels of the findings of the check."""
 FEW_IDENTIFIED = 20
@@ -54,7 +56,7 @@ class GroupVerdict:
     facts: tuple[tuple[str, str], ...]  # label and value
     # a question, the sentences that answer it, the anchor of the section behind it
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
-    further: tuple[tuple[str, str, str], ...]  # of each further analysis: title, first sentence, anchor
+    further: tuple[tuple[str, str, str], ...]  # of each further analysis and target: title, answer, anchor
     cautions: tuple[str, ...]  # limits of the findings
     overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
@@ -89,7 +91,12 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     quoted = {part.anchor for part in page_parts() if part.quoted}
-    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in quoted)
+    further = tuple(
+        (part.title, said, part.anchor)
+        for part in sections
+        if part.anchor in quoted
+        for said in part.answers[:MOST_TARGETS]
+    )
     warned = warnings_of(tables)
     cautions = (*warned, *prediction_cautions(targets, tables))
     cautions += tuple(_identification_cautions(tables))
@@ -128,7 +135,7 @@ def _without_headline(done: Sequence[str], tables: GroupTables, checked: bool) -
 
 
 def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
-    said = [_beside_site(finding) for finding in targets if finding.site and finding.state != ONLY_SEEN]
+    said = [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]
     targets = [finding for finding in targets if not finding.site or finding.state == ONLY_SEEN]
     found = [finding.target for finding in targets if finding.state == FOUND]
     undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
@@ -152,7 +159,9 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     answers = {part.anchor: part.answers for part in page_parts()}
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
-        return "Nothing was predicted or identified; the other analyses are below."
+        answered = list(dict.fromkeys(said for _, said, anchor in further if anchor not in DESCRIPTIONS))
+        said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+        said = said or ["Nothing was predicted or identified; the cohort is described below."]
     return " ".join([*said, *_of_all_analyses(tables)])
 
 
@@ -171,20 +180,15 @@ def _of_all_analyses(tables: GroupTables) -> Iterator[str]:
 def _beside_known(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
     """Yield the gain of the connectome over what is known without a scan, of each predicted target."""
     for finding in targets:
-        rows = added_by(finding, tables) if finding.state == FOUND else None
-        if rows is None:
-            continue
-        known, stacked = rows
-        name, p = tables.title(str(stacked["representation"])), float(stacked["p_adds"])
-        tested = "not tested" if missing(p) else say_p(p) + ("" if p < SIGNIFICANT else ", nothing beyond was shown")
-        yield (
-            f"{finding.target}, {finding.label}: {known['known']} alone {known['value']:.2f}, with {name} "
-            f"{stacked['value']:.2f}; {name} adds {stacked['gain']:+.2f} ({tested})."
-        )
+        if finding.added is not None and finding.state == FOUND:
+            name = tables.title(str(finding.summary["representation"].iloc[0]))
+            yield f"{finding.target}, {finding.label}: {finding.added.clause(name)}."
 
 
-def _beside_site(finding: Finding) -> str:
-    """The comparison with the site alone, since a score that the site gives as well is no finding."""
+def _beside_site(finding: Finding, tables: GroupTables) -> str:
+    """The comparison with the best predictor without a scan, since a score that the site gives is no finding."""
+    if finding.state == FOUND and finding.added is not None:
+        return next(_beside_known([finding], tables))
     if finding.state == FOUND:
         return f"{finding.target}: {finding.beside_site('where')}; more than the site was shown."
     if finding.state == NOT_FOUND:

@@ -251,7 +251,6 @@ def _small_sites(column: str, sizes: pd.Series) -> Iterator[Finding]:
 
 def _site_share(found: SiteShare, handled: str) -> Finding:
     name, column = found.target, found.column
-    label = "AUC" if found.is_auc else "r"
     return Finding(
         "site and target",
         NOTE if handled else ALARM,
@@ -259,8 +258,8 @@ def _site_share(found: SiteShare, handled: str) -> Finding:
         found.share,
         f"{100 * found.share:.0f} % of the variance of {name} lies between the {found.n_sites} sites of '{column}'.",
         handled
-        or f"A model that only recognises the scanner predicts {name}: by itself the site reaches {label} "
-        f"{found.score:.2f}. Permutations stay within the sites, so that only more than the site counts.",
+        or f"A model that only recognises the scanner predicts {name}. "
+        "Permutations stay within the sites, so that only more than the site counts.",
         "Read the score within sites."
         if handled
         else f"Give --site-column {column}, read the score within sites, and add --covariates {column} or "

@@ -31,7 +31,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.slices.clinic.calibration import REFERENCE
 from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
 from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
-from fcpower_bids.store import digest_of, parse_json, replace_folder, stored_path
+from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 from fcpower_bids.workflows.run_progress import Attempts, say
 
 FORMAT = "fcpower_bids model 5"
@@ -82,7 +82,7 @@ def load_model(
         raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
     damaged = DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}")
     try:
-        facts = parse_json((path / CARD).read_text(encoding="utf-8-sig"))
+        facts = load_json(path / CARD)
     except (OSError, ValueError) as error:
         raise damaged from error
     if not isinstance(facts, dict) or facts.get("Format") != FORMAT:

@@ -1,4 +1,4 @@
-"""Age and sex of new people."""
+"""Age and sex of new people, and their known values of the target."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.slices.clinic.calibration import SEX, is_female
 
+KNOWN = "known"
+"""The target, where the tables have it."""
 Scans = Collection[tuple[str, str]]
 """Person and session."""
 
 
-def read_people(output_dir: Path, phenotypes: Path | None, scans: Scans) -> dict[str, dict[tuple[str, str], float]]:
-    """Return ``age`` and ``female`` at each scan, as far as they are known. Raises DatasetError."""
-    found: dict[str, dict[tuple[str, str], float]] = {"age": {}, "female": {}}
+def read_people(
+    output_dir: Path, phenotypes: Path | None, scans: Scans, target: str = ""
+) -> dict[str, dict[tuple[str, str], float]]:
+    """Return ``age``, ``female`` and the target at each scan, as far as they are known. Raises DatasetError."""
+    found: dict[str, dict[tuple[str, str], float]] = {"age": {}, "female": {}, KNOWN: {}}
     for dataset in dict.fromkeys(path.parent for path in people_tables(output_dir)):
-        _add(found, tables_of(dataset), scans, dataset)
+        _add(found, tables_of(dataset), scans, target, dataset)
     if phenotypes is not None:
-        names = _add(found, [Source(phenotypes, is_given=True)], scans)
+        names = _add(found, [Source(phenotypes, is_given=True)], scans, target)
         if "age" not in map(str.lower, names):
             raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
         if not any(scan in found["age"] for scan in scans):
@@ -32,7 +36,11 @@ def read_people(output_dir: Path, phenotypes: Path | None, scans: Scans) -> dict
 
 
 def _add(
-    found: dict[str, dict[tuple[str, str], float]], sources: Sequence[Source], scans: Scans, dataset: Path | None = None
+    found: dict[str, dict[tuple[str, str], float]],
+    sources: Sequence[Source],
+    scans: Scans,
+    target: str,
+    dataset: Path | None = None,
 ) -> list[str]:
     """Add what tables say of the scans, and return their columns; no number is guessed to be a code: some are 77."""
     names: dict[str, None] = {}
@@ -42,7 +50,9 @@ def _add(
         names |= dict.fromkeys(map(str, people.frame.columns))
         table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
         table = table.loc[[person for person in table.index if person in scanned]]
-        for key, values in (("age", _find(table, ("age",))), ("female", is_female(_find(table, SEX)))):
+        values_of = {"age": _find(table, ("age",)), "female": is_female(_find(table, SEX))}
+        values_of[KNOWN] = table[target] if target in table else pd.Series(np.nan, table.index)
+        for key, values in values_of.items():
             numbers = pd.to_numeric(values, errors="coerce")
             found[key] |= {(str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)}
     return list(names)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.special import bdtr
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import quality_row, read_quality
@@ -21,7 +23,7 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import read_series, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_declared, read_json, read_series, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, apply_model
@@ -29,10 +31,12 @@ from fcpower_bids.slices.clinic.calibration import REFERENCE, UNUSUAL
 from fcpower_bids.slices.clinic.fitting import FinalModel
 from fcpower_bids.slices.clinic.folder import load_model, say_signed, scan_digest, telling_edges
 from fcpower_bids.slices.clinic.pages.prediction import write_prediction_pages
-from fcpower_bids.slices.clinic.people import read_people
-from fcpower_bids.slices.clinic.skill import refuse_without_skill, say_in_full, say_skill
+from fcpower_bids.slices.clinic.people import KNOWN, read_people
+from fcpower_bids.slices.clinic.skill import SIGNIFICANT, refuse_without_skill, say_in_full, say_skill
 from fcpower_bids.store import known_digest
 
+COVERAGE = "Coverage"
+"""Entry of the sidecar: how many known values lie in their intervals."""
 COMPARED = "compared"
 """Rows of a scan in `UNUSUAL`, in addition to its own columns."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
@@ -110,6 +114,8 @@ class Predictions:
     path: Path  # where it was written
     facts: Mapping[str, Any]  # of the model
     broken: tuple[str, ...] = ()  # why people have no page
+    # of all rows whose value the tables have: how many, how many in their interval, whether so many can be
+    coverage: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_model(path: Path) -> FinalModel:
@@ -132,15 +138,48 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
     target = request.output_dir / "group" / "predicted" / f"{name}.tsv"
-    write_declared(target, frame, PREDICTED)
     beside = target.with_name(f"{target.stem}_reference.tsv")
-    write_declared(beside, compared, UNUSUAL)
-    write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
     about = {key: value for key, value in model.facts.items() if key not in hidden}
-    write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about})
+    about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
+    sidecar = target.with_suffix(".json")
+    before = read_json(sidecar) if sidecar.is_file() else {}
+    before.pop(COVERAGE, None)
+    merged, references = frame, compared
+    if before == about:  # the scans that were predicted before, and are not asked for now
+        merged = _merge(read_declared(target, PREDICTED), frame).sort_values("scan", kind="stable", ignore_index=True)
+        references = _merge(read_declared(beside, UNUSUAL), compared, frame["scan"])
+    coverage = _judge_coverage(merged, model.facts, request)
+    write_declared(target, merged, PREDICTED)
+    write_declared(beside, references, UNUSUAL)
+    write_json(beside.with_suffix(".json"), UNUSUAL.describe())
+    write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
     _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
-    return Predictions(frame, target, model.facts, tuple(broken))
+    return Predictions(frame, target, model.facts, tuple(broken), coverage)
+
+
+def _merge(before: pd.DataFrame, now: pd.DataFrame, scans: pd.Series | None = None) -> pd.DataFrame:
+    """Rows of before whose scans are not among those of now, and the rows of now."""
+    kept = before[~before["scan"].isin(now["scan"] if scans is None else scans)]
+    return pd.concat([kept, now], ignore_index=True) if len(kept) else now
+
+
+def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """Hold the intervals of all rows against the values that the tables have; empty where there are none."""
+    if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
+        return {}
+    rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
+    scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
+    values = read_people(request.output_dir, None, scans, facts["Target"])[KNOWN]
+    if request.phenotypes is not None:
+        values |= read_people(request.output_dir, request.phenotypes, scans, facts["Target"])[KNOWN]
+    known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
+    rows = rows[known.notna()]
+    if rows.empty:
+        return {}
+    inside = int(((rows["low"] <= known[rows.index]) & (known[rows.index] <= rows["high"])).sum())
+    chance = float(bdtr(inside, len(rows), facts["Interval"]["NominalCoverage"]))
+    return {"Known": len(rows), "Inside": inside, "Holds": bool(chance >= SIGNIFICANT)}
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
@@ -288,6 +327,10 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
             f"{_percent(interval, 'Nominal')} of 100 cases (measured on what was held out: "
             f"{_percent(interval, 'Measured')} of 100)."
         )
+    if coverage := found.coverage:
+        known = f"{coverage['Known']} scans with a known {found.facts['Target']}"
+        said = f"{coverage['Inside']} of {known} lie in their intervals"
+        say(f"{said}{'.' if coverage['Holds'] else ': here the intervals do not hold.'}")
     say(
         f"{done} of {len(found.frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
         "diagnosis. Not a medical device."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.prediction.baselines import BASELINES, KNOWN, STACKED
+from fcpower_bids.analyses.prediction.baselines import BASELINES, Added, find_added
 from fcpower_bids.analyses.prediction.prediction import SUMMARY
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import find_table
@@ -45,14 +46,8 @@ def _beyond_known(results: Path, target: str, representation: str) -> dict[str, 
     path = find_table(results, BASELINES.name)
     if not path.is_file():
         return {}
-    table = read_declared(path, BASELINES)
-    table = table[table["target"].astype(str) == target]
-    known = table[table["model"] == KNOWN]
-    both = table[(table["model"] == STACKED) & (table["representation"] == representation)]
-    if known.empty or both.empty:
-        return {}
-    one, other = known.iloc[0], both.iloc[0]
-    return {"Known": str(one["known"]), "OfKnown": one["value"], "Gain": other["gain"], "PAdds": other["p_adds"]}
+    added = find_added(read_declared(path, BASELINES), target, representation)
+    return {} if added is None else {"Added": dataclasses.asdict(added)}
 
 
 def judge_skill(
@@ -105,21 +100,21 @@ def say_evidence(skill: Mapping[str, Any]) -> str:
     """The numbers behind the sentence."""
     score = "AUC" if skill["Score"] == "auc" else "r"
     said = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if tested(skill) else []
-    if "Known" in skill:
-        said.append(f"{skill['Known']} alone {score} {_or_none(skill['OfKnown'])}, gain {_or_none(skill['Gain'])}")
+    if "Added" in skill:
+        said.append(f"{score} of {_added(skill).clause('the connectome')}")
     return "; ".join([*said, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
 
 
 def say_added(skill: Mapping[str, Any]) -> list[str]:
     """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
-    p = skill.get("PAdds")
-    if p is None or p != p or p < SIGNIFICANT:
+    if "Added" not in skill or _added(skill).adds or _added(skill).p != _added(skill).p:
         return []
-    return [f"To what is known anyway ({skill['Known']}) the connectome adds nothing detectable (p {p:.2g})."]
+    return [f"To what is known anyway the connectome adds nothing that was shown: {_added(skill).clause('it')}."]
 
 
-def _or_none(value: float | None) -> str:
-    return "n/a" if value is None or value != value else f"{value:.2f}"
+def _added(skill: Mapping[str, Any]) -> Added:
+    facts: dict[str, Any] = dict(skill["Added"])
+    return Added(**{**facts, "p": math.nan if facts["p"] is None else facts["p"]})
 
 
 def say_in_full(facts: Mapping[str, Any]) -> str:

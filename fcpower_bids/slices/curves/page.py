@@ -68,10 +68,11 @@ def curves_section(tables: GroupTables) -> list[Section]:
         part = _Curves("Identification", "share found", "accuracy", np.nan, "people to choose from")
         said.append(part.sentence(scans, tables))
         panels += part.panels(scans, tables.rows(SCAN_GAINS), tables, (SCANS, SCAN_GAINS))
+    verdicts = tuple(said)
     facts = tables.facts(CURVES) or tables.facts(SCANS)
     said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
     said += [str(note) for note in facts.get("Notes", [])]
-    return [Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(_grids(tables)))]
+    return [Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(_grids(tables)), verdicts)]
 
 
 class _Curves:
@@ -195,8 +196,8 @@ def sweep_section(tables: GroupTables) -> list[Section]:
         return []
     power, plain = tables.title("fc_power"), tables.title("fc")
     shared = gains[(gains["people"] == SHARED) & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
-    said = [_sentence(target, own_rows(shared, target), power, plain) for target in targets_of(shared)]
-    said += list(_atlas_sentences(tables))
+    verdicts = tuple(_sentence(target, own_rows(shared, target), power, plain) for target in targets_of(shared))
+    said = [*verdicts, *_atlas_sentences(tables)]
     atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
     text = (
         f"{power} minus {plain} under each parcellation, with the 95 % interval of the corrected resampled t-test. "
@@ -208,7 +209,7 @@ def sweep_section(tables: GroupTables) -> list[Section]:
         *difference_panels(shared, atlases, "Gain by parcellation", text, tables.links(SWEEP_GAINS), key="atlas"),
     ]
     grids = (_score_grid(sweep, tables), _gain_grid(gains, tables), *_pair_grid(tables))
-    return [Section("sweep", "Parcellations", tuple(said), tuple(panels), grids)]
+    return [Section("sweep", "Parcellations", tuple(said), tuple(panels), grids, verdicts)]
 
 
 def _sentence(target: str, rows: pd.DataFrame, power: str, plain: str) -> str:

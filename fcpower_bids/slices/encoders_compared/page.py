@@ -121,12 +121,13 @@ def comparison_section(tables: GroupTables) -> list[Section]:
     if scores is None:
         return []
     pairs = tables.rows(PAIRS)
-    said = [_best_sentence(target, scores, pairs, tables) for target in targets_of(scores)]
+    verdicts = tuple(_best_sentence(target, scores, pairs, tables) for target in targets_of(scores))
+    said = list(verdicts)
     facts = tables.facts(ENCODERS)
     said += [str(facts[key]) for key in ("Probe", "InputsNotKnown") if key in facts]
     panels = [*_score_panels(scores, tables), *_pair_panels(pairs, tables)]
     grids = (_encoder_grid(scores, tables), *_pair_grid(pairs, tables))
-    return [Section("encoders", "Comparison of encoders", tuple(said), tuple(panels), grids)]
+    return [Section("encoders", "Comparison of encoders", tuple(said), tuple(panels), grids, verdicts)]
 
 
 def _best_sentence(target: str, scores: pd.DataFrame, pairs: pd.DataFrame, tables: GroupTables) -> str:

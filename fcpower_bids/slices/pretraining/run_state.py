@@ -36,7 +36,7 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.store import atomic, digest_of, parse_json, replace_folder, write_text
+from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
 LOG = TableSpec(
     "log",
@@ -314,7 +314,7 @@ class RunFolder:
 def _state(folder: Path) -> dict[str, Any]:
     path = folder / "state.json"
     try:
-        state = parse_json(path.read_text(encoding="utf-8"))
+        state = load_json(path)
         return {**state, "step": int(state["step"]), "fingerprint": str(state["fingerprint"])}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _damaged(path, error) from error

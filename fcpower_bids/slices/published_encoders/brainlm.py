@@ -19,7 +19,7 @@ from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.slices.published_encoders.adapters import Block, PublishedEncoder, Recipe, as_tensor, loader
 from fcpower_bids.slices.published_encoders.parcel_orders import Columns, match_labels
-from fcpower_bids.store import parse_json
+from fcpower_bids.store import load_json
 
 N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
@@ -162,7 +162,7 @@ def _check_config(path: Path, size: BrainLMSize) -> None:
         return
     expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
     try:
-        stated = parse_json(path.read_text(encoding="utf-8"))
+        stated = load_json(path)
         wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
     except (ValueError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{path} is not a JSON object ({error}); download it again.") from None

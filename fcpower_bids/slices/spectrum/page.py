@@ -64,7 +64,9 @@ def controls_section(tables: GroupTables) -> list[Section]:
     first = controls.drop_duplicates("representation")
     titles = {str(row["representation"]): control_title(row, tables) for row in first.to_dict("records")}
     random = controls["control"] == RANDOM
-    said = [sentence for target in targets_of(controls) for sentence in _sentences(target, controls, titles, tables)]
+    each = [list(_sentences(target, controls, titles, tables)) for target in targets_of(controls)]
+    said = [sentence for own in each for sentence in own]
+    verdicts = tuple(own[0] for own in each if own)
     shown = first[(first["status"] == "scored") & ~first["control"].isin((RANDOM, "top_modes"))]
     drawn = {name: titles[name] for name in map(str, shown["representation"]) if name != "fc_power"}
     text = (
@@ -81,7 +83,7 @@ def controls_section(tables: GroupTables) -> list[Section]:
     ]
     refused = refused_grid(controls, titles, "Control", tables.links(CONTROLS))
     grids = (_grid(controls[controls["status"] == "scored"], titles, tables), *refused)
-    return [Section("controls", "Where the gain comes from", tuple(said), tuple(panels), grids)]
+    return [Section("controls", "Where the gain comes from", tuple(said), tuple(panels), grids, verdicts)]
 
 
 def control_title(row: Mapping[Any, Any], tables: GroupTables) -> str:
@@ -211,16 +213,16 @@ def screen_section(tables: GroupTables) -> list[Section]:
     reference = tables.title("fc_power")
     names = list(dict.fromkeys(screen["representation"].astype(str)))
     titles = {name: TRANSFORM_TITLES.get(name, tables.title(name)) for name in names}
-    said: list[str] = []
-    for target in targets_of(screen):
-        said += say_all(target, own_rows(screen, target), titles, "transform", reference)
+    each = [list(say_all(one, own_rows(screen, one), titles, "transform", reference)) for one in targets_of(screen)]
+    said = [sentence for own in each for sentence in own]
+    verdicts = tuple(own[0] for own in each if own)
     scored = screen[screen["status"] == "scored"]
     drawn = {name: titles[name] for name in names if name != "fc_power" and name in set(scored["representation"])}
     text = HOW.format(reference=reference)
     panels = tuple(difference_panels(scored, drawn, "Transforms of FC", text, tables.links(SCREEN, f"{SCREEN}_folds")))
     said += _refused(screen, titles)
     grids = (_screen_grid(scored, tables), *refused_grid(screen, titles, "Transform", tables.links(SCREEN)))
-    return [Section("screen", "Transforms of the connectome", tuple(said), panels, grids)]
+    return [Section("screen", "Transforms of the connectome", tuple(said), panels, grids, verdicts)]
 
 
 def _refused(screen: pd.DataFrame, titles: dict[str, str]) -> list[str]:

@@ -91,13 +91,13 @@ def test_what_is_known_without_a_scan_is_set_beside_the_model(cohorts):
     (model,) = (root / "out" / "group" / "known" / "models").iterdir()
     skill = json.loads((model / "model.json").read_text())["Skill"]
     table = read_table(root / "out" / "group" / "known" / "prediction_baselines.tsv").set_index("model")
-    assert skill["Known"] == table.loc["known", "known"]
-    assert skill["OfKnown"] == table.loc["known", "value"]
-    both = table.loc["known and connectome"]
-    assert (skill["Gain"], skill["PAdds"]) == (both["gain"], both["p_adds"])
+    both, added = table.loc["known and connectome"], skill["Added"]
+    alone = table.loc[both["over"]]
+    assert [added["alone"], added["together"]] == pytest.approx([alone["value"], both["value"]], abs=0.005)
+    assert (added["p"], added["adds"]) == (both["p_adds"], bool(both["adds"]))
     assert say_added(skill) == []
-    (said,) = say_added({"Known": "sex", "PAdds": 0.4})
-    assert said == "To what is known anyway (sex) the connectome adds nothing detectable (p 0.4)."
+    (said,) = say_added({"Added": {"over": "sex alone", "alone": 0.2, "together": 0.21, "p": 0.4, "adds": False}})
+    assert "adds nothing that was shown: sex alone 0.20, with it 0.21" in said
 
 
 def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohorts, capsys):

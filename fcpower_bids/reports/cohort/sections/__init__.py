@@ -24,7 +24,7 @@ PARTS = (
     Part(
         identification_section, "identification", "Identification across sessions", 80, smallest_p=smallest_p_identified
     ),
-    Part(exponent_section, "exponent", "The exponent", 90),
+    Part(exponent_section, "exponent", "The exponent", 90, quoted=True),
     Part(privacy_section, "privacy", "Privacy", 170),
 )
 

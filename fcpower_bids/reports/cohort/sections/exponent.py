@@ -35,7 +35,8 @@ def exponent_section(tables: GroupTables) -> list[Section]:
         return []
     optimum, facts = tables.rows("alpha_optimum"), tables.facts("alpha")
     targets = list(dict.fromkeys(curve["target"].astype(str)))
-    sentences = [said for target in targets[:MOST_TARGETS] for said in _chosen_sentences(target, optimum)]
+    chosen = tuple(said for target in targets[:MOST_TARGETS] for said in _chosen_sentences(target, optimum))
+    sentences = list(chosen)
     sentences += [OPTIMISM] if (curve["criterion"] == "prediction").any() else []
     sentences += [str(facts["Rule"])] if "Rule" in facts else []
     panels = [_exponent_panel(target, curve, optimum, tables) for target in targets[:MOST_TARGETS]]
@@ -46,6 +47,7 @@ def exponent_section(tables: GroupTables) -> list[Section]:
             tuple(sentences),
             tuple(panels),
             tuple(_exponent_grids(optimum, tables)),
+            chosen,
         )
     ]
 

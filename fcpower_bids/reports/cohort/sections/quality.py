@@ -284,7 +284,12 @@ def motion_section(tables: GroupTables) -> list[Section]:
     summary, edges = tables.frame("qcfc_summary"), tables.frame("qcfc")
     if summary is None or edges is None:
         return []
-    sentences = tuple(_motion_sentence(row, tables) for _, row in summary.iterrows())
+    shares = ", ".join(
+        f"{tables.title(str(row['representation']))} {100 * row['share_significant']:.1f} %"
+        for _, row in summary.iterrows()
+    )
+    sentences: tuple[str, ...] = (f"Edges that go with motion (q < {SIGNIFICANT:g}): {shares}.",)
+    sentences += tuple(_motion_sentence(row, tables) for _, row in summary.iterrows())
     has_distance = "distance" in edges and edges["distance"].notna().any()
     parts = {
         tables.title(str(name)): part[["r", *(["distance"] if has_distance else [])]].to_numpy(dtype=float)

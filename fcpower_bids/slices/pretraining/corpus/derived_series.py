@@ -18,7 +18,7 @@ from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError, Unf
 from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.slices.pretraining.corpus.teacher import Source
-from fcpower_bids.store import parse_json
+from fcpower_bids.store import load_json
 
 SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
@@ -91,7 +91,7 @@ def _parcel_names(path: Path) -> list[str]:
     if path.suffix == ".tsv":
         return pd.read_csv(path, sep="\t", nrows=0).columns.tolist()
     try:
-        return list(map(str, parse_json(path.with_suffix(".json").read_text(encoding="utf-8"))["Columns"]))
+        return list(map(str, load_json(path.with_suffix(".json"))["Columns"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.") from error
 
@@ -99,7 +99,7 @@ def _parcel_names(path: Path) -> list[str]:
 def _sidecar(path: Path) -> tuple[float, float | None, dict[str, str]]:
     """Repetition time (NaN where the source states none), volumes where the JSON has them, and how it was cleaned."""
     try:
-        facts: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = load_json(path)
         time = float(facts.get("RepetitionTime", math.nan))
         if not (0 < time < math.inf or "RepetitionTime" not in facts):
             raise ValueError(f"RepetitionTime {time}")

@@ -21,7 +21,7 @@ from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
-from fcpower_bids.store import digest_of, parse_json, stored_path
+from fcpower_bids.store import digest_of, load_json, parse_json, stored_path
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
@@ -219,7 +219,7 @@ KINDS = {
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file."""
-    facts = parse_json((folder / "pack.json").read_text(encoding="utf-8"))
+    facts = load_json(folder / "pack.json")
     if not isinstance(facts, dict):
         raise ValueError("pack.json holds no object")
     if facts.get("format") == FORMAT and facts.get(OWN_DIGEST, "") not in ("", facts_digest(facts)):

@@ -25,7 +25,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, write_arrays
 from fcpower_bids.slices.pretraining.corpus.pack import KERNEL, MADE, SITE, Pack, load_corpus, stored_vector
 from fcpower_bids.slices.pretraining.corpus.teacher import kernel_corpus, teacher_kernel, teacher_vector, unit_vectors
-from fcpower_bids.store import parse_json, replace_folder, write_text
+from fcpower_bids.store import load_json, replace_folder, write_text
 
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
 RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"
@@ -155,9 +155,9 @@ class _Arrays:
         try:
             arrays = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
             windows, owners, teachers = arrays
-            recordings = parse_json((folder / RECORDINGS).read_text(encoding="utf-8"))
+            recordings = load_json(folder / RECORDINGS)
             has_facts = (folder / FACTS).is_file()
-            facts = parse_json((folder / FACTS).read_text(encoding="utf-8")) if has_facts else {}
+            facts = load_json(folder / FACTS) if has_facts else {}
         except (OSError, ValueError) as error:
             raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
         out = cls(folder, windows, owners, teachers, recordings, facts)
@@ -235,7 +235,7 @@ def _wrong_facts(facts: Any, n: int) -> str:
 
 def _table(folder: Path, arrays: _Arrays) -> pd.DataFrame:
     path = folder / LICENCES
-    licences = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    licences = load_json(path) if path.is_file() else {}
     dataset = [name.split("/")[0] for name in arrays.recordings]
     counts = np.bincount(np.asarray(arrays.owners), minlength=len(arrays.recordings))
     stem = pd.Series([name.rsplit("/", 1)[-1] for name in arrays.recordings])
