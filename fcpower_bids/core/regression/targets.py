@@ -31,9 +31,7 @@ class Composite:
     # mean, scale: (q,): mean and standard deviation of each measure
     mean: FloatArray
     scale: FloatArray
-    loadings: (
-        FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the first large one positive
-    )
+    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the first large one is positive
     explained: float  # share of the variance of the z-scored measures
 
     def apply(self, measures: FloatArray) -> FloatArray:
