@@ -161,10 +161,10 @@ def test_cleaning_brings_the_connectome_nearer_to_that_of_the_clean_series(tmp_p
     assert np.corrcoef(cleaned, clean)[0, 1] > np.corrcoef(painted, clean)[0, 1] + 0.1
 
 
-def test_without_strict_an_exclusion_is_no_failure(troubled_demo, tmp_path):
+def test_where_all_is_excluded_nothing_is_done(troubled_demo, tmp_path):
     folder, _ = troubled_demo
     found = run_app(folder, tmp_path / "out", "--atlas", "builtin", "--participant-label", "04", "--session-label", "b")
-    assert found.code == 0
+    assert found.code == 5
     assert set(found.states().values()) == {"excluded"}
 
 

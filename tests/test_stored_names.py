@@ -64,7 +64,9 @@ def is_told(folder):
 def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kind):
     name = kind(outputs)
     recording = plant(outputs, name)
-    found = run_app(exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01")
+    found = run_app(
+        exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01", "--replace"
+    )
     assert found.states()[recording] == "excluded"
     assert (tmp_path / "diary.tsv").read_text() == f"{WORD}\n"
 
@@ -133,6 +135,7 @@ READERS = {
     "read_json",
     "load_json",
     "loads",
+    "parse_json",
     "read_table",
     "read_declared",
     "read_toml",
@@ -159,6 +162,9 @@ KNOWN = {
         "target / file.name",
     ),
     "reports/person/page.py": ("settings.output_dir / f'{title}.html'",),
+    "reports/person/index.py": ("output_dir / f'{page}.html'",),
+    "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
+    "slices/clinic/predict.py": ("request.output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
     "cohort/features.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),

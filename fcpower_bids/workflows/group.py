@@ -67,7 +67,7 @@ def run_group(settings: Settings) -> int:
         for line in describe_sets(settings):
             say(line, settings)
         _refuse_other_question(settings)
-    elif not (settings.results / f"{SCANS.name}.tsv").is_file():
+    elif next(settings.results.glob("*.tsv*"), None) is None:
         there = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{SCANS.name}.tsv"))
         named = f" There are: {', '.join(there)}." if there else ""
         raise UsageError(

@@ -11,6 +11,7 @@ from typing import Any
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.cohort.recordings import (
     cleaning_choices,
     describe_choices,
@@ -98,6 +99,9 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
     """Refuse to put outputs of two datasets, or of two ways of cleaning, into one folder. Raises UsageError."""
     out = settings.output_dir
     written = [] if settings.replace or settings.reports_only else list_connectomes(out)
+    if settings.participant_label and len(written) > FEW:  # a job of many reads what it touches, and some of the rest
+        people = {f"sub-{label}" for label in settings.participant_label}
+        written = [one for one in written if one.participant in people] + written[:: len(written) // FEW]
     datasets, asked = name_inputs(derivative_roots(settings), out), {recording.name for recording, _ in jobs}
     sources = {one: source for one in written if (source := source_of(one))}
     others = [one for one, source in sources.items() if source not in datasets]
@@ -182,12 +186,16 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))
     try:
-        write_recordings(settings.output_dir)
+        if with_index:
+            write_recordings(settings.output_dir)
+        else:
+            (settings.output_dir / RECORDINGS).unlink(missing_ok=True)
     except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
         failures.append(f"There is no new recordings.tsv. {error}")
     if not with_index:  # it would be out of date
         settings.index.unlink(missing_ok=True)
     from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
 
-    write_methods(settings, atlases, other_cleanings(settings.output_dir, settings.cleaning()))
+    others = other_cleanings(settings.output_dir, settings.cleaning()) if with_index else []
+    write_methods(settings, atlases, others)
     return Incomplete("\n".join(sorted(failures))) if failures else None

@@ -312,7 +312,7 @@ def test_the_table_of_statuses_is_that_of_now(lines, settings):
 )
 def test_a_floor_that_nothing_reads_is_said_to_be_not_used(settings, asked, expected):
     chosen = replace(settings, eigenvalue_floor=0.1, **{"analyses": ("qc_fc",), **asked})
-    assert list(describe_unused(chosen)) == expected
+    assert [said for said in describe_unused(chosen) if "for predictions" not in said] == expected
 
 
 def test_notes_on_the_cohort_are_on_the_page_whatever_was_analysed(settings, lines):
