@@ -559,7 +559,8 @@ def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, ba
 def test_tables_of_predict_are_read_as_those_of_the_group_level(batch, tmp_path):
     table = tmp_path / "people.csv"
     table.write_bytes("participant_id;age;ort\n20;77,5;Köln\n21;77;Ulm\n".encode("latin-1"))
-    assert read_people(batch, table)["age"] == {"sub-20": 77.5, "sub-21": 77.0}
+    scans = [("sub-20", "ses-a"), ("sub-21", "ses-a")]
+    assert read_people(batch, table, scans)["age"] == {scans[0]: 77.5, scans[1]: 77.0}
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):
