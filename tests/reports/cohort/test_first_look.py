@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from xml.etree import ElementTree
 
@@ -88,7 +89,7 @@ def test_bars_of_identification_end_at_the_accuracy(figures):
 
 def test_without_permutations_and_sessions_no_shade_and_no_bar(figures, monkeypatch):
     tables, _ = figures
-    findings = find_targets(tables)
+    findings = [dataclasses.replace(finding, added=None) for finding in find_targets(tables)]
     for finding in findings:
         finding.summary["score_needed"] = np.nan
     monkeypatch.setattr(type(tables), "rows", lambda *_: pd.DataFrame())

@@ -62,7 +62,8 @@ def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, dama
         assert main(["predict", str(model), str(out), *options]) == 5
     finally:
         path.write_text(whole)
-    (row,) = read_table(out / "group" / "predicted" / "target-score-fc.tsv").to_dict("records")
+    rows = read_table(out / "group" / "predicted" / "target-score-fc.tsv")
+    (row,) = rows[rows["participant_id"] == "sub-02"].to_dict("records")
     assert row["state"] == "refused"
     assert f"{path.name} {words}" in row["reason"]
 
