@@ -169,6 +169,8 @@ def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Requ
     if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
+    if rows.empty:
+        return {}
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
     values = read_people(request.output_dir, None, scans, facts["Target"])[KNOWN]
     if request.phenotypes is not None:
