@@ -24,6 +24,8 @@ def read_people(
 ) -> dict[str, dict[tuple[str, str], float]]:
     """Return ``age``, ``female`` and the target at each scan, as far as they are known. Raises DatasetError."""
     found: dict[str, dict[tuple[str, str], float]] = {"age": {}, "female": {}, KNOWN: {}}
+    if not scans:
+        return found
     for dataset in dict.fromkeys(path.parent for path in people_tables(output_dir)):
         _add(found, tables_of(dataset), scans, target, dataset)
     if phenotypes is not None:

@@ -172,9 +172,7 @@ def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Requ
     if rows.empty:
         return {}
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
-    values = read_people(request.output_dir, None, scans, facts["Target"])[KNOWN]
-    if request.phenotypes is not None:
-        values |= read_people(request.output_dir, request.phenotypes, scans, facts["Target"])[KNOWN]
+    values = read_people(request.output_dir, request.phenotypes, scans, facts["Target"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
     rows = rows[known.notna()]
     if rows.empty:
