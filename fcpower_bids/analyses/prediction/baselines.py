@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
@@ -358,7 +357,7 @@ def find_known(study: Study, target: Target) -> Known:
     candidates = [(name, columns) for name, columns in forms.items() if name != MOTION or name in declared]
     if MOTION in forms:  # what goes with motion need not do so in a straight line
         motion = forms[MOTION]
-        rank = stats.rankdata(motion, axis=0, nan_policy="omit") / n - 0.5
+        rank = pd.DataFrame(motion).rank().to_numpy() / n - 0.5
         log = np.log(np.where(motion > 0, motion, np.nan))
         place = sum(name in (*declared, *called) for name, _ in candidates)
         candidates.insert(place, (MOTION, rank))
