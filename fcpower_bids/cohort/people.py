@@ -10,12 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, person_at
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
+from fcpower_bids.cohort.missing_codes import as_numbers, remove_codes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.inputs.roots import SITE, output_folders
@@ -159,7 +158,7 @@ def load_people(
         frame, lacking, unmet = _join_sessions(table, scanned)
         rows += lacking
         conflicts |= dict.fromkeys((str(name) for name in frame.columns), unmet) if unmet else {}
-        frame, codes = remove_codes(_as_numbers(frame), table.hints, missing_values, guess_codes)
+        frame, codes = remove_codes(as_numbers(frame), table.hints, missing_values, guess_codes)
         rows += [Exclusion(str(person), NO_SESSION, VALUE, f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
     return replace(_merge(tables, cleaned, conflicts), rows=tuple(rows), notes=tuple(notes), renamed=len(matched))
@@ -310,15 +309,6 @@ def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
     return found
 
 
-def _as_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers where a column has nothing else; identifiers such as ``family_id`` stay text."""
-    for name in frame.columns:
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        if not name.endswith("_id") and numbers.notna().sum() == frame[name].notna().sum():
-            frame[name] = numbers.astype(float)
-    return frame
-
-
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
     """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
     names: dict[str, str] = {}
@@ -427,45 +417,6 @@ def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path,
     )
 
 
-CODES = frozenset(
-    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
-    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
-)
-"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
-MEANS_MISSING = re.compile(
-    r"\b(missing|unknown|refused?|declined|not (available|applicable|known|done|assessed|collected|administered)|"
-    r"no (data|answer|response)|don'?t know|do not know|n/?a)\b",
-    re.IGNORECASE,
-)
-HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
-
-
-def remove_codes(
-    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = (), guess: bool = True
-) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart (`guess`)."""
-    cleaned = frame.copy()
-    found: dict[str, list[str]] = {}
-    for name in map(str, frame.columns):
-        column = frame[name]
-        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
-        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
-        codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
-        declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
-        is_code = np.array(declared, dtype=bool) | (_obvious(column) if guess else False)
-        for person in column.index[is_code]:
-            found.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
-        cleaned[name] = column.mask(is_code)
-    return _as_numbers(cleaned) if named else cleaned, [
-        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())
-    ]
-
-
-def shorten(value: Any) -> str:
-    """Text of a value, whole numbers without decimals."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
 def _check_codes(named: Sequence[str], tables: Iterable[PeopleTable]) -> None:
     """Refuse a code of a column that is not there, whose values would be taken as measured."""
     known = [str(name) for table in tables for name in table.frame.columns]
@@ -475,40 +426,3 @@ def _check_codes(named: Sequence[str], tables: Iterable[PeopleTable]) -> None:
             close = get_close_matches(column, known, n=1)
             hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
             raise DatasetError(f"missing_values {code}: no phenotype table has a column '{column}'. {hint}")
-
-
-def _codes_of(hint: Any) -> Iterable[Any]:
-    if not isinstance(hint, Mapping):
-        return
-    for key in HINT_KEYS:
-        value = hint.get(key, [])
-        yield from value if isinstance(value, list) else [value]
-    levels = hint.get("Levels")
-    if isinstance(levels, Mapping):
-        for code, level in levels.items():
-            text = " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
-            if MEANS_MISSING.search(text):
-                yield code
-
-
-def _number(code: Any) -> Any:
-    try:
-        return float(code)
-    except (TypeError, ValueError):
-        return code
-
-
-def _obvious(column: pd.Series) -> NDArray[np.bool_]:
-    if column.dtype != np.float64:
-        return np.zeros(len(column), dtype=bool)
-    values = column.to_numpy()
-    suspect = np.isin(values, list(CODES))
-    others = values[np.isfinite(values) & ~suspect]
-    if not len(others):
-        return suspect | np.isinf(values)
-    low, high = float(others.min()), float(others.max())
-    width = high - low
-    with np.errstate(over="ignore"):  # of values that no measurement is, which are named where they are used
-        above = (values > high + width) & (values > 2 * high)
-        below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
-    return (suspect & (above | below)) | np.isinf(values)

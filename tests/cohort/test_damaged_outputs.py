@@ -71,7 +71,7 @@ def test_a_series_with_words_in_it_or_without_its_last_rows_is_named(start, dama
     path = series(out, "sub-01_ses-a")
     path.write_text(damage(path.read_text()))
     write_json(path.with_suffix(".json"), {"NumberOfVolumesUsed": 40})
-    code, err = group("learning_curves", "--folds", "3", "--inner-folds", "2", "--repeats", "1")
+    code, err = group("learning_curves", "--targets", "age", "--folds", "3", "--inner-folds", "2", "--repeats", "1")
     assert code == 3
     assert f"{path} {words}" in err
     assert "Remove it and run participant level" in err

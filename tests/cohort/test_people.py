@@ -160,19 +160,3 @@ def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
     with pytest.raises(DatasetError, match=r"missing_values Age=0: no .* column 'Age'. Did you mean 'age'\?"):
         load(tmp_path, missing_values=("Age=0",))
-
-
-def test_a_table_that_combined_sites_replace_is_named(tmp_path):
-    settings = Settings(tmp_path / "bids", tmp_path / "out", "group")
-    for folder, column in (("bids", "age"), ("out", "site")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "participants.tsv").write_text(f"participant_id\t{column}\nsub-01\t1\nsub-02\t2\n")
-    tests = tmp_path / "bids" / "phenotype" / "tests.tsv"
-    tests.parent.mkdir()
-    tests.write_text("participant_id\tscore\nsub-01\t1\nsub-02\t2\n")  # of one site: the labels are of others too
-    found = load_phenotypes(settings, {"sub-01": ["n/a"], "sub-02": ["n/a"]})
-    assert list(found.frame.columns) == ["site"]
-    assert f"{tmp_path / 'bids' / 'participants.tsv'}, {tests}: not read" in found.unread
-    assert found.unread in found.notes
-    given = replace(settings, phenotypes=(tmp_path / "bids" / "participants.tsv", tests))
-    assert load_phenotypes(given, {"sub-01": ["n/a"], "sub-02": ["n/a"]}).unread == ""

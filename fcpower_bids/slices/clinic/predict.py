@@ -146,9 +146,14 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     before = read_json(sidecar) if sidecar.is_file() else {}
     before.pop(COVERAGE, None)
     merged, references = frame, compared
-    if before == about:  # the scans that were predicted before, and are not asked for now
-        merged = _merge(read_declared(target, PREDICTED), frame).sort_values("scan", kind="stable", ignore_index=True)
-        references = _merge(read_declared(beside, UNUSUAL), compared, frame["scan"])
+    if before == about and request.participants:  # who was predicted before, and is not asked for now
+        earlier, asked = read_declared(target, PREDICTED), {f"sub-{label}" for label in request.participants}
+        kept = earlier[~earlier["participant_id"].astype(str).isin(asked)]
+        merged = pd.concat([kept, frame] if len(kept) else [frame], ignore_index=True)
+        merged = merged.sort_values("scan", kind="stable", ignore_index=True)
+        others = read_declared(beside, UNUSUAL)
+        others = others[others["scan"].isin(kept["scan"])]
+        references = pd.concat([others, compared] if len(others) else [compared], ignore_index=True)
     coverage = _judge_coverage(merged, model.facts, request)
     write_declared(target, merged, PREDICTED)
     write_declared(beside, references, UNUSUAL)
@@ -156,12 +161,6 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
     _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
     return Predictions(frame, target, model.facts, tuple(broken), coverage)
-
-
-def _merge(before: pd.DataFrame, now: pd.DataFrame, scans: pd.Series | None = None) -> pd.DataFrame:
-    """Rows of before whose scans are not among those of now, and the rows of now."""
-    kept = before[~before["scan"].isin(now["scan"] if scans is None else scans)]
-    return pd.concat([kept, now], ignore_index=True) if len(kept) else now
 
 
 def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Request) -> dict[str, Any]:
