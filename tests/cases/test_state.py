@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 
 import nibabel
@@ -47,8 +49,14 @@ def test_jobs_whose_folders_are_copied_together_are_one_run(parts, troubled_demo
 
 @pytest.fixture
 def outputs(exact_run, tmp_path):
-    """The outputs of two people with two sessions, cleaned not at all."""
-    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    """The outputs of two people with two sessions, cleaned not at all; the copy links to the same dataset."""
+    out = shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    description = out / "dataset_description.json"
+    about = json.loads(description.read_text())
+    for name, folder in about["DatasetLinks"].items():
+        about["DatasetLinks"][name] = os.path.relpath((exact_run.output / folder).resolve(), out)
+    description.write_text(json.dumps(about))
+    return out
 
 
 PLAINLY = (*ATLAS, *PLAIN, "--transforms", "power", "fisher_z")

@@ -83,15 +83,16 @@ def predicts(entered: Entered) -> str:
 
 
 def applies_a_model(entered: Entered) -> str:
-    """A model of these people, applied to their scans: what its own weights give."""
+    """A model of these people, applied to their scans: what its weights give; nothing of who is rejected."""
     models = list((entered.out / "group" / "doors" / "models").glob("*fc-power*"))
     ended = run("predict", *models, entered.out, "--accept-no-skill")
-    if ended.code:
+    rejected = {f"sub-{label}" for label in entered.shape.left_out if entered.shape.decided == "one rejected"}
+    if ended.code != (4 if rejected else 0):
         return ended.said
     with np.load(models[0] / "weights.npz") as arrays:
         weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])
     found = table(next((entered.out / "group" / "predicted").glob("target-*[!e].tsv")))
-    assert (found["state"] == "predicted").all()
+    assert (found["state"] == np.where(found["participant_id"].isin(rejected), "refused", "predicted")).all()
     own = found.set_index(["participant_id", "session"])["prediction"]
     for label, session in entered.scans():
         edges = flattened(entered.truth.series[label, session])
@@ -137,7 +138,7 @@ def trains(entered: Entered) -> str:
 def _packed(entered: Entered) -> str:
     corpus = entered.out / "corpus"
     rows = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype={"subject": str})
-    assert len(rows) == len(entered.truth.series)
+    assert len(rows) == len(entered.scans())
     for row in rows.itertuples():
         known = _scan(entered, row.subject, row.session)
         with safe_open(corpus / f"series-{row.shard:05d}.safetensors", "np") as shard:
@@ -163,7 +164,7 @@ def _embedded(entered: Entered) -> str:
     if ended.code:
         return ended.said
     vectors = sorted(entered.out.rglob("*_embedding.tsv"))
-    assert len(vectors) == len(entered.truth.series)
+    assert len(vectors) == len(entered.scans())
     encoder = load_encoder("fbert", weights)
     for path in vectors:
         stem = path.name.partition("_desc-")[0]

@@ -432,7 +432,7 @@ def test_small_folds_are_mentioned(predicted, cohort):
 def test_without_names_all_numeric_columns_that_vary_are_targets():
     rng = np.random.default_rng(6)
     cohort = single_session(
-        rng, 24, y=rng.standard_normal(24), age=rng.uniform(20, 60, 24), constant=np.ones(24), text=["a"] * 24
+        rng, 30, y=rng.standard_normal(30), age=rng.uniform(20, 60, 30), constant=np.ones(30), text=["a"] * 30
     )
     few = {"folds": 3, "inner_folds": 3, "repeats": 1, "representations": ("fc",)}
     assert set(predict(cohort, **few, covariates=("age",))["prediction"].frame["target"]) == {"y"}
