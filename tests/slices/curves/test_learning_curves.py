@@ -189,7 +189,7 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
         run(nothing, minutes=(), sizes=())
     few = single_session(np.random.default_rng(0), 9, y=np.arange(9.0))
     with pytest.raises(ValueError, match="fewer than two per inner fold"):
-        run(few, minutes=(), sizes=(), folds=3)
+        run(few, minutes=(), sizes=(), folds=3, targets=("y",))
 
 
 def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
