@@ -90,7 +90,7 @@ def test_kept_files_that_were_cut_are_made_anew(exact_demo, exact_run, tmp_path)
     for kept in (path for part in ("parcels", "atlases") for path in (output / "work" / part).iterdir()):
         kept.write_bytes(kept.read_bytes()[:-100])
     before = {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")}
-    words = ["--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--min-time", "11"]
+    words = ["--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--min-time", "11", "--replace"]
     found = run_app(exact_demo[0], output, *words)
     assert found.code == 0, found.err
     assert {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")} == before

@@ -218,7 +218,7 @@ def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, c
         code, err = run_group(cohort, capsys)
     assert code == 4
     assert "Internal error, please report it with logs/crashes/group_index" in err
-    monkeypatch.setattr("fcpower_bids.cohort.decisions.decisions_file", raising(TypeError("None")))
+    monkeypatch.setattr("fcpower_bids.cohort.recordings.decisions_of", raising(TypeError("None")))
     code, err = run_group(cohort, capsys)
     assert code == 1
     assert "internal error (TypeError('None')); please report it" in err

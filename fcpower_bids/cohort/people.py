@@ -141,7 +141,7 @@ def load_people(
     DatasetError.
     """
     notes: list[str] = []
-    tables = [table for source in sources if (table := _read_table(source, notes)) is not None]
+    tables = [_read_table(source, notes) for source in sources]
     if dataset is not None and (of_sessions := _read_sessions(dataset, scanned)) is not None:
         tables.append(of_sessions)
     matched: dict[str, str] = {}
@@ -200,16 +200,14 @@ def _rows_of(site: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     return own.assign(**{PERSON: "sub-" + own[PERSON].str.removeprefix(start)})
 
 
-def _read_table(source: Source, notes: list[str]) -> PeopleTable | None:
-    """One table of people; None of an empty one that the user did not name."""
+def _read_table(source: Source, notes: list[str]) -> PeopleTable:
+    """One table of people, which may be empty where the user did not name it."""
     path = source.path
     frame = read_rows(path, notes)
     if source.site:
         frame = _rows_of(source.site, frame, path)
-    if frame.empty:
-        if source.is_given and not source.site:
-            raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
-        return None
+    if frame.empty and source.is_given and not source.site:
+        raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
     if (again := int(frame.duplicated().sum())) > 0:
         frame = frame.drop_duplicates().reset_index(drop=True)
         notes.append(f"{path.name} has {again} rows twice, the same in every column; one of each is used.")
