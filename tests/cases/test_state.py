@@ -8,11 +8,12 @@ import shutil
 
 import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from tests.cases.people import LABELS, files, index_rows, run, table, write_list, write_people
+from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
 from tests.running import PLAIN
 from tests.slices.elsewhere.sources import xcpd
 
@@ -175,6 +176,36 @@ def listed(tmp_path_factory):
     found = run(folder / "bids", folder / "out", "group", *words, *few)
     assert found.code == 0, found.err
     return folder
+
+
+def expected_of(path, threshold):
+    """Mean FD of the steady volumes, and how many of them pass a threshold, by a table of confounds."""
+    confounds = pd.read_csv(path, sep="\t", na_values="n/a")
+    steady = ~confounds.filter(like="non_steady_state").any(axis=1)
+    moved = confounds["framewise_displacement"][steady]
+    return moved.mean(), int((~(moved > threshold)).sum())
+
+
+@pytest.mark.parametrize(("cohort", "threshold"), [("troubled", 0.5), ("exact", np.inf), ("listed", np.nan)])
+def test_the_numbers_of_recordings_are_those_of_the_input_files(cohort, threshold, request):
+    if cohort == "listed":
+        folder = request.getfixturevalue("listed")
+        there, rows = table(folder / "out" / "recordings.tsv"), table(folder / "list.tsv")
+        expected = {f"{row.participant_id}_task-rest": (float(row.mean_fd), T) for row in rows.itertuples()}
+        time = TR
+    else:
+        there = table(request.getfixturevalue(f"{cohort}_run").output / "recordings.tsv")
+        paths = request.getfixturevalue(f"{cohort}_demo")[0].rglob("*_desc-confounds_timeseries.tsv")
+        expected = {path.name.partition("_desc-")[0]: expected_of(path, threshold) for path in paths}
+        time = DemoDesign.tiny().repetition_time
+    assert sorted(there["recording"].str.partition("_space-")[0]) == sorted(expected)
+    done = there[there["state"] == "done"]
+    assert len(done) > len(there) / 2
+    assert (there.loc[there["state"] != "done", ["mean_fd", "seconds", "volumes"]] == "n/a").all(axis=None)
+    for row in done.itertuples():
+        moved, volumes = expected[row.recording.partition("_space-")[0]]
+        assert float(row.mean_fd) == pytest.approx(moved, abs=1e-6)
+        assert [float(row.volumes), float(row.seconds)] == [volumes, volumes * time]
 
 
 REJECTED = {
