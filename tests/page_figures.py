@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -101,3 +103,12 @@ def unchecked_figures(path: Path) -> list[str]:
                 if not any((np.abs(factor * known - value(word)) <= half).any() for factor in (1, 100)):
                     left.append(f"{figure.heading}: {word} in {said[:120]}")
     return left
+
+
+def links_that_lead_somewhere(opened: Any, page: Path) -> tuple[set[str], set[str]]:
+    """Links within a page in a browser, and to files beside it; each place must be there."""
+    links = set(opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))"))
+    inside = {link for link in links if link.startswith("#")}
+    assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
+    assert [link for link in links - inside if not (page.parent / link).is_file()] == []
+    return inside, links - inside

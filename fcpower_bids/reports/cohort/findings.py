@@ -232,7 +232,12 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
     permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
     if finding.site and finding.state in (FOUND, NOT_FOUND):
-        return _answer_beside_site(finding, permuted)
+        if finding.state == FOUND and finding.added is not None and not finding.added.adds:
+            return (
+                f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
+            )
+        begin, joint = ("More than", "where") if finding.state == FOUND else ("Nothing beyond", "but")
+        return f"{begin} the site was shown: {finding.beside_site(joint)} (within sites, {permuted})."
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
     if finding.state == NOT_DECIDED:
@@ -252,14 +257,6 @@ def _answer(finding: Finding, best: pd.Series) -> str:
             "100 cohorts."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
-
-
-def _answer_beside_site(finding: Finding, permuted: str) -> str:
-    if finding.state == FOUND and finding.added is not None and not finding.added.adds:
-        return f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
-    if finding.state == FOUND:
-        return f"More than the site was shown: {finding.beside_site('where')} (within sites, {permuted})."
-    return f"Nothing beyond the site was shown: {finding.beside_site('but')} (within sites, {permuted})."
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:

@@ -107,14 +107,10 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if alarms := count_alarms(tables):
         headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
     overview = targets_by_representation(targets, tables)
-    mark = "stop" if level == "stop" else "caution" if alarms or _failed(tables) else _mark(targets, tables)
+    failed = sum(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
+    mark = "stop" if level == "stop" else "caution" if alarms or failed else _mark(targets, tables)
     facts, figures = tuple(_facts(tables)), first_figures(targets, tables)
     return GroupVerdict(level, headline, facts, tuple(answers), further, cautions, overview, figures, mark)
-
-
-def _failed(tables: GroupTables) -> int:
-    """How many analyses the program has not finished."""
-    return sum(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
 
 
 def _mark(targets: Sequence[Finding], tables: GroupTables) -> str:

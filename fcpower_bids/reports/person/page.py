@@ -98,7 +98,7 @@ def _write(
     sessions: list[tuple[str, list[Account]]],
     written: Written,
 ) -> None:
-    dull = _same_everywhere(accounts)
+    dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
     shown = _sessions(sessions, settings, dull)
     text = render_page(
         "participant.html",
@@ -128,11 +128,6 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
             source = str(about.get("Source", "n/a"))
             found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.names), source, parcels.citation))
     return sorted(found)
-
-
-def _same_everywhere(accounts: Sequence[Account]) -> tuple[str, ...]:
-    """Return which of `SAME` have one value in all recordings."""
-    return tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
 
 
 def _anchor(account: Account, number: int) -> str:

@@ -38,16 +38,9 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
         "Permutations": row["n_permutations"],
         "OverPeople": row[f"{score}_pooled_mean"],
     }
-    return found | _beyond_known(results, target, representation)
-
-
-def _beyond_known(results: Path, target: str, representation: str) -> dict[str, Any]:
-    """How well columns that are known without a scan predict, and what the connectome adds; empty without a table."""
     path = find_table(results, BASELINES.name)
-    if not path.is_file():
-        return {}
-    added = find_added(read_declared(path, BASELINES), target, representation)
-    return {} if added is None else {"Added": dataclasses.asdict(added)}
+    added = find_added(read_declared(path, BASELINES), target, representation) if path.is_file() else None
+    return found if added is None else found | {"Added": dataclasses.asdict(added)}
 
 
 def judge_skill(

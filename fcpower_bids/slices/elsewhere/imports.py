@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -254,7 +254,9 @@ def bring_sources(settings: Settings) -> None:
         check_phenotypes(settings, scanned)  # before a thousand series are read
     known = name_inputs({name: root}, settings.output_dir)
     before = [one for one in read_statuses(settings.output_dir) if one.state == DONE]
-    other = next((one for one in before if one.stage != IMPORT or name not in known or not _is_of(place, one)), None)
+    lists = ("", place.name)  # other sources are known by their folders
+    ours = [name in known and one.stage == IMPORT and (place.is_dir() or one.inputs in lists) for one in before]
+    other = next((one for one, is_ours in zip(before, ours, strict=True) if not is_ours), None)
     if other is not None and not settings.replace:
         raise UsageError(
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
@@ -262,17 +264,13 @@ def bring_sources(settings: Settings) -> None:
         )
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
     _remove_others(place, offered, settings)
-    done = [_import_recording(list(of_one), name, place, settings) for _, of_one in _by_recording(offered)]
+    by_name = groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
+    done = [_import_recording(list(of_one), name, place, settings) for _, of_one in by_name]
     count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
     say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
     if done == [FAILED] * len(done):
         status = read_status(settings.output_dir, offered[0].name)
         raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
-
-
-def _is_of(place: Path, status: Status) -> bool:
-    """Whether a recording was imported from this list; other sources are known by their folders."""
-    return place.is_dir() or status.inputs in ("", place.name)
 
 
 def _remove_others(place: Path, offered: Sequence[Offered], settings: Settings) -> None:
@@ -333,10 +331,6 @@ def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> 
         named.append(replace(one, entities=order_entities(one.entities, (("sub", label_of(person, tables[0])),))))
     check_names(named)
     return named
-
-
-def _by_recording(offered: Iterable[Offered]) -> Iterator[tuple[str, Iterator[Offered]]]:
-    return groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
 
 
 def _import_recording(of_one: Sequence[Offered], source: str, place: Path, settings: Settings) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import time
 from dataclasses import replace
@@ -30,6 +29,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, s
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
+from tests.page_figures import links_that_lead_somewhere
 from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
 from tests.running import FOOT
 from tests.test_verdicts import statistics_of
@@ -473,12 +473,7 @@ def test_every_image_loads_and_says_what_it_shows(opened):
 
 
 def test_every_link_leads_somewhere(opened, page):
-    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
-    inside = [link for link in links if link.startswith("#")]
-    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
-    files = {link for link in links if not link.startswith("#")}
-    assert len(files) > 100
-    assert [link for link in files if not (page.parent / link).is_file()] == []
+    assert len(links_that_lead_somewhere(opened, page)[1]) > 100
 
 
 def test_tables_sort(opened):

@@ -162,7 +162,8 @@ def _quality_grid(found: pd.DataFrame, marks: dict[str, np.ndarray], tables: Gro
         ]
         for name, mark in marks.items():
             value = float(row[name])
-            cells.append(Cell(show_number(value, MEASURES[name][1]), _sortable(value), "", bool(mark[i])))
+            sorted_by = value if math.isfinite(value) else "n/a"
+            cells.append(Cell(show_number(value, MEASURES[name][1]), sorted_by, "", bool(mark[i])))
         rows.append((*cells, Cell("table", "", str(row["address"]))))
     header = (
         "Recording",
@@ -174,10 +175,6 @@ def _quality_grid(found: pd.DataFrame, marks: dict[str, np.ndarray], tables: Gro
     )
     text = "A triangle marks what stands out; the name leads to the page of the participant."
     return Grid("", text, header, tuple(rows))
-
-
-def _sortable(value: float) -> Any:
-    return value if math.isfinite(value) else "n/a"
 
 
 def cohort_section(tables: GroupTables) -> list[Section]:
