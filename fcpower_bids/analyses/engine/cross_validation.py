@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -13,68 +12,40 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, nested_cv
-from fcpower_bids.core.regression.penalties import (
-    PenaltyLadder,
-    nested_cv_extending,
-    regress_on_kernel,
-    search_penalties,
-)
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
-from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.executors import map_tasks
 from fcpower_bids.progress import track
 
 
-def make_solver(people: Representation, preset: PredictionPreset) -> Solver:
+def make_solver(people: Representation, preset: PredictionPreset) -> Regression:
     """Kernel ridge regression on the correlation between people's features, or a linear probe on z-scored features."""
     fitted = people.fitted
     if people.kernel == "correlation":
         whole = people.similarity()  # of features that need no fit; its mean diagonal is the unit
         if fitted is None:
-            return regress_on_kernel(whole, preset)
-        kernels = FoldKernels(lambda train: correlation_kernel(fitted(train)))
-
-        def regress(train: Rows, penalties: FloatArray) -> Solver:
-            return SubsetSolver(kernels(train), penalties, preset.intercept)
-
-        return search_penalties(
-            lambda penalties: FoldSolver(regress, penalties), float(np.trace(whole)) / len(whole), preset
-        )
+            return kernel_ridge(whole, preset)
+        grid, unit = grid_of(preset, float(np.trace(whole)) / len(whole))
+        return BlockRidge(lambda train: correlation_kernel(fitted(train)), grid, preset.intercept, unit)
     features = np.asarray(people.features()[:])
-    scale = float((np.ptp(features, axis=0) > 0).sum())
-    if fitted is None:
-        everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
-        probe = LinearProbe(features, [1.0], preset.intercept, everyone=everyone)
-        if everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
-            return regress_on_kernel(probe.kernel(), preset)
-        return search_penalties(probe.with_penalties, scale, preset)
-
-    def probe_features(train: Rows, penalties: FloatArray) -> Solver:
-        return LinearProbe(fitted(train)[:], penalties, preset.intercept)
-
-    return search_penalties(lambda penalties: FoldSolver(probe_features, penalties), scale, preset)
+    everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
+    grid, unit = grid_of(preset, float((np.ptp(features, axis=0) > 0).sum()))
+    if fitted is None and everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
+        return kernel_ridge(LinearProbe(features, grid, preset.intercept, everyone).kernel(), preset)
+    return LinearProbe(fitted or features, grid, preset.intercept, everyone and fitted is None, unit)
 
 
-def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPreset) -> Solver:
-    """Return the same regression as one that decomposes the block of the training people in every fold."""
-
-    def make(penalties: FloatArray) -> Solver:
-        return SubsetSolver(kernel, penalties, preset.intercept, solver.notes)
-
-    return PenaltyLadder(make, solver.scale) if isinstance(solver, PenaltyLadder) else make(solver.penalties)
-
-
-def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
+def cross_validate(solver: Regression, study: Study, label: str) -> NestedResult:
     """Predict every target of everyone from the others."""
     watch = partial(track, label=f"cross-validation of {label}", settings=study.settings, total=len(study.folds))
     return run_nested_cv(solver, study.columns, study.folds, study.preset, watch)
 
 
-def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study: Study) -> NestedResult:
+def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], study: Study) -> NestedResult:
     """Predict as `cross_validate`, with features fitted to the training people of every outer fold, inner folds too."""
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
@@ -89,23 +60,18 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study
 
 
 def run_nested_cv(
-    solver: Solver,
+    solver: Regression,
     targets: FloatArray | TargetBuilder,
     folds: Sequence[Fold],
     preset: PredictionPreset,
     watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
 ) -> NestedResult:
     """Run `nested.nested_cv` with the score and grid of the preset; features that are fitted stay in this process."""
-    here = isinstance(getattr(solver, "base", solver), FoldSolver)
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-        return watch(map(function, items) if here else map_tasks(function, items))
+        return watch(map(function, items) if solver.fitted else map_tasks(function, items))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        if isinstance(solver, PenaltyLadder):
-            return nested_cv_extending(solver, targets, folds, preset.selection, each)
-        return nested_cv(solver, targets, folds, preset.selection, each=each)
+    return nested_cv(solver, targets, folds, preset.selection, each)
 
 
 def merge_results(parts: Sequence[NestedResult]) -> NestedResult:

@@ -19,8 +19,8 @@ from fcpower_bids.analyses.engine.scoring import (
     pooled_rows,
 )
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES, TableSpec
@@ -45,7 +45,7 @@ class Entries:
             self.add(one.name, cross_validate(solver, self.study, label.format(one.name)))
         return self
 
-    def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:
+    def score(self, name: str, make: Callable[[], Regression], **about: Any) -> None:
         """Cross-validate a regression, or note why this cohort does not allow it. Raises Unfit."""
         solver = self._attempt(name, make, about)
         if solver is not None:

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.engine.targets import Target, build_once, site_column
 from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, list_scores, null_p_values
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.sites import scores_within
-from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
@@ -114,7 +114,7 @@ class Baselines:
         self._null: list[dict[str, Any]] = []
         self._known = {target.name: find_known(study, target) for target in study.targets}
 
-    def add(self, entry: str, solver: Solver) -> None:
+    def add(self, entry: str, solver: Regression) -> None:
         """Predict with one entry what the known columns leave of every target."""
         for target in self.study.targets:
             known, site = self._known[target.name], self._site(target)
@@ -185,7 +185,7 @@ class Baselines:
         )
         return {"value": found.score(target, SITE, None)[0], **found.describe(target, SITE, None)}
 
-    def _predict(self, solver: Solver, target: Target, known: Known, site: Known | None) -> _Predictions:
+    def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
         """Predictions of the true target and of permuted ones."""
         folds, classes = self.study.first_repeat, target.is_binary
         build = build_once(self._targets(target, known))

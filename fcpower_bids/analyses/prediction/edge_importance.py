@@ -16,9 +16,9 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
-from fcpower_bids.core.regression.ridge import fit_in_sample
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import TABLES

@@ -9,7 +9,7 @@ from typing import Any
 from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
@@ -35,7 +35,7 @@ def changes_features(sites: str) -> bool:
 
 def make_solvers(
     representations: Iterable[Representation], study: Study, sites: str
-) -> Iterator[tuple[Representation, Solver]]:
+) -> Iterator[tuple[Representation, Regression]]:
     """Yield the regression on every representation, one in memory at a time."""
     for representation in representations:
         if changes_features(sites):

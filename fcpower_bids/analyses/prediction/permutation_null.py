@@ -14,7 +14,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised
 from fcpower_bids.core.inference.sites import scores_within
-from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.progress import track
@@ -74,7 +74,7 @@ def choose_permutations(study: Study) -> Permutations:
     return Permutations(number, reason)
 
 
-def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:
+def null_rows(solver: Regression, study: Study, name: str) -> list[dict[str, Any]]:
     """Score the true and the permuted targets, one row each; no rows without permutations."""
     targets = study.targets if choose_permutations(study).number else ()
     return [row for target in targets for row in list_scores(target, name, _scores(solver, study, target, name))]
@@ -124,7 +124,7 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     }
 
 
-def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArray:
+def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
     orders = [None, *_orders(study, target)]
     chunks = [orders[start : start + CHUNK] for start in range(0, len(orders), CHUNK)]
     progress = track(chunks, f"permutations of {target.name} ({name})", study.settings)
@@ -144,7 +144,7 @@ def _orders(study: Study, target: Target) -> list[Rows]:
     return orders
 
 
-def score_columns(solver: Solver, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:
+def score_columns(solver: Regression, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:
     """Predict columns of one target in the first repeat; score all predictions of each, with its error, (2, m)."""
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
     predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)

@@ -38,7 +38,7 @@ from fcpower_bids.analyses.pretraining_overlap import (
     score_unseen,
 )
 from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.core.regression.ridge import check_memory
+from fcpower_bids.core.regression.krr import check_memory
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import TABLES

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,7 @@ from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
+from fcpower_bids.core.regression.krr import BlockRidge, Sides, Split, check_penalties
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import available_bytes
 
@@ -29,25 +28,31 @@ ROUNDING = 1e-12
 
 
 class LinearProbe:
-    """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
+    """Linear-kernel ridge regression on z-scored features, to be given to `krr.nested_cv`.
 
     The scaler depends on the training rows, so every fold is solved anew: for the weights of up to 512 features (and no
-    more than people), and above that by `SubsetSolver` on the kernel. `features` (n, d): none missing; they may lie on
-    disk. `penalties`: none negative; zero is dropped, with a warning, unless the features have full column rank.
-    `strict`: fit the scaler again in every inner fold, not in the outer one alone; the test fold informs nothing either
-    way. `everyone`: fit it to all people, test people too. A feature that is constant in the training rows is centred
+    more than people), and above that by `BlockRidge` on the kernel. `features` (n, d): none missing; they may lie on
+    disk. Or a function from training rows to features that are fitted to these. `penalties`: none negative; zero is
+    dropped, with a note, unless the features have full column rank. `everyone`: fit the scaler to all people, test
+    people too; else to the training rows of the outer fold. A feature that is constant in the training rows is centred
     and not scaled, as by scikit-learn. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
     used.
     """
 
     def __init__(
         self,
-        features: FeatureSource,
+        features: FeatureSource | Callable[[Rows], FeatureSource],
         penalties: ArrayLike,
         intercept: bool = True,
-        strict: bool = False,
         everyone: bool = False,
+        unit: float = 0.0,
     ) -> None:
+        self.penalties = check_penalties(penalties)
+        self.notes: tuple[str, ...] = ()
+        self.intercept, self.everyone, self.unit, self.fitted = intercept, everyone, unit, callable(features)
+        self.make = features if callable(features) else None
+        if callable(features):
+            return
         self.features: FeatureSource = features
         if len(self.features.shape) != 2:
             raise ValueError(f"Features must be one row per person, not of shape {self.features.shape}.")
@@ -57,63 +62,46 @@ class LinearProbe:
                 raise ValueError(
                     f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
                 )
-        self.intercept, self.strict, self.everyone = intercept, strict, everyone
         self._kept: list[_Panel] = []
         if self.features.shape[1] > PRIMAL_WIDTH:
             self._panels()  # now, so that whoever is given this regression need not
-        self._set_penalties(penalties)
-
-    def with_penalties(self, penalties: ArrayLike) -> LinearProbe:
-        """Return the same regression for other penalties; the features are shared."""
-        other = copy.copy(self)
-        other._set_penalties(penalties)
-        return other
-
-    def _set_penalties(self, penalties: ArrayLike) -> None:
-        self.penalties = check_penalties(penalties)
-        self.notes: tuple[str, ...] = ()
         if 0 in self.penalties and not self._has_full_rank():
             self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
-            warnings.warn(self.notes[0], stacklevel=2)
             self.penalties = check_penalties(self.penalties[self.penalties > 0])
+
+    def at(self, penalties: FloatArray) -> LinearProbe:
+        """Return the same regression for other penalties; the features are shared."""
+        other = copy.copy(self)
+        other.penalties = penalties
+        return other
+
+    def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
+        """All penalties together."""
+        return (penalties,)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing here depends on the targets alone."""
         return Sides(targets)
 
-    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+    def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
-        if not self.strict:
-            return self._predict(split, outer, inner)
-        test, _ = self._predict(Split(split.test, split.train, (), split.others), outer, ())
-        validation = []
-        for rows, sides in zip(split.inner, inner, strict=True):
-            train = np.setdiff1d(split.train, rows, assume_unique=True)
-            validation.append(self._predict(Split(rows, train, (), split.others), sides, ())[0])
-        return test, validation
-
-    def _predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
-        """Predict all sets of a split under one scaler, that of its training rows."""
-        if self.features.shape[1] <= min(PRIMAL_WIDTH, split.train.size):
-            return self._predict_primal(split, outer, inner)
+        if self.make:
+            return LinearProbe(self.make(split.train)[:], self.penalties, self.intercept).predict(split, sides)
+        n, width = self.features.shape
+        scaled_on = np.arange(n) if self.everyone else split.train
+        if width <= min(PRIMAL_WIDTH, split.train.size):
+            mean, scale = standardising_scale(np.asarray(self.features[:], dtype=float)[scaled_on])
+            standard = (self.features[:] - mean) / scale
+            sets = [(split.train, split.test)]
+            sets += [(np.setdiff1d(split.train, rows, assume_unique=True), rows) for rows in split.inner]
+            paths = [self._primal_path(standard[train], sides.values[train], standard[rows]) for train, rows in sets]
+            return paths[0], paths[1:]
         used = np.union1d(split.train, split.test)
-        solver = SubsetSolver(self._kernel(self._scaled_on(split), used), self.penalties, self.intercept)
-        place = np.empty(len(outer.values), np.intp)
+        blocks = BlockRidge(self._kernel(scaled_on, used), self.penalties, self.intercept)
+        place = np.empty(n, np.intp)
         place[used] = np.arange(used.size)
         within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
-        shared = Sides(outer.values[used])
-        own = [shared if sides is outer else Sides(sides.values[used]) for sides in inner]
-        return solver.predict(within, shared, own)
-
-    def _predict_primal(
-        self, split: Split, outer: Sides, inner: Sequence[Sides]
-    ) -> tuple[FloatArray, list[FloatArray]]:
-        standard = _standardise(np.asarray(self.features, dtype=float), self._scaled_on(split))
-        fits = [(split.train, split.test, outer.values)]
-        for rows, sides in zip(split.inner, inner, strict=True):
-            fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
-        paths = [self._primal_path(standard[train], values[train], standard[rows]) for train, rows, values in fits]
-        return paths[0], paths[1:]
+        return blocks.predict(within, Sides(sides.values[used]))
 
     def _primal_path(self, x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
         """Predictions (n_penalties, rows, m) at some features, of a fit to features x (n, d) and targets y (n, m)."""
@@ -122,9 +110,6 @@ class LinearProbe:
             centre, level = x.mean(axis=0), y.mean(axis=0)
             x, y, at = x - centre, y - level, at - centre
         return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
-
-    def _scaled_on(self, split: Split) -> Rows:
-        return np.arange(self.features.shape[0]) if self.everyone else split.train
 
     def kernel(self) -> FloatArray:
         """Inner products (n, n) of features z-scored on everyone."""
@@ -211,11 +196,6 @@ def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
     mean, scale = features.mean(axis=0), features.std(axis=0)
     constant = scale <= 10 * np.finfo(float).eps * np.abs(mean)
     return mean, np.where(constant, 1.0, scale)
-
-
-def _standardise(features: FloatArray, scaled_on: Rows) -> FloatArray:
-    mean, scale = standardising_scale(features[scaled_on])
-    return (features - mean) / scale
 
 
 def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:

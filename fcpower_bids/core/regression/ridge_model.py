@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.regression.krr import fit_weights
 from fcpower_bids.core.regression.probe import standardising_scale
 
 ModelArrays = dict[str, NDArray[np.generic]]
@@ -90,23 +91,3 @@ def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: Arr
         rows = (x - model["centre"].astype(float)) / model["scale"].astype(float)
         similarity = np.mean(rows**2, axis=1)
     return NewPredictions(rows @ weights + model["intercept"].astype(float), similarity)
-
-
-def fit_weights(
-    rows: FloatArray, y: FloatArray, penalties: FloatArray, intercept: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Weights and intercept of a ridge regression, by way of the smaller of the two Gram matrices.
-
-    `rows` (n, E): features, already normalised or z-scored. `y` (n, m): targets. `penalties` (m,): ridge penalty of
-    each target, above 0. `intercept`: whether there is an unpenalised intercept. Returns `weights` (E, m); `intercept`
-    (m,).
-    """
-    centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
-    level = y.mean(axis=0) if intercept else np.zeros(y.shape[1])
-    x, right = rows - centre, y - level
-    primal = x.shape[1] < x.shape[0]
-    eigenvalues, vectors = np.linalg.eigh(x.T @ x if primal else x @ x.T)
-    coordinates = vectors.T @ (x.T @ right if primal else right)
-    solution = vectors @ (coordinates / (np.maximum(eigenvalues, 0.0)[:, None] + penalties))
-    weights = solution if primal else x.T @ solution
-    return weights, level - centre @ weights

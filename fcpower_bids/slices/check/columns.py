@@ -33,7 +33,7 @@ from fcpower_bids.core.inference.sentinel_codes import (
     repeated_extremes,
     repeated_inside,
 )
-from fcpower_bids.core.regression.dense import Block
+from fcpower_bids.core.regression.krr import Block
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import HOLD_OUT

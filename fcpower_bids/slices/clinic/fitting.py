@@ -23,7 +23,8 @@ from fcpower_bids.analyses.engine.representations import (
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
+from fcpower_bids.core.regression.krr import LAST_DECADE, decades
+from fcpower_bids.core.regression.nested import score_penalties
 from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
@@ -82,12 +83,13 @@ def fit_final_model(
     known = np.flatnonzero(~np.isnan(values))
     # The penalty that predicts best over as many folds as the inner loop has, families whole.
     solver = make_solver(chosen, study.preset)
-    solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
+    reach = range(-LAST_DECADE, LAST_DECADE + 1)
+    penalties = decades(solver.unit, reach) if solver.unit else solver.penalties
     folds = study.protocol.divide(known, study.settings.random_seed)
-    scores = score_penalties(solver, values[:, None], folds, _selection(study))
+    scores = score_penalties(solver, penalties, values[:, None], folds, _selection(study))
     # A penalty of 0 interpolates the training people; it makes no model for others.
-    scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)
-    penalty = float(solver.penalties[best_penalty(scores, solver.penalties)[0]])
+    scores = np.where(penalties[:, None] > 0, scores, np.nan)
+    penalty = float(penalties[best_penalty(scores, penalties)[0]])
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
+from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import build_representations
 from fcpower_bids.analyses.engine.scan_parts import (
@@ -22,8 +22,8 @@ from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.identification.scan_lengths import can_identify
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
@@ -169,9 +169,9 @@ def _shrink(fold: Fold, size: int, seed: int) -> Fold:
     return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
 
 
-def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
+def cross_validate_smaller(solver: Regression, kernel: FloatArray | None, study: Study) -> NestedResult:
     """Predict all targets of a study whose folds train on some of the people. Shapes and units: kernel (n, n)."""
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
-        solver = regress_on_blocks(solver, kernel, study.preset)
+        solver = BlockRidge(kernel, solver.penalties, study.preset.intercept, solver.unit, solver.notes)
     return run_nested_cv(solver, study.columns, study.folds, study.preset)

@@ -18,9 +18,8 @@ from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Represent
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import linear_kernel
+from fcpower_bids.core.regression.krr import Regression, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.penalties import regress_on_kernel
-from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
@@ -235,11 +234,11 @@ class _Controls:
     def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
         self.entries.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
 
-    def _correlate(self, name: str, compute: Callable[[], Any]) -> Solver:
+    def _correlate(self, name: str, compute: Callable[[], Any]) -> Regression:
         return make_solver(Representation(name, "correlation", compute), self.study.preset)
 
-    def _regress(self, compute: Callable[[], FloatArray]) -> Solver:
-        return regress_on_kernel(compute(), self.study.preset)
+    def _regress(self, compute: Callable[[], FloatArray]) -> Regression:
+        return kernel_ridge(compute(), self.study.preset)
 
 
 def settle_constants(result: NestedResult) -> NestedResult:

@@ -15,8 +15,8 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights
+from fcpower_bids.core.regression.krr import kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.resources import available_bytes
@@ -321,7 +321,7 @@ class LearnedFilters:
                 network = name == "learned_network"
                 form = NetworkFilter(self.bins, seed=study.settings.random_seed) if network else FORMS[name](self.bins)
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
-                solver = regress_on_kernel(self.grams.kernel(np.exp(theta)), study.preset)
+                solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
                 each.append(run_nested_cv(solver, target[:, None], [fold], study.preset))
             parts.append(join_targets_of(each))
         return merge_results(parts)

@@ -22,8 +22,8 @@ from fcpower_bids.analyses.engine.representations import (
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
@@ -132,7 +132,7 @@ class ScreenRows:
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self._warned: dict[str, list[str]] = {}
 
-    def solver(self, name: str, train: Rows | None = None) -> Solver:
+    def solver(self, name: str, train: Rows | None = None) -> Regression:
         """Return the regression on a row, fitted to some of the people where it is fitted at all."""
         return make_solver(self.representation(name, train), self.study.preset)
 
