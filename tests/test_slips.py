@@ -225,7 +225,7 @@ def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, c
 
 
 def test_a_slip_in_a_task_of_an_executor_is_ours(cohort, capsys, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.map_tasks", raising(ValueError("planted")))
+    monkeypatch.setattr("fcpower_bids.analyses.evaluate.map_tasks", raising(ValueError("planted")))
     (cohort.output_dir / "group" / "analyses.json").unlink(missing_ok=True)
     code, err = run_group(cohort, capsys, "--analyses", "prediction")
     assert code == 5

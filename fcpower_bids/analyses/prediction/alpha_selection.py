@@ -11,10 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.analyses.engine.scoring import main_score, score_targets
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solver, score_targets
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.alignment import kernel_and_derivative

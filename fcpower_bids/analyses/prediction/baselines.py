@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, build_once, site_columns
+from fcpower_bids.analyses.evaluate import run_nested_cv
 from fcpower_bids.analyses.prediction.permutation_null import choose_permutations, list_scores, null_p_values
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.sites import scores_within

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import GroupLevel

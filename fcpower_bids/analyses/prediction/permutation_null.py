@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, build_once, join_target_builders
+from fcpower_bids.analyses.evaluate import run_nested_cv
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised

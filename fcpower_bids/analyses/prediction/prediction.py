@@ -9,11 +9,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARED, add_people_tests, comparison_facts
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, run_nested_cv
-from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.scoring import SCORES, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import (
+    COMPARED,
+    SCORES,
+    WITHIN_MEAN,
+    Results,
+    add_people_tests,
+    compare,
+    comparison_facts,
+    cross_validate,
+    describe_scores,
+    fold_scores,
+    leading_summary,
+    notes_of,
+    person_frames,
+    pooled_scores,
+    run_nested_cv,
+)
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
 from fcpower_bids.analyses.prediction.baselines import Baselines
 from fcpower_bids.analyses.prediction.edge_importance import (
@@ -39,6 +52,7 @@ from fcpower_bids.analyses.pretraining_overlap import (
 )
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
+from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import TABLES
@@ -53,22 +67,23 @@ PREDICTION_MEANS = TABLES["prediction_means"]
 FOLDS = TABLES["folds"]
 
 
-def tabulate_people(entries: Entries, facts: Mapping[str, Any]) -> dict[str, Table]:
+def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) -> dict[str, Table]:
     """Return ``predictions``, or ``prediction_means`` where it has too many rows."""
-    study = entries.study
     tested = sum(fold.test.size for fold in study.folds)
-    n_rows = tested * len(study.targets) * len(entries.results)
+    n_rows = tested * len(study.targets) * len(results)
     if n_rows <= MOST_ROWS:
-        return {PREDICTIONS.name: Table(Blocks(partial(_predictions, entries, False), n_rows), PREDICTIONS, facts)}
+        return {
+            PREDICTIONS.name: Table(Blocks(partial(_predictions, study, results, False), n_rows), PREDICTIONS, facts)
+        }
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
-    blocks = Blocks(partial(_predictions, entries, True), people * len(study.targets) * len(entries.results))
+    blocks = Blocks(partial(_predictions, study, results, True), people * len(study.targets) * len(results))
     return {PREDICTION_MEANS.name: Table(blocks, PREDICTION_MEANS, facts)}
 
 
-def _predictions(entries: Entries, of_repeats: bool) -> Iterator[pd.DataFrame]:
-    for each in entries.people():
+def _predictions(study: Study, results: Results, of_repeats: bool) -> Iterator[pd.DataFrame]:
+    for each in person_frames(study, results):
         block = mean_over_repeats(each) if of_repeats else each
-        yield block.assign(seen_in_pretraining=mark_rows(entries.study.cohort, block))
+        yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))
 
 
 def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
@@ -126,24 +141,25 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = _open(cohort, settings)
     unharmonised = _score_unharmonised(study) if changes_features(settings.sites) else {}
-    entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []
+    results: dict[str, NestedResult] = {}
+    importance, baselines, null = EdgeImportance(study), Baselines(study), []
     for representation, solver in make_solvers(study.representations(), study, settings.sites):
         entry = representation.name
-        result = entries.add(entry, cross_validate(solver, study, entry))
+        results[entry] = cross_validate(solver, study, entry)
         null += null_rows(solver, study, entry)
         baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
         if not changes_features(settings.sites):
-            importance.add(representation, result)
+            importance.add(representation, results[entry])
     grid = None
     if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
-        entries.add(FC_NESTED, grid.result)
-    tables = _tables_of(entries) | (tabulate_grid(study, grid) if grid else {})
-    tables[RELIABILITY.name] = tabulate_reliability(entries)
+        results[FC_NESTED] = grid.result
+    tables = _tables_of(study, results) | (tabulate_grid(study, grid) if grid else {})
+    tables[RELIABILITY.name] = tabulate_reliability(study, results)
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
-    tables |= tabulate_sites(study, entries.people()) | baselines.table()
+    tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
@@ -160,18 +176,18 @@ def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]
     return found
 
 
-def _tables_of(entries: Entries) -> dict[str, Table]:
-    study = entries.study
-    facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
+def _tables_of(study: Study, results: Results) -> dict[str, Table]:
+    facts = study.facts() | {"Notes": notes_of(results), "Permutations": choose_permutations(study).reason}
     if changes_features(study.settings.sites):
         facts |= HARMONISERS[study.settings.sites].facts(study)
-    comparisons = add_people_tests(entries.compare()[list(COMPARED)], entries.people(), study)
+    folds = fold_scores(study, results)
+    comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
     classes = [target.name for target in study.targets if target.is_binary]
-    unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people(), classes)
+    unseen = score_unseen(study.cohort, list(results), study.people.names, person_frames(study, results), classes)
     return {
-        PREDICTION.name: Table(entries.folds()[list(PREDICTION.columns)], PREDICTION, facts),
-        POOLED.name: Table(entries.pooled(), POOLED, facts),
-        **tabulate_people(entries, facts),
+        PREDICTION.name: Table(folds, PREDICTION, facts),
+        POOLED.name: Table(pooled_scores(study, results), POOLED, facts),
+        **tabulate_people(study, results, facts),
         PREDICTION_UNSEEN.name: Table(unseen, PREDICTION_UNSEEN, facts),
         FOLDS.name: tabulate_folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
-from fcpower_bids.analyses.engine.scoring import predictions_by_repeat
 from fcpower_bids.analyses.engine.series import cut_series, has_series
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.analyses.evaluate import Results, evaluate, predictions_by_repeat
 from fcpower_bids.analyses.prediction.harmonise import changes_features
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,
@@ -37,10 +36,10 @@ RELIABILITY_FACTS = {
 }
 
 
-def tabulate_reliability(entries: Entries) -> Table:
+def tabulate_reliability(study: Study, results: Results) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
-    study, rows, facts = entries.study, [], dict(RELIABILITY_FACTS)
-    for name, result in entries.results.items():
+    rows, facts = [], dict(RELIABILITY_FACTS)
+    for name, result in results.items():
         if len({fold.repeat for fold in result.folds}) > 1:
             for j in range(len(study.targets)):
                 agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
@@ -49,26 +48,26 @@ def tabulate_reliability(entries: Entries) -> Table:
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(study.cohort):
         try:
-            rows += _halves(entries)
+            rows += _halves(study, results)
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
     return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
 
 
-def _halves(entries: Entries) -> list[dict[str, Any]]:
-    study, halves = entries.study, []
+def _halves(study: Study, results: Results) -> list[dict[str, Any]]:
+    halves = []
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
         cut = cut_series(study.cohort, part)
         half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
         connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
-        halves.append(Entries(study).score_all(connectomes, "{} of half scans").results)
+        halves.append(evaluate(study, connectomes, "{} of half scans"))
     rows = []
-    for name in (each for each in halves[0] if each in entries.results):
+    for name in (each for each in halves[0] if each in results):
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
             agreement = split_half_reliability(first, second)
-            rows.append(_row(study, name, "halves", entries.results[name], j, agreement))
+            rows.append(_row(study, name, "halves", results[name], j, agreement))
     return rows
 
 

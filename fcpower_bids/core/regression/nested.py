@@ -320,6 +320,43 @@ def _as_columns(targets: FloatArray) -> FloatArray:
     return values
 
 
+def merge_folds(results: Sequence[NestedResult]) -> NestedResult:
+    """Put the results of several sets of folds together, in the order of repeats and folds."""
+    folds = [fold for result in results for fold in result.folds]
+    order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
+
+    def sort(name: str) -> list[Any]:
+        found = [one for result in results for one in getattr(result, name)]
+        return [found[i] for i in order]
+
+    arrays: Any = {name: np.array(sort(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
+    lists: Any = {name: tuple(sort(name)) for name in ("folds", "observed", "predicted", "train")}
+    notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
+    return NestedResult(penalties=results[0].penalties, notes=notes, **arrays, **lists)
+
+
+def merge_targets(results: Sequence[NestedResult]) -> NestedResult:
+    """Put the results of single targets on the same folds side by side."""
+
+    def side_by_side(name: str) -> Any:
+        each = zip(*(getattr(result, name) for result in results), strict=True)
+        return tuple(np.concatenate(values, axis=-1) for values in each)
+
+    arrays = {name: np.array(side_by_side(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
+    return NestedResult(
+        folds=results[0].folds,
+        penalties=results[0].penalties,
+        **arrays,
+        observed=side_by_side("observed"),
+        predicted=side_by_side("predicted"),
+        train=tuple(
+            Training(*(np.concatenate(values) for values in zip(*each, strict=True)))
+            for each in zip(*(result.train for result in results), strict=True)
+        ),
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+    )
+
+
 def score_penalties(
     regression: Regression, penalties: FloatArray, targets: FloatArray, validation: Sequence[Rows], selection: str
 ) -> FloatArray:

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.people import AMOUNTS, covariate_columns, person_amounts
-from fcpower_bids.analyses.engine.scoring import OF_CLASSES, SPREAD
 from fcpower_bids.analyses.engine.targets import (
     SIGNIFICANT,
     SiteShare,
@@ -24,6 +23,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     site_labels,
 )
+from fcpower_bids.analyses.evaluate import OF_CLASSES, SPREAD
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.recognition import compare_sources, compare_spread, recognise_groups
 from fcpower_bids.core.inference.sentinel_codes import (

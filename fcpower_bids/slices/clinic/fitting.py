@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import (
     FC,
     FC_POWER,
@@ -22,6 +21,7 @@ from fcpower_bids.analyses.engine.representations import (
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.krr import LAST_DECADE, decades
 from fcpower_bids.core.regression.nested import score_penalties

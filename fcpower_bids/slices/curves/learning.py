@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
-from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import build_representations
 from fcpower_bids.analyses.engine.scan_parts import (
     ScanLength,
@@ -19,6 +17,7 @@ from fcpower_bids.analyses.engine.scan_parts import (
     shorten_scans,
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import compare, fold_scores, make_solver, run_nested_cv
 from fcpower_bids.analyses.identification.scan_lengths import can_identify
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.folds import Fold
@@ -93,19 +92,19 @@ class PredictionCurves:
 
     def add(self, length: ScanLength) -> None:
         """Score all representations at one scan length."""
-        entries = {size: Entries(study) for size, study in self.studies.items()}
+        results: dict[int, dict[str, NestedResult]] = {size: {} for size in self.sizes}
         scans, settings = self.study.people.scans, self.study.settings
         for representation in build_representations(length.cohort, scans, length.names, settings):
             solver = make_solver(representation, self.study.preset)
             kernel = representation.similarity() if representation.kernel == "correlation" else None
             label = f"{representation.name}, {length.minutes:.3g} min"
             for size in track(self.sizes, f"learning curve of {label}", settings):
-                result = cross_validate_smaller(solver, kernel, self.studies[size])
-                entries[size].add(representation.name, result)
-        for size, own in entries.items():
+                results[size][representation.name] = cross_validate_smaller(solver, kernel, self.studies[size])
+        for size, own in results.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
-            self._folds.append(own.folds().assign(**cell))
-            self._gains.append(own.compare().assign(**cell))
+            folds = fold_scores(self.studies[size], own)
+            self._folds.append(folds.assign(**cell))
+            self._gains.append(compare(folds, self.studies[size]).assign(**cell))
 
     def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
         """Return the two tables of prediction."""

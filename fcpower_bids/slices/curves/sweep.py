@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, comparison_facts
-from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import RULE, compare, comparison_facts, evaluate, fold_scores
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.records import Cohort, Table
@@ -56,14 +55,37 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
 def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
     """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
     shared, settings = _share(cohorts, settings)
-    sweep = _Sweep()
+    first: Study | None = None
+    frames, gains, facts = [], [], dict[str, Any]()
     for atlas, cohort in cohorts.items():
-        sweep.add(atlas, SHARED, open_study(shared[atlas], settings))
+        study = open_study(shared[atlas], settings)
+        first = first or study
+        if first.people.names != study.people.names:
+            raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+        facts |= study.facts() | comparison_facts(study)
+        studies = {SHARED: study}
         if len(shared[atlas].scans) < len(cohort.scans):
             own = open_study(cohort, settings)
-            if own.people.names != sweep.studies[atlas, SHARED].people.names:
-                sweep.add(atlas, OWN, own)
-    return sweep.tables()
+            studies |= {OWN: own} if own.people.names != study.people.names else {}
+        for people, one in studies.items():
+            folds = fold_scores(one, evaluate(one, one.representations(), f"{atlas}, {{}}"))
+            label = {"atlas": atlas, "people": people}
+            size = {"n_parcels": len(one.cohort.parcels), "n_people": len(one.people.names)}
+            frames.append(folds.assign(**label, **size))
+            gains.append(compare(folds, one).assign(**label))
+    frame = pd.concat(frames, ignore_index=True)[list(SWEEP.columns)]
+    of_shared = frame[frame["people"] == SHARED].groupby("representation", sort=False)
+    assert first is not None
+    atlases = [
+        compare(own, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
+        for name, own in of_shared
+    ]
+    tables = {
+        SWEEP: frame,
+        GAINS: pd.concat(gains, ignore_index=True)[list(GAINS.columns)],
+        COMPARISONS: pd.concat(atlases, ignore_index=True)[list(COMPARISONS.columns)],
+    }
+    return {spec.name: Table(rows, spec, facts | FACTS) for spec, rows in tables.items()}
 
 
 def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
@@ -89,52 +111,3 @@ def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
         series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
         repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),
     )
-
-
-class _Sweep:
-    """Collects the scores of one parcellation after the other."""
-
-    def __init__(self) -> None:
-        self.studies: dict[tuple[str, str], Study] = {}
-        self._frames: list[pd.DataFrame] = []
-        self._gains: list[pd.DataFrame] = []
-        self._facts: dict[str, Any] = {}
-
-    def add(self, atlas: str, people: str, study: Study) -> None:
-        """Cross-validate all representations of one parcellation."""
-        first = next((one for (_, whose), one in self.studies.items() if whose == SHARED), study)
-        if people == SHARED and first.people.names != study.people.names:
-            raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
-        entries = Entries(study).score_all(study.representations(), f"{atlas}, {{}}")
-        self._take(entries, atlas, people, len(study.cohort.parcels))
-        if people == SHARED:
-            self._facts |= study.facts() | comparison_facts(study)
-        self.studies[atlas, people] = study
-
-    def _take(self, entries: Entries, atlas: str, people: str, n_parcels: int) -> None:
-        label = {"atlas": atlas, "people": people}
-        size = {"n_parcels": n_parcels, "n_people": len(entries.study.people.names)}
-        self._frames.append(entries.folds().assign(**label, **size))
-        self._gains.append(entries.compare().assign(**label))
-
-    def tables(self) -> dict[str, Table]:
-        """Return the three tables."""
-        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP.columns)]
-        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
-        facts = self._facts | FACTS
-        return {
-            SWEEP.name: Table(frame, SWEEP, facts),
-            GAINS.name: Table(gains, GAINS, facts),
-            COMPARISONS.name: Table(self._compare_atlases(frame), COMPARISONS, facts),
-        }
-
-    def _compare_atlases(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Compare parcellations as representations are compared: on shared folds."""
-        study = next(one for (_, people), one in self.studies.items() if people == SHARED)
-        parts = [
-            compare_pairs(own, study, column="atlas")
-            .rename(columns={"representation": "atlas"})
-            .assign(representation=name)
-            for name, own in frame[frame["people"] == SHARED].groupby("representation", sort=False)
-        ]
-        return pd.concat(parts, ignore_index=True)[list(COMPARISONS.columns)]

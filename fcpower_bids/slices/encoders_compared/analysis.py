@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import correct_within
-from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
-from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.representations import (
     EMBEDDING,
     Representation,
@@ -21,9 +18,19 @@ from fcpower_bids.analyses.engine.representations import (
     expand_names,
     scans_without_features,
 )
-from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import (
+    compare,
+    correct_within,
+    cross_validate,
+    cross_validate_anew,
+    describe_scores,
+    fold_scores,
+    main_score,
+    make_solver,
+    pooled_scores,
+)
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.analyses.identification.scan_lengths import can_identify
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -66,7 +73,7 @@ def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
 
 
 def cross_validate_refitted(label: str, study: Study) -> NestedResult:
-    """Predict as `cross_validation.cross_validate`, with embeddings relative to each outer fold's training people."""
+    """Predict as `evaluate.cross_validate`, with embeddings relative to each outer fold's training people."""
     name = f"{EMBEDDING}:{label}"
     return cross_validate_anew(
         lambda training_sets: (
@@ -169,8 +176,11 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     statistics = describe_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)
     names, study, settings = _open(cohort, settings)
-    entries = _score(study) if study else None
-    summary, pairs = (_summarise(entries), [entries.compare()]) if entries else ([], [])
+    summary, pairs, folds = [], [], pd.DataFrame()
+    if study:
+        results = {one.name: _predict(study, one) for one in study.representations()}
+        folds = fold_scores(study, results)
+        summary, pairs = _summarise(study, folds, pooled_scores(study, results)), [compare(folds, study)]
     facts = FACTS | (study.facts() if study else {})
     if can_identify(cohort):
         found = _identify(cohort, names, settings)
@@ -186,7 +196,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         ENCODERS.name: Table(frame, ENCODERS, facts),
         ENCODER_COMPARISONS.name: Table(compared, ENCODER_COMPARISONS, facts),
     }
-    return tables | ({ENCODER_FOLDS.name: Table(entries.folds(), ENCODER_FOLDS, facts)} if entries else {})
+    return tables | ({ENCODER_FOLDS.name: Table(folds, ENCODER_FOLDS, facts)} if study else {})
 
 
 def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
@@ -210,25 +220,20 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
 
 
-def _score(study: Study) -> Entries:
-    entries = Entries(study)
-    for one in study.representations():
-        label = one.name.partition(":")[2]
-        if label in study.cohort.refits:
-            entries.add(one.name, cross_validate_refitted(label, study))
-        else:
-            entries.score_all([one])
-    return entries
+def _predict(study: Study, one: Representation) -> NestedResult:
+    label = one.name.partition(":")[2]
+    if label in study.cohort.refits:
+        return cross_validate_refitted(label, study)
+    return cross_validate(make_solver(one, study.preset), study, one.name)
 
 
-def _summarise(entries: Entries) -> TableRows:
+def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -> TableRows:
     """One row per target and representation."""
     rows: TableRows = []
-    pooled = dict(iter(entries.pooled().groupby(["target", "representation"])))
-    folds = dict(iter(entries.folds().groupby(["target", "representation"])))
-    for target in entries.study.targets:
+    folds, pooled = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (of_folds, of_repeats))
+    for target in study.targets:
         score = main_score(target)
-        for name in entries.results:
+        for name in of_folds["representation"].unique():
             key = target.name, name
             about = describe_scores(folds[key], pooled[key], score)
             rows.append(

@@ -8,13 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.engine.cross_validation import cross_validate
-from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import cross_validate, main_score, person_frames, pooled_scores
 from fcpower_bids.analyses.prediction.harmonise import make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
+from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
@@ -86,17 +85,18 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
 
 
 def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
-    entries, null = Entries(study), []
+    results: dict[str, NestedResult] = {}
+    null = []
     adjusted = handling in (COMBAT, BOTH)
     for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else PERMUTE):
         entry = representation.name
-        entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
+        results[entry] = cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}")
         null += null_rows(solver, study, entry)
-    pooled, p_values = entries.pooled(), null_p_values(null)
-    sites = tabulate_sites(study, entries.people())[PREDICTION_SITES.name].frame
+    pooled, p_values = pooled_scores(study, results), null_p_values(null)
+    sites = tabulate_sites(study, person_frames(study, results))[PREDICTION_SITES.name].frame
     unadjusted = len(people_unadjusted(study)) if adjusted else None
     for target in study.targets:
-        for entry in entries.results:
+        for entry in results:
             own, parts = (
                 each[(each["target"] == target.name) & (each["representation"] == entry)] for each in (pooled, sites)
             )

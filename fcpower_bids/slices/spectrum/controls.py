@@ -8,14 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import linalg
 
-from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import RULE, Screen, compare, cross_validate, make_solver
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.krr import Regression, kernel_ridge
@@ -105,9 +104,8 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     controls = _Controls(study)
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
         add()
-    entries = controls.entries
-    tables = entries.tables(TABLES["spectral_controls"], FACTS | controls.notes(), question="control")
-    matched = tabulate_matched(entries, controls.family.n_parcels)
+    tables = controls.screen.tables("spectral_controls", FACTS | controls.notes(), question="control")
+    matched = tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
     return tables | {MATCHED.name: matched}
 
 
@@ -116,7 +114,7 @@ class _Controls:
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
-        self.entries = Entries(study, FC_POWER)
+        self.screen = Screen(study, FC_POWER)
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.filtered = FilteredFamily(self.family)
@@ -148,7 +146,7 @@ class _Controls:
             compute = (lambda: self.connectivity) if alpha == 1.0 else partial(self.family.features, alpha)
             # A refusal is raised: without these two there is nothing to control.
             result = cross_validate(self._correlate(name, compute), self.study, name)
-            self.entries.add(name, result, control="whole", weighting=weighting, number=n_parcels)
+            self.screen.add(name, result, control="whole", weighting=weighting, number=n_parcels)
 
     def _modes(self) -> None:
         n_parcels, alpha = self.family.n_parcels, self.settings.alpha
@@ -178,7 +176,7 @@ class _Controls:
                 f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
                 "memory (--mem-mb), or use fewer people."
             )
-            self.entries.refuse("random_filters", reason, **about)
+            self.screen.add("random_filters", partial(_refuse, reason), **about)
             return
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
@@ -189,7 +187,7 @@ class _Controls:
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
         ):
             make = partial(self._regress, partial(grams.kernel, heights))
-            self.entries.score(f"random_{index}", make, **about, number=index, monotone=monotone)
+            self.screen.add(f"random_{index}", make, **about, number=index, monotone=monotone)
 
     def _learned_filters(self) -> None:
         about = {"control": "learned_filter", "weighting": "other"}
@@ -197,21 +195,21 @@ class _Controls:
             learned = LearnedFilters(self.study, self.family)
         except Unfit as error:
             for name in FORMS:
-                self.entries.refuse(name, str(error), **about)
+                self.screen.add(name, partial(_refuse, str(error)), **about)
             return
         for name in FORMS:
-            self.entries.add(name, learned.validate(name), **about)
+            self.screen.add(name, partial(learned.validate, name), **about)
 
     def _kernels(self) -> None:
         features = self.family.features(self.settings.alpha)
         for name in DOT_PRODUCTS:
             make = partial(self._regress, partial(dot_kernel, name, features))
-            self.entries.score(f"kernel_{name}", make, control="kernel", weighting="power")
+            self.screen.add(f"kernel_{name}", make, control="kernel", weighting="power")
 
     def _distances(self) -> None:
         for metric in METRICS if self._slow else EMBEDDED:
             make = partial(self._regress, partial(self._rbf, metric))
-            self.entries.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
+            self.screen.add(f"rbf_{metric}", make, control="rbf", weighting="n/a")
 
     def _rbf(self, metric: str) -> FloatArray:
         return rbf_kernel(squared_distances(metric, self.family, self.settings))
@@ -222,23 +220,27 @@ class _Controls:
         del features
         for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
             make = partial(self._correlate, f"shared_{number}", partial(np.asarray, scores[:, :number]))
-            self.entries.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
+            self.screen.add(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
 
     def _identity(self) -> None:
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))
             result = settle_constants(cross_validate(solver, self.study, name))
-            self.entries.add(name, result, control="identity", weighting="n/a")
+            self.screen.add(name, result, control="identity", weighting="n/a")
 
     def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
-        self.entries.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
+        self.screen.add(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
 
     def _correlate(self, name: str, compute: Callable[[], Any]) -> Regression:
         return make_solver(Representation(name, "correlation", compute), self.study.preset)
 
     def _regress(self, compute: Callable[[], FloatArray]) -> Regression:
         return kernel_ridge(compute(), self.study.preset)
+
+
+def _refuse(reason: str) -> NestedResult:
+    raise Unfit(reason)
 
 
 def settle_constants(result: NestedResult) -> NestedResult:
@@ -268,15 +270,15 @@ def top_name(number: int, weighting: str) -> str:
     return f"top_{number}_{weighting}"
 
 
-def tabulate_matched(entries: Entries, n_parcels: int) -> Table:
+def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> Table:
     """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
 
     Source: the paper, Table "top-k eigenvectors".
     """
     pairs = {(top_name(number, "power"), top_name(number, "raw")): number for number in TOP_MODES if number > 1}
-    pairs = {pair: number for pair, number in pairs.items() if set(pair) <= entries.results.keys()}
+    pairs = {pair: number for pair, number in pairs.items() if set(pair) <= set(folds["representation"])}
     pairs[FC_POWER, FC] = n_parcels
-    tests = entries.compare(pairs)
+    tests = compare(folds, study, pairs)
     tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
     frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
     return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
-from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.evaluate import run_nested_cv
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights
 from fcpower_bids.core.regression.krr import kernel_ridge
-from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.nested import NestedResult, merge_folds, merge_targets
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.resources import available_bytes
@@ -323,5 +323,5 @@ class LearnedFilters:
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
                 solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
                 each.append(run_nested_cv(solver, target[:, None], [fold], study.preset))
-            parts.append(join_targets_of(each))
-        return merge_results(parts)
+            parts.append(merge_targets(each))
+        return merge_folds(parts)

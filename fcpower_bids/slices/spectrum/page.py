@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import ROUNDING
+from fcpower_bids.analyses.evaluate import ROUNDING
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,

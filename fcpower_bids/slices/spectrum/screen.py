@@ -10,8 +10,6 @@ from typing import Any, overload
 import numpy as np
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
-from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
-from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import (
     FC,
     FC_POWER,
@@ -20,13 +18,13 @@ from fcpower_bids.analyses.engine.representations import (
     transform_features,
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.evaluate import Screen, cross_validate_anew, make_solver
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.spectrum.filters import FilteredFamily, logarithm
 from fcpower_bids.transforms import TRANSFORMS
@@ -107,20 +105,18 @@ def _open(cohort: Cohort, settings: Analysis) -> Study:
 def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
     study = _open(cohort, settings)
-    entries, rows, fit_transforms_on = Entries(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
+    screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT
         about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}
-        if fitted and fit_transforms_on == "fold":
-            entries.try_to_add(name, partial(rows.validate_by_fold, name), **about)
-        else:
-            entries.score(name, partial(rows.solver, name), **about)
+        anew = fitted and fit_transforms_on == "fold"
+        screen.add(name, partial(rows.validate_by_fold if anew else rows.solver, name), **about)
     used = {
         "EigenvalueFloor": settings.eigenvalue_floor,
         "ShrinkageIntensity": settings.shrink_to_identity,
         "GroupFitTo": fit_transforms_on,
     }
-    return entries.tables(TABLES["transform_screen"], FACTS | used | rows.notes())
+    return screen.tables("transform_screen", FACTS | used | rows.notes())
 
 
 class ScreenRows:

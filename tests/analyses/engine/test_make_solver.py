@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
 from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
@@ -41,7 +41,7 @@ def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypat
     few = Representation("embedding", "linear", lambda: edges[:, :8])
     found = []
     for width in (PRIMAL_WIDTH, 0):
-        monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.PRIMAL_WIDTH", width)
+        monkeypatch.setattr("fcpower_bids.analyses.evaluate.PRIMAL_WIDTH", width)
         solver = make_solver(few, PAPER)
         assert isinstance(solver, LinearProbe if width else KernelRidge)
         found.append(run_nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER).predicted)

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
 from fcpower_bids.core.inference.differences import corrected_resampled_t
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.curves import learning as learning_curves
