@@ -73,19 +73,18 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
             size = {"n_parcels": len(one.cohort.parcels), "n_people": len(one.people.names)}
             frames.append(folds.assign(**label, **size))
             gains.append(compare(folds, one).assign(**label))
-    frame = pd.concat(frames, ignore_index=True)[list(SWEEP.columns)]
+    frame = pd.concat(frames, ignore_index=True)
     of_shared = frame[frame["people"] == SHARED].groupby("representation", sort=False)
     assert first is not None
     atlases = [
         compare(own, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
         for name, own in of_shared
     ]
-    tables = {
-        SWEEP: frame,
-        GAINS: pd.concat(gains, ignore_index=True)[list(GAINS.columns)],
-        COMPARISONS: pd.concat(atlases, ignore_index=True)[list(COMPARISONS.columns)],
+    found = (frame, pd.concat(gains, ignore_index=True), pd.concat(atlases, ignore_index=True))
+    return {
+        spec.name: Table(rows[list(spec.columns)], spec, facts | FACTS)
+        for spec, rows in zip((SWEEP, GAINS, COMPARISONS), found, strict=True)
     }
-    return {spec.name: Table(rows, spec, facts | FACTS) for spec, rows in tables.items()}
 
 
 def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
