@@ -13,9 +13,9 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows.execution import job
 from tests.command import main
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import QUICK, plant_outputs
 from tests.running import run_app
-from tests.slices.pretraining.conftest import made_recordings
-from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
 assert job, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
@@ -295,8 +295,8 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
 @pytest.mark.parametrize(
     ("target", "error"),
     [
-        ("fcpower_bids.slices.pretraining.corpus.packing._Pack.add", KeyError("T")),
-        ("fcpower_bids.slices.pretraining.train._Run._one_step", TypeError("Tensor")),
+        ("fcpower_bids.pretrain.packing._Pack.add", KeyError("T")),
+        ("fcpower_bids.pretrain.train._Run._one_step", TypeError("Tensor")),
     ],
 )
 def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatch, target, error):

@@ -206,13 +206,13 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "slices/pretraining/corpus/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
-    "slices/pretraining/corpus/public.py": ("folder / name",),
+    "pretrain/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "pretrain/public.py": ("folder / name",),
     "store.py": ("folder / name",),  # the one way, stored_path itself
-    "slices/pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
+    "pretrain/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
-    "slices/pretraining/page.py": ("root / name",),
+    "pretrain/page.py": ("root / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f\"series_{facts['atlas']}.npz\"",

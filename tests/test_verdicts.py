@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.engine import comparisons
+from fcpower_bids.analyses import evaluate as comparisons
 from tests.command import main
 from tests.planting.planted import make_cohort
 

@@ -102,7 +102,7 @@ def test_nothing_else_draws_a_fold_or_a_permutation():
             for alias in node.names
         }
         users |= {path.relative_to(PACKAGE).as_posix()} if imported & drawing else set()
-    probing = "slices/pretraining/probing.py"  # checkpoints of a run, before there is an embedding of the cohort
+    probing = "pretrain/probing.py"  # checkpoints of a run, before there is an embedding of the cohort
     assert {name for name in users if not name.startswith("core/")} - {probing} == {
         "analyses/engine/protocol.py",
         "estimators/regression.py",  # for scikit-learn, without a cohort
