@@ -325,25 +325,26 @@ def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) 
         of_people = (error**2).groupby(block["participant_id"]).mean()
         errors[block["target"].iloc[0], block["representation"].iloc[0]] = of_people, offsets
 
-    def gains(reference: pd.Series, own: pd.Series) -> pd.Series:
-        """By how much an error is larger under the reference, of all who have it under both."""
-        both = pd.concat([reference, own], axis=1, join="inner").dropna()
-        larger = both.iloc[:, 0] - both.iloc[:, 1]
-        return larger.where(larger.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
-
     rows = []
     for target, first, reference in comparisons[["target", "representation", "reference"]].astype(str).to_numpy():
         (one, own_offsets), (other, offsets) = errors[target, first], errors[target, reference]
-        of_people = gains(other, one)
+        of_people = error_gains(other, one)
         sums = sum_by_block(of_people, [units[str(name)] for name in of_people.index])
         enough = held_out or len(of_people) >= FEWEST_PEOPLE
         row = {"p_people": sign_flip_p_value(sums, seed=seed) if enough else np.nan, "n_blocks": len(sums)}
         if held_out:
-            row["offset_difference"] = -gains(offsets.abs(), own_offsets.abs()).mean()
-            row["p_offset"] = sign_flip_p_value(gains(offsets**2, own_offsets**2), seed=seed)
+            row["offset_difference"] = -error_gains(offsets.abs(), own_offsets.abs()).mean()
+            row["p_offset"] = sign_flip_p_value(error_gains(offsets**2, own_offsets**2), seed=seed)
         rows.append(row)
     columns = None if rows else ["p_people", "n_blocks"]
     return comparisons.join(pd.DataFrame(rows, index=comparisons.index, columns=columns))
+
+
+def error_gains(reference: pd.Series, own: pd.Series) -> pd.Series:
+    """By how much an error is larger under the reference, of all who have it under both."""
+    both = pd.concat([reference, own], axis=1, join="inner").dropna()
+    larger = both.iloc[:, 0] - both.iloc[:, 1]
+    return larger.where(larger.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
 
 
 # --- Screens --------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from fcpower_bids.workflows.run_progress import say
 
 def run_pack(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.public import is_public  # loads torch
+    from fcpower_bids.pretrain.corpus import is_public  # loads torch
 
     corpus = _folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
@@ -43,7 +43,7 @@ def run_pack(settings: Settings) -> int:
     if short := int((table["T"] < settings.window).sum()):
         say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
     if settings.public_corpus is not None:
-        from fcpower_bids.pretrain.public import write_public  # loads torch
+        from fcpower_bids.pretrain.packing import write_public  # loads torch
 
         n = write_public(corpus, settings.public_corpus, settings.window)
         say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
@@ -52,7 +52,7 @@ def run_pack(settings: Settings) -> int:
 
 def ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
-    from fcpower_bids.pretrain.public import fetch_corpus, is_public  # loads torch
+    from fcpower_bids.pretrain.corpus import fetch_corpus, is_public  # loads torch
 
     if settings.corpus == CORPUS_ID:
         return fetch_corpus(CORPUS_ID)
