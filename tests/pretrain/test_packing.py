@@ -91,7 +91,7 @@ def test_a_changed_recording_replaces_the_old_one(pack, recordings, caplog):
     caplog.clear()
     changed[4][1][:, 2] = 1
     assert changed[4][0]["id"] not in pack_corpus(as_sources(changed), pack)["id"].tolist(), "no former version stays"
-    assert len(open_pack(pack)) == len(recordings) - 1
+    assert len(open_pack(pack).table) == len(recordings) - 1
     assert "replaced" not in caplog.text
 
 

@@ -13,9 +13,9 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fcpower_bids.pretrain import corpus as shards
 from fcpower_bids.pretrain import derived_series
 from fcpower_bids.pretrain import packing as preparation
+from fcpower_bids.pretrain import teacher as shards
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, run_pretrain
