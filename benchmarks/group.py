@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID
+from fcpower_bids.analyses.features import ALPHA_GRID
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.regression.folds import replicated_folds

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from fcpower_bids.check import workflow as check
 from fcpower_bids.pretrain import corpus as pack
-from fcpower_bids.slices.check import workflow as check
 from tests.command import main
 from tests.planting.planted import make_cohort
 from tests.pretrain.conftest import made_recordings

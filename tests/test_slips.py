@@ -175,10 +175,8 @@ def run_group(cohort, capsys, *options) -> tuple[int, str]:
 
 ANALYSES = {
     "prediction": Slip("fcpower_bids.core.regression.nested.selection_scores", shape_slip, "ValueError"),
-    "fingerprinting": Slip(
-        "fcpower_bids.analyses.identification.fingerprinting.identify", raising(KeyError("session")), "KeyError"
-    ),
-    "qc_fc": Slip("fcpower_bids.analyses.quality.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
+    "fingerprinting": Slip("fcpower_bids.analyses.fingerprinting.identify", raising(KeyError("session")), "KeyError"),
+    "qc_fc": Slip("fcpower_bids.analyses.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
 }
 
 
@@ -269,7 +267,7 @@ def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, 
 
 
 def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeypatch):
-    target = "fcpower_bids.slices.clinic.fitting.ridge_model_arrays"
+    target = "fcpower_bids.clinic.fitting.ridge_model_arrays"
     with monkeypatch.context() as patch:
         patch.setattr(target, raising(ZeroDivisionError("0")))
         code, err = run_group(cohort, capsys, "--save-models")
@@ -282,7 +280,7 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
     model = next((cohort.output_dir / "group" / "models").glob("*_model"))
     for path in cohort.output_dir.rglob("*_qc.tsv"):  # sound, so that the slip is reached
         write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-    monkeypatch.setattr("fcpower_bids.slices.clinic.applying.predict_from_arrays", shape_slip)
+    monkeypatch.setattr("fcpower_bids.clinic.applying.predict_from_arrays", shape_slip)
     assert main(["predict", str(model), str(cohort.output_dir), "--accept-no-skill"]) == 5
     assert "Internal error, please report it with logs/crashes/predict_sub-" in (told := capsys.readouterr().out)
     assert "(ValueError: matmul" in told

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.analyses.engine.targets import Target
+from fcpower_bids.analyses.features import Representation
+from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
 from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block

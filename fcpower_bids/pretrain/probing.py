@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fcpower_bids.analyses.engine.targets import Target, join_target_builders
+from fcpower_bids.analyses.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.regression.folds import replicated_folds

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
 from fcpower_bids.cohort.missing_codes import shorten

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
-from fcpower_bids.analyses.engine.scan_parts import equalise_scans
+from fcpower_bids.analyses.scan_parts import equalise_scans
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.recordings import selected_of

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.engine.connectomes import sharing_spectra
-from fcpower_bids.analyses.engine.study import FEWEST_PEOPLE
+from fcpower_bids.analyses.features import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
@@ -174,13 +174,13 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
-        check = load("fcpower_bids.slices.check.workflow:check_first")
+        check = load("fcpower_bids.check.workflow:check_first")
         cohort = attempts.run(CHECK, partial(check, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
         if not settings.check:
             _run_analyses(cohort, by_atlas, attempts)
     if not settings.check:
-        load("fcpower_bids.slices.clinic.folder:save_models")(cohort, attempts)
+        load("fcpower_bids.clinic.folder:save_models")(cohort, attempts)
 
 
 def _refuse_other_question(settings: Settings) -> None:

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
+from fcpower_bids.analyses.features import Representation
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED

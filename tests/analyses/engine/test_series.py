@@ -9,9 +9,8 @@ import pytest
 from sklearn.covariance import LedoitWolf
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.representations import build_representations
-from fcpower_bids.analyses.engine.scan_parts import first_half, first_minutes
-from fcpower_bids.analyses.engine.series import cut_series, series_features
+from fcpower_bids.analyses.features import build_representations, cut_series, series_features
+from fcpower_bids.analyses.scan_parts import first_half, first_minutes
 from fcpower_bids.errors import Unfit
 from fcpower_bids.transforms.precision import PartialCorrelation
 from tests.analyses.cohorts import TR, choose

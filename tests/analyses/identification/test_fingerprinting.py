@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
-from fcpower_bids.analyses.identification.scan_lengths import choose_lengths
+from fcpower_bids.analyses.fingerprinting import choose_lengths, repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.inference.identification import edge_reliability
