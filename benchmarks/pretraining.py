@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.alignment import kernel_alignment
+from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert

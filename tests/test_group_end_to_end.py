@@ -19,9 +19,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.clinic import fitting, folder
+from fcpower_bids.clinic import fit as fitting
+from fcpower_bids.clinic import folder
 from fcpower_bids.clinic.page import fitting as written
-from fcpower_bids.clinic.people import read_people
+from fcpower_bids.clinic.predict import read_people
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables

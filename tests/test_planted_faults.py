@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.check.check import check_cohort
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from tests.analyses.cohorts import choose
 from tests.command import main
 from tests.planting.planted import Planted, draw_series, make_cohort

@@ -73,7 +73,7 @@ STEPS = {
         "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
     ),
     "type of a transform": Slip(
-        "fcpower_bids.transforms.power.Power.apply",
+        "fcpower_bids.transforms.stateless.Power.apply",
         lambda self, matrix: np.full(matrix.shape, None),
         "FloatingPointError",
     ),
@@ -267,7 +267,7 @@ def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, 
 
 
 def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeypatch):
-    target = "fcpower_bids.clinic.fitting.ridge_model_arrays"
+    target = "fcpower_bids.clinic.fit.ridge_model_arrays"
     with monkeypatch.context() as patch:
         patch.setattr(target, raising(ZeroDivisionError("0")))
         code, err = run_group(cohort, capsys, "--save-models")

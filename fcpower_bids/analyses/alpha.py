@@ -14,9 +14,8 @@ from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solv
 from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, chebyshev_nodes, kernel_and_derivative
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.filters.alignment import kernel_and_derivative
-from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table

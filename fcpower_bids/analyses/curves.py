@@ -23,8 +23,8 @@ from fcpower_bids.analyses.scan_parts import (
 )
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.differences import subject_bootstrap
-from fcpower_bids.core.inference.identification import Identification, identify, units_of
+from fcpower_bids.core.differences import subject_bootstrap
+from fcpower_bids.core.identification import Identification, identify, units_of
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from fcpower_bids.analyses.edge_model import EdgeModel, Statistic
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates
+from fcpower_bids.core.differences import PooledNull, false_discovery_rates
 from fcpower_bids.core.regression.kernels import FeatureSource
 
 

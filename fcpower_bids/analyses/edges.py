@@ -37,8 +37,7 @@ from fcpower_bids.analyses.study import resolve_preset
 from fcpower_bids.analyses.targets import People, Target, choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
-from fcpower_bids.core.inference.differences import POWER
-from fcpower_bids.core.inference.permutation import largest_of_permutations
+from fcpower_bids.core.differences import POWER, largest_of_permutations
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table

@@ -33,7 +33,7 @@ from fcpower_bids.analyses.features import (
 from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
+from fcpower_bids.core.identification import Identification, compare_identification, identify
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import FcPowerError, Unfit

@@ -19,8 +19,7 @@ from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
-from fcpower_bids.core.inference.permutation import sign_flip_p_value, sum_by_block
+from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t, sign_flip_p_value, sum_by_block
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge

@@ -26,8 +26,9 @@ from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unse
 from fcpower_bids.analyses.protocol import ScanBlocks, plan_scan_blocks
 from fcpower_bids.analyses.scan_parts import connect_parts, first_minutes
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.differences import adjust_p_values
-from fcpower_bids.core.inference.identification import (
+from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
+from fcpower_bids.core.identification import (
+    ICC_FORMS,
     Identification,
     compare_identification,
     edge_reliability,
@@ -36,8 +37,6 @@ from fcpower_bids.core.inference.identification import (
     identify_within,
     permutation_null,
 )
-from fcpower_bids.core.inference.permutation import permutation_p_value
-from fcpower_bids.core.inference.reliability import ICC_FORMS
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.progress import track

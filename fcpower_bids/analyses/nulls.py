@@ -11,12 +11,11 @@ from fcpower_bids.analyses.evaluate import run_nested_cv
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.inference.differences import POWER
-from fcpower_bids.core.inference.permutation import largest_of_permutations, largest_standardised
-from fcpower_bids.core.inference.sites import scores_within
+from fcpower_bids.core.differences import POWER, largest_of_permutations, largest_standardised
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.site_scores import scores_within
 from fcpower_bids.progress import track
 from fcpower_bids.schema import TABLES
 

@@ -25,7 +25,7 @@ from fcpower_bids.analyses.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.inference.identification import units_of
+from fcpower_bids.core.identification import units_of
 from fcpower_bids.core.regression.folds import (
     Fold,
     cbig_folds,

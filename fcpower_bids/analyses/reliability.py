@@ -13,7 +13,7 @@ from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import changes_features
 from fcpower_bids.analyses.study import Study
-from fcpower_bids.core.inference.reliability import (
+from fcpower_bids.core.identification import (
     SplitHalf,
     disattenuated_ceiling,
     repeat_reliability,

@@ -14,9 +14,9 @@ from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
-from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
+from fcpower_bids.core.site_scores import random_effects, site_scores, weighted_score
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES

@@ -28,15 +28,15 @@ from fcpower_bids.analyses.targets import (
 )
 from fcpower_bids.check.findings import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.recognition import compare_sources, compare_spread, recognise_groups
-from fcpower_bids.core.inference.sentinel_codes import (
+from fcpower_bids.core.duplicates import compare_sources, compare_spread, recognise_groups
+from fcpower_bids.core.regression.krr import Block
+from fcpower_bids.core.sentinel_codes import (
     mixed_units,
     one_class_groups,
     rank_association,
     repeated_extremes,
     repeated_inside,
 )
-from fcpower_bids.core.regression.krr import Block
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import HOLD_OUT

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.features import FC_POWER, build_representations
 from fcpower_bids.check.findings import ALARM, LOOK, Finding, name_some
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.duplicate_scans import (
+from fcpower_bids.core.duplicates import (
     COPIED,
     EXPONENT,
     FAR_FROM_MANY,

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.calibration import compare_with_reference
-from fcpower_bids.clinic.fitting import FinalModel
+from fcpower_bids.clinic.fit import FinalModel, compare_with_reference
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
-from fcpower_bids.core.regression.ridge_model import predict_from_arrays
+from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import Unfit
 
 UNLIKE = -2.33

@@ -18,13 +18,12 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.clinic.calibration import REFERENCE
-from fcpower_bids.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
+from fcpower_bids.clinic.fit import MODEL_REPRESENTATIONS, REFERENCE, fit_final_model
 from fcpower_bids.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
 from fcpower_bids.cohort.feature_choice import choose_connectomes
 from fcpower_bids.cohort.preprocessing import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
-from fcpower_bids.core.regression.ridge_model import predict_from_arrays
+from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
 from fcpower_bids.records import Cohort

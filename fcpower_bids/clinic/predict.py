@@ -5,27 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from scipy.special import bdtr
 
 from fcpower_bids.clinic.applying import AppliedModel, NewScan, apply_model
-from fcpower_bids.clinic.calibration import REFERENCE, UNUSUAL
-from fcpower_bids.clinic.fitting import FinalModel
+from fcpower_bids.clinic.fit import REFERENCE, SEX, UNUSUAL, FinalModel, is_female
 from fcpower_bids.clinic.folder import load_model, say_signed, scan_digest, telling_edges
 from fcpower_bids.clinic.page import write_prediction_pages
-from fcpower_bids.clinic.people import KNOWN, read_people
 from fcpower_bids.clinic.skill import SIGNIFICANT, refuse_without_skill, say_in_full, say_skill
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import quality_row, read_quality
+from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
+from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY
@@ -34,6 +35,59 @@ from fcpower_bids.outputs.tables import plain, read_json, read_series, read_tabl
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
+
+KNOWN = "known"
+"""The target, where the tables have it."""
+Scans = Collection[tuple[str, str]]
+"""Person and session."""
+
+
+def read_people(
+    output_dir: Path, phenotypes: Path | None, scans: Scans, target: str = ""
+) -> dict[str, dict[tuple[str, str], float]]:
+    """Return ``age``, ``female`` and the target at each scan, as far as they are known. Raises DatasetError."""
+    found: dict[str, dict[tuple[str, str], float]] = {"age": {}, "female": {}, KNOWN: {}}
+    if not scans:
+        return found
+    for dataset in dict.fromkeys(path.parent for path in people_tables(output_dir)):
+        _add(found, tables_of(dataset), scans, target, dataset)
+    if phenotypes is not None:
+        names = _add(found, [Source(phenotypes, is_given=True)], scans, target)
+        if "age" not in map(str.lower, names):
+            raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
+        if not any(scan in found["age"] for scan in scans):
+            raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
+    return found
+
+
+def _add(
+    found: dict[str, dict[tuple[str, str], float]],
+    sources: Sequence[Source],
+    scans: Scans,
+    target: str,
+    dataset: Path | None = None,
+) -> list[str]:
+    """Add what tables say of the scans, and return their columns; no number is guessed to be a code: some are 77."""
+    names: dict[str, None] = {}
+    for session in {session: None for _, session in scans}:
+        scanned = {person: (session,) for person, other in scans if other == session}
+        people = load_people(sources, scanned, dataset, guess_codes=False)
+        names |= dict.fromkeys(map(str, people.frame.columns))
+        table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
+        table = table.loc[[person for person in table.index if person in scanned]]
+        values_of = {"age": _find(table, ("age",)), "female": is_female(_find(table, SEX))}
+        values_of[KNOWN] = table[target] if target in table else pd.Series(np.nan, table.index)
+        for key, values in values_of.items():
+            numbers = pd.to_numeric(values, errors="coerce")
+            found[key] |= {(str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)}
+    return list(names)
+
+
+def _find(table: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
+    """The first column of one of these names in any case; of missing values where there is none."""
+    columns = {str(column).lower(): table[column] for column in table.columns}
+    return next((columns[name] for name in names if name in columns), pd.Series(np.nan, table.index))
+
 
 COVERAGE = "Coverage"
 """Entry of the sidecar: how many known values lie in their intervals."""

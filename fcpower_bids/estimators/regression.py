@@ -21,7 +21,7 @@ from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.krr import kernel_ridge
 from fcpower_bids.core.regression.nested import select_penalties
 from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
-from fcpower_bids.core.regression.ridge_model import fit_weights
+from fcpower_bids.core.regression.probe import fit_weights
 
 
 class FamilyFolds(_MetadataRequester):

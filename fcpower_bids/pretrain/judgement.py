@@ -10,12 +10,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import power_from_series
-from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.configuration import PretrainConfig

@@ -10,7 +10,7 @@ from torch import nn
 
 from fcpower_bids.analyses.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.nested import nested_cv

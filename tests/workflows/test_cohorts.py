@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import save_file
 
 from fcpower_bids.analyses import ALL
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.encoders.published import brainlm as brainlm_module
 from fcpower_bids.encoders.published.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.errors import DatasetError, UsageError

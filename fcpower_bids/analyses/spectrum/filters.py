@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Analysis
-from fcpower_bids.transforms.log_euclidean import Cholesky, LogCholesky
+from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
 Filter = Callable[[FloatArray, float], FloatArray]
 """From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""

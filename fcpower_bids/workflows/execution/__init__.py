@@ -10,7 +10,7 @@ FOR_RECORDINGS = (
     "fcpower_bids.imaging.confounds.cleaning",
     "fcpower_bids.imaging.series.parcellation",
     "fcpower_bids.measures.quality",
-    "fcpower_bids.transforms.power",
+    "fcpower_bids.transforms.stateless",
     "scipy.signal",
 )
 FOR_PAGES = ("fcpower_bids.reports.person.page",)

@@ -12,7 +12,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.fingerprinting import choose_lengths, repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.inference.identification import edge_reliability
+from fcpower_bids.core.identification import edge_reliability
 from tests.analyses.cohorts import choose, cohort_of, single_session
 
 

@@ -11,7 +11,7 @@ from fcpower_bids.analyses import ANALYSES, analyses_to_run
 from fcpower_bids.analyses.alpha import nested_exponent
 from fcpower_bids.analyses.features import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.filters.alignment import target_alignment
+from fcpower_bids.core.alignment import target_alignment
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS
 

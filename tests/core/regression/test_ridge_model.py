@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import KernelRidge, Split
-from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.regression.probe import predict_from_arrays, ridge_model_arrays
 
 
 @pytest.fixture

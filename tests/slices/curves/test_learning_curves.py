@@ -19,7 +19,7 @@ from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.analyses.targets import join_target_builders
-from fcpower_bids.core.inference.differences import corrected_resampled_t
+from fcpower_bids.core.differences import corrected_resampled_t
 from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
