@@ -25,7 +25,7 @@ from torch import Tensor
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.encoders.checkpoints import fetch, resolved
+from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.encoders.training_people import part_signatures
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain.teacher import (
@@ -56,15 +56,10 @@ MADE = ("citation", "space", "cleaning", "band")
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, SITE)
-KINDS = {
-    DIGESTS: (dict,),
-    "alpha": (int, float),
-    "parcel_names": (list,),
-    "atlas": (str,),
-    "sha256": (str,),
-    "n_shards": (int,),
-}
+KINDS: dict[str, Any] = {DIGESTS: dict, "alpha": (int, float), "parcel_names": list, "atlas": str}
+KINDS |= {"sha256": str, "n_shards": int}
 """Types of the entries of ``pack.json``."""
+INCOMPLETE = "{} is not a complete corpus pack ({}); remove it and pack the corpus again."
 AGREEMENT, KERNEL_TOLERANCE = 0.7, 1e-3
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
 
@@ -166,7 +161,7 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
     try:
         digests = read_facts(folder).get(DIGESTS, {})  # packs of earlier versions state none
     except (OSError, ValueError) as error:
-        raise _incomplete(folder, error) from error
+        raise DatasetError(INCOMPLETE.format(folder, error)) from error
     for name, digest in digests.items():
         path = stored_path(folder, name)
         if not path.is_file() or digest_of(path) != digest:
@@ -229,10 +224,6 @@ def _room(device: torch.device | str) -> int:
     return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
-def _incomplete(folder: Path, error: Exception) -> DatasetError:
-    return DatasetError(f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again.")
-
-
 def _read_pack(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[tuple[int, int]]]:
     """Read facts, table, kernel and the size of every shard: a failure here is the fault of a file."""
     try:
@@ -255,7 +246,7 @@ def _read_pack(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list
                 raise ValueError(f"shard {shard} is not of {parcels} parcels")
             sizes.append((volumes, vectors))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise _incomplete(folder, error) from error
+        raise DatasetError(INCOMPLETE.format(folder, error)) from error
     if kernel_corpus(folder / KERNEL) != facts["sha256"] or kernel.shape != (len(table), len(table)):
         raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
     volumes, vectors = np.array([*sizes, (0, 0)])[table["shard"].clip(-1, len(sizes)).mod(len(sizes) + 1)].T
@@ -345,9 +336,7 @@ def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
 # --- The public layout ----------------------------------------------------------------------------------------------
 
 
-def fetch_corpus(name: str) -> Path:
-    """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder."""
-    return fetch(name, "dataset", [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS])
+FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS)
 
 
 def prepare_corpus(folder: Path, output: Path) -> None:

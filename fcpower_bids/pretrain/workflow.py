@@ -52,10 +52,12 @@ def run_pack(settings: Settings) -> int:
 
 def ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
-    from fcpower_bids.pretrain.corpus import fetch_corpus, is_public  # loads torch
+    from fcpower_bids.pretrain.corpus import FILES, is_public  # loads torch
 
     if settings.corpus == CORPUS_ID:
-        return fetch_corpus(CORPUS_ID)
+        from fcpower_bids.encoders.checkpoints import fetch
+
+        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
     corpus = _folder(settings)
     if is_public(corpus):
         say(f"Corpus: {corpus}, in the public layout", settings)
