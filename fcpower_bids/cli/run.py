@@ -21,7 +21,7 @@ INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
 LONG = re.compile(r"[^\s/]{300,}")
 """What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
-COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
+COMMANDS = {"predict": "fcpower_bids.cli.predict", "prefetch": "fcpower_bids.cli.prefetch"}
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
 

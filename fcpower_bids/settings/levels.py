@@ -29,7 +29,7 @@ LEVELS: Mapping[str, Level] = {
     ),
     "pack": Level(
         "series into a corpus for pretraining",
-        "fcpower_bids.slices.pretraining.workflow:run_pack",
+        "fcpower_bids.workflows.pretraining:run_pack",
         also=(
             *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
             *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
@@ -37,7 +37,7 @@ LEVELS: Mapping[str, Level] = {
     ),
     "pretrain": Level(
         "an encoder from a corpus, or from the recordings that were processed",
-        "fcpower_bids.slices.pretraining.workflow:run_pretrain",
+        "fcpower_bids.workflows.pretraining:run_pretrain",
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),

@@ -10,13 +10,13 @@ import grimp
 import pytest
 
 import fcpower_bids
+from fcpower_bids.cli import predict as predict_command
 from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import OURS, build_parser
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
 from fcpower_bids.settings.levels import ALL_LEVELS, describe_unread, is_read, is_taken
-from fcpower_bids.slices.clinic import predict_command
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]
