@@ -88,7 +88,7 @@ def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
 
 SIGNALLED = """
 import sys, time
-from fcpower_bids.cli import run
+from fcpower_bids import app
 from fcpower_bids import parallel
 from fcpower_bids.parallel import executing, map_tasks
 from fcpower_bids.settings import Resources
@@ -106,8 +106,8 @@ def level(settings):
     return 0
 
 if __name__ == "__main__":
-    run._level = lambda settings: level
-    sys.exit(run.main(["bids", "out", "group"]))
+    app.level_of = lambda settings: level
+    sys.exit(app.main(["bids", "out", "group"]))
 """
 
 
@@ -144,6 +144,6 @@ def test_an_address_without_a_scheduler_is_told(monkeypatch):
 
 
 def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("fcpower_bids.cli.run._level", lambda settings: lambda settings: sys.exit(0))
+    monkeypatch.setattr("fcpower_bids.app.level_of", lambda settings: lambda settings: sys.exit(0))
     assert main([str(tmp_path), str(tmp_path / "out"), "group"]) == 1
     assert "ended from within, with exit code 0" in capsys.readouterr().err

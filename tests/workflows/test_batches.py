@@ -38,7 +38,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="find
 HELD = """
 import sys, time
 from pathlib import Path
-from fcpower_bids.cli.run import main
+from fcpower_bids.app import main
 from fcpower_bids.interfaces import nodes
 from fcpower_bids import parallel
 

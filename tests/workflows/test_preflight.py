@@ -85,7 +85,7 @@ def test_a_dry_run_loads_what_it_needs(tmp_path):
     root, labels = plant(tmp_path, 1)
     words = [str(root), str(tmp_path / "out"), "participant", "--dry-run", "--nprocs", "1", "--atlas", str(labels)]
     absent = ("nipype", "networkx", "scipy.linalg", "scipy.signal", "scipy.stats", "nilearn", "torch")
-    probe = f"import sys\nfrom fcpower_bids.cli.run import main\nassert main({words!r}) == 0\n"
+    probe = f"import sys\nfrom fcpower_bids.app import main\nassert main({words!r}) == 0\n"
     probe += f"print('loaded:', *[m for m in {absent!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "1 recording of 1 participant" in done.stdout
