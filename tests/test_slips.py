@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.executors.pool import _call as call
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.workflows.execution import job
+from fcpower_bids.workflows import recording
 from tests.command import main
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, plant_outputs
 from tests.running import run_app
 
-assert job, "all names of the steps are bound before one of them is replaced"
+assert recording, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
 """One recording of the demo; its steps run in this process, where the mistake is planted."""
 GROUP = (
@@ -124,7 +123,7 @@ def processed(demo):
 
 def in_this_process(function, calls, *_how):
     """Pages are made in processes of their own, which may know nothing of what is planted here."""
-    return (call(function, arguments) for arguments in calls)
+    return (function(*arguments) for arguments in calls)
 
 
 PAGES = {
@@ -202,9 +201,9 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-@pytest.mark.parametrize("place", ["analysis.permute_edges", "results.cohens_d", "analysis.describe_edges"])
+@pytest.mark.parametrize("place", ["permute_edges", "cohens_d", "describe_edges"])
 def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
-    monkeypatch.setattr(f"fcpower_bids.slices.edges.{place}", raising(IndexError("edge 15")))
+    monkeypatch.setattr(f"fcpower_bids.analyses.edges.{place}", raising(IndexError("edge 15")))
     code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")
     assert code == 5
     assert "fcpower_bids: edges: Internal error, please report it with logs/crashes/group_edges" in err

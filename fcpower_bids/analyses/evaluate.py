@@ -35,7 +35,7 @@ from fcpower_bids.core.regression.scores import (
 )
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
-from fcpower_bids.executors import map_tasks
+from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.cli import predict as predict_command
 from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.clinic import predict_command
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.settings import LEVELS
 from scripts.options_table import BEGIN, END, options_table
