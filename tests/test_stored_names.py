@@ -204,8 +204,11 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "pretrain/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
-    "pretrain/public.py": ("folder / name",),
+    "pretrain/packing.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "pretrain/corpus.py": (
+        *("folder / name", "folder / f'teacher-{int(shard):05d}.safetensors'"),
+        "folder / f'series-{int(shard):05d}.safetensors'",
+    ),
     "store.py": ("folder / name",),  # the one way, stored_path itself
     "pretrain/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
