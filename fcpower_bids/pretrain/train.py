@@ -22,7 +22,7 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.pretrain.corpus import Corpus, open_corpus, prepare_corpus
 from fcpower_bids.pretrain.engine import BATCH, Gradient, draw_batch, make_optimizer
-from fcpower_bids.pretrain.judgement import Judge, Verdict
+from fcpower_bids.pretrain.judgement import judge
 from fcpower_bids.pretrain.probing import ExternalCohort
 from fcpower_bids.pretrain.processes import Clock, Processes, on_all_processes
 from fcpower_bids.pretrain.run_state import SAVE, STOP, Interrupted, RunFolder, heard
@@ -224,7 +224,7 @@ class _Run:
         optimism = None if choice is None else choice.optimism
         self.processes.first_only(lambda: self._write_model(replace(self.card, step=step, selection=how)))
         verdict = self.processes.first_only(lambda: self._compare(step, choice is not None and not self.config.probe))
-        card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict.sentence)
+        card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict["Verdict"])
         result = Pretrained(
             folder=self.folder.path / "model",
             step=step,
@@ -235,8 +235,8 @@ class _Run:
             diagonal_share=self.share,
             n_train=len(self.rows),
             n_held_out=len(self.held_out.rows),
-            proven=verdict.proven,
-            verdict=verdict.sentence,
+            proven=verdict["Proven"],
+            verdict=verdict["Verdict"],
         )
         about = asdict(replace(result, folder=Path("model")))
         self.processes.first_only(lambda: self._write_model(card, about))
@@ -255,11 +255,10 @@ class _Run:
         step = int(saved["step"].iloc[choice.position])
         return step, f"best of {len(saved)} checkpoints by {score}", choice
 
-    def _compare(self, step: int, chosen: bool) -> Verdict:
+    def _compare(self, step: int, chosen: bool) -> dict[str, Any]:
         """Compare the model with methods without training, and write the table."""
-        judge = Judge(self.held_out, self.rows, self.config, chosen)
-        table, verdict = judge.conclude(self._saved_model(step))
-        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict.facts()}
+        table, verdict = judge(self.held_out, self.rows, self.config, chosen, self._saved_model(step))
+        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict}
         self.folder.write_alignment(table, facts)
         return verdict
 
