@@ -1,13 +1,13 @@
-"""Columns of every table, declared in the module that writes it; sidecar, headings and documentation follow."""
+"""Columns of every table, as ``data/columns.tsv`` and ``data/tables.tsv`` declare them; sidecars and pages follow."""
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    import pandas as pd
+from pathlib import Path
+from typing import Any, Literal
 
 Kind = Literal["number", "text", "p", "flag"]
 SERIES_VOLUMES = "NumberOfVolumesUsed"
@@ -18,73 +18,19 @@ SERIES_VOLUMES = "NumberOfVolumesUsed"
 class Column:
     """One column of a table."""
 
-    key: str  # how the code calls it
+    key: str
     meaning: str  # for sidecar and documentation, one phrase
-    # one of "number", "text", "p", "flag": how it is read and shown; "p" is a probability, "flag" is ``true`` or
-    # ``false``
-    kind: Kind = "number"
-    # heading, digits: on a page: its heading, and decimals of its numbers
-    heading: str = ""
-    digits: int = 3
+    kind: Kind = "number"  # how it is read and shown; "p" is a probability, "flag" is ``true`` or ``false``
+    heading: str = ""  # on a page
+    digits: int = 3  # decimals of its numbers on a page
     unit: str = ""  # empty for pure numbers and text
     levels: Mapping[str, str] | None = None  # meaning of each value, where there are few
     optional: bool = False  # whether a table may lack it
-    name: str = ""  # how the file calls it; as the code does where empty
-
-    @classmethod
-    def number(cls, key: str, meaning: str, heading: str = "", digits: int = 3, **others: Any) -> Column:
-        """Declare a column of numbers."""
-        return cls(key, meaning, "number", heading, digits, **others)
-
-    @classmethod
-    def text(cls, key: str, meaning: str, heading: str = "", **others: Any) -> Column:
-        """Declare a column of text."""
-        return cls(key, meaning, "text", heading, **others)
-
-    @classmethod
-    def flag(cls, key: str, meaning: str, heading: str = "", **others: Any) -> Column:
-        """Declare a column of ``true`` and ``false``."""
-        return cls(key, meaning, "flag", heading, **others)
-
-    @classmethod
-    def p(cls, key: str, meaning: str, heading: str = "", **others: Any) -> Column:
-        """Declare a column of probabilities."""
-        return cls(key, meaning, "p", heading, **others)
-
-    @property
-    def written(self) -> str:
-        """Name in the file."""
-        return self.name or self.key
 
     @property
     def is_text(self) -> bool:
         """Whether its values are text even where they look like numbers."""
         return self.kind in ("text", "flag")
-
-    def describe(self) -> dict[str, Any]:
-        """Its entry in a sidecar, with BIDS's keys."""
-        said: dict[str, Any] = {"Description": self.meaning}
-        if self.unit:
-            said["Units"] = self.unit
-        if self.levels:
-            said["Levels"] = dict(self.levels)
-        return said
-
-
-Columns = Mapping[str, Column]
-
-
-def join_columns(*each: Column | Columns) -> dict[str, Column]:
-    """Put columns and groups of columns together by their keys, in their order; a later one replaces an earlier one."""
-    found: dict[str, Column] = {}
-    for one in each:
-        found |= {one.key: one} if isinstance(one, Column) else dict(one)
-    return found
-
-
-def pick_columns(those: Columns, keys: Iterable[str], **others: Any) -> dict[str, Column]:
-    """Choose columns by key, in the order of ``keys``, with other fields where given."""
-    return {key: replace(those[key], **others) for key in keys}
 
 
 @dataclass(frozen=True)
@@ -92,15 +38,10 @@ class TableSpec:
     """One table."""
 
     name: str  # of the file, without ending; of tables of a recording what stands after its entities
+    owner: str  # the analysis or level that writes it
     meaning: str  # one sentence for the documentation
-    columns: Columns  # by key, in the order of the file
+    columns: Mapping[str, Column]  # by key, in the order of the file
     keys: tuple[str, ...] = ()  # columns that together identify a row; empty where rows need not differ
-
-    def __post_init__(self) -> None:
-        """A key that is no column is a slip of ours."""
-        unknown = set(self.keys) - set(self.columns)
-        if unknown:
-            raise KeyError(f"{self.name}: {sorted(unknown)} are keys and no columns")
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -119,19 +60,40 @@ class TableSpec:
             raise TypeError(f"The table {self.name} has columns not declared ({unknown}) or lacks some ({lacking}).")
 
     def describe(self, keys: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """Entries of the columns in a sidecar, of all or of those named."""
-        chosen = self.columns.values() if keys is None else [self.columns[key] for key in keys]
-        return {one.written: one.describe() for one in chosen}
+        """Entries of the columns in a sidecar, with BIDS's keys, of all or of those named."""
+        found = {}
+        for key in self.columns if keys is None else keys:
+            column = self.columns[key]
+            about = {"Description": column.meaning, "Units": column.unit, "Levels": dict(column.levels or {})}
+            found[key] = {name: value for name, value in about.items() if value}
+        return found
 
-    def as_written(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Call the columns of a frame as the file does."""
-        return frame.rename(columns={key: one.written for key, one in self.columns.items()})
 
-    def row_as_read(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Call the columns of one row of a file as the code does."""
-        keys = {one.written: key for key, one in self.columns.items()}
-        return {keys.get(name, name): value for name, value in row.items()}
+def read_rows(name: str) -> list[dict[str, str]]:
+    """Rows of one of the two files."""
+    with (Path(__file__).parent / "data" / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
-    def as_read(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Call the columns of a file as the code does."""
-        return frame.rename(columns={one.written: key for key, one in self.columns.items()})
+
+def _read_tables() -> dict[str, TableSpec]:
+    """Join the two files: a column of ``columns.tsv`` holds for the tables it names, or for all others."""
+    known: dict[tuple[str, str], Column] = {}
+    for row in read_rows("columns.tsv"):
+        kind: Any = row["kind"] or "number"
+        levels = json.loads(row["levels"]) if row["levels"] else None
+        column = Column(row["key"], row["meaning"], kind, row["heading"], int(row["digits"] or 3), row["unit"], levels)
+        known |= {(table, column.key): column for table in row["tables"].split() or [""]}
+    tables = {}
+    for row in read_rows("tables.tsv"):
+        name, columns, keys = row["table"], {}, []
+        for word in row["columns"].split(", "):
+            key = word.strip("*?")
+            column = known.get((name, key)) or known["", key]
+            columns[key] = replace(column, optional=True) if word.endswith("?") else column
+            keys += [key] if word.startswith("*") else []
+        tables[name] = TableSpec(name, row["owner"], row["meaning"], columns, tuple(keys))
+    return tables
+
+
+TABLES = _read_tables()
+"""Every table that is written, by name: ``*`` marks the columns that identify a row, ``?`` those that may lack."""

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 from scipy.stats import binom
 
-import fcpower_bids
 from benchmarks.nulls import ELSEWHERE, KINDS, MEASURED, SAME, analyse, rejections
-from fcpower_bids.analyses import ANALYSES, declared_tables
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.schema import TABLES
 
 ROOT = Path(__file__).parent.parent
-NOT_IMPORTED = ("__main__",)
-"""The commands."""
-
-
-def all_tables() -> dict[str, TableSpec]:
-    """Tables that the program may write, by name: those of analyses, and all that a module declares."""
-    modules = [
-        importlib.import_module(found.name)
-        for found in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids.")
-        if not found.name.endswith(NOT_IMPORTED)
-    ]
-    declared = [spec for module in modules for spec in vars(module).values() if isinstance(spec, TableSpec)]
-    return {spec.name: spec for spec in [*declared, *(spec for name in ANALYSES for spec in declared_tables(name))]}
 
 
 def judged_columns() -> list[tuple[str, str]]:
     """Columns of kind p, false discovery rates and limits of intervals of all tables."""
     return [
         (name, key)
-        for name, spec in all_tables().items()
+        for name, spec in TABLES.items()
         for key, column in spec.columns.items()
         if column.kind == "p" or key == "q" or {"low", "high"} & set(key.split("_"))
     ]

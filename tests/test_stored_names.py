@@ -137,7 +137,6 @@ READERS = {
     "loads",
     "parse_json",
     "read_table",
-    "read_declared",
     "read_toml",
     "DictReader",
     "ZipFile",

@@ -2,7 +2,7 @@
 
 Arrays that exceed the memory lie in scratch files; no file of a dataset is read or written.
 
-An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``TABLES`` of its module declares them.
+An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``data/tables.tsv`` declares them.
 It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question. A new one is one file, and
 one line here.
 """
@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 from fcpower_bids.registry import Registry
-from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
 
 ANALYSES = Registry(
@@ -57,8 +56,3 @@ def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     rule = settings.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen
-
-
-def declared_tables(name: str) -> tuple[TableSpec, ...]:
-    """Tables that an analysis may write."""
-    return tuple(ANALYSES.module(name).TABLES)

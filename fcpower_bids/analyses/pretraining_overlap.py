@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import EMBEDDING, encoder_of
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.encoders.training_people import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
+from fcpower_bids.encoders.training_people import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.records import Cohort
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 
 ENOUGH = 10
 """Unseen people that a score of their own needs."""
@@ -21,45 +21,8 @@ NONE = "n/a"
 """The mark of what no encoder has made."""
 ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
 """A person with several scans is what the first of them says."""
-MARK = Column.text(
-    "seen_in_pretraining",
-    "Whether the encoder has seen this person in its training; n/a where the representation is of no encoder",
-    "Seen in pretraining",
-    levels=SEEN,
-    optional=True,
-)
-N_TRAINED = Column.number(
-    "n_trained",
-    "People among these that the encoder was trained on: the score is none for new people unless this is 0; n/a where "
-    "the representation is of no encoder, or of one that does not say it",
-    "Trained on",
-    0,
-    optional=True,
-)
-EMBEDDED_PEOPLE = TableSpec(
-    "embedded_people",
-    "People in the training of the encoder of each embedding.",
-    join_columns(
-        Column.text("representation", "The embedding", "Embedding"),
-        Column.text("participant_id", "Person", "Person"),
-        MARK,
-    ),
-    ("representation", "participant_id"),
-)
-PREDICTION_UNSEEN = TableSpec(
-    "prediction_unseen",
-    "Scores over everyone and over the people that no encoder was trained on, from the same predictions.",
-    join_columns(
-        Column.text("target", "Phenotype or composite that is predicted", "Target"),
-        Column.text("representation", "Features that predict it", "Representation"),
-        Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number("n_people", "People in everyone", "People", 0),
-        Column.number("everyone", "Score of all out-of-fold predictions of a repeat, mean over repeats", "Everyone"),
-        Column.number("n_unseen", "People that no encoder was trained on", "Unseen", 0),
-        Column.number("unseen", f"The same over them; n/a where they are fewer than {ENOUGH}", "Unseen people alone"),
-    ),
-    ("target", "representation"),
-)
+EMBEDDED_PEOPLE = TABLES["embedded_people"]
+PREDICTION_UNSEEN = TABLES["prediction_unseen"]
 
 
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:

@@ -11,28 +11,10 @@ from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
 from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
-DECISIONS = TableSpec(
-    "exclude",
-    "Decisions about recordings made on `index.html`, one row each; `group` leaves out rejected recordings.",
-    join_columns(
-        Column.text("participant_id", "Person"),
-        Column.text("session", "Session; every one where it is n/a", optional=True),
-        Column.text("task", "Task; every one where it is n/a", optional=True),
-        Column.text("run", "Run; every one where it is n/a", optional=True),
-        Column.text("recording", "Name of the recording; where it is given, it alone is meant", optional=True),
-        Column.text(
-            "decision",
-            "accept, doubt or reject; reject where there is no such column",
-            levels={ACCEPT: "It takes part", DOUBT: "It takes part, and is named", REJECT: "It is left out"},
-            optional=True,
-        ),
-        Column.text("reason", "Why, in the words of whoever decided", optional=True),
-        Column.text("decided", "Day of the decision", optional=True),
-    ),
-)
+DECISIONS = TABLES["exclude"]
 FILE = f"{DECISIONS.name}.tsv"
 """Where every level looks in the output folder when no other file is named."""
 KEYS = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}

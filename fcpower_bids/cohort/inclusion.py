@@ -18,11 +18,10 @@ from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.core.signal.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES
 from fcpower_bids.outputs.tables import is_cut_short, series_file
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly, GroupLevel
 
 RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
@@ -40,16 +39,7 @@ REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
-EXCLUDED_TABLE = TableSpec(
-    "excluded",
-    "Who and what was left out, and why.",
-    join_columns(
-        Column.text("participant_id", "Person", "Person"),
-        Column.text("session", "Session, n/a when all are meant", "Session"),
-        Column.text("what", "recording, person, parcel, value or target", "What"),
-        Column.text("reason", "Why it was left out", "Reason"),
-    ),
-)
+EXCLUDED_TABLE = TABLES["excluded"]
 
 
 class Exclusion(NamedTuple):
@@ -123,8 +113,7 @@ def quality_row(one: Connectome) -> dict[str, str]:
         raise DatasetError(f"{path} cannot be read ({error}): {REMEDY}.") from error
     if not rows or any(None in row or None in row.values() for row in rows):
         raise DatasetError(f"{path} is cut short: {REMEDY}.")
-    known = map(QUALITY_MEASURE.table.row_as_read, rows)
-    return next((row for row in known if row.get("atlas") == one.atlas_name), {})
+    return next((row for row in rows if row.get("atlas") == one.atlas_name), {})
 
 
 def _number(text: Any) -> float:

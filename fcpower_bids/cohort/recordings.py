@@ -34,39 +34,12 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly
 from fcpower_bids.store import may_write, write_text
 
 REJECTED, COMBINED = "rejected", "combination"
-RECORDINGS = TableSpec(
-    "recordings",
-    "Every recording under every parcellation, and whether it takes part: made again from sidecars by every run.",
-    join_columns(
-        Column.text("recording", "Its name"),
-        Column.text("atlas", "Parcellation; n/a where none of it was written"),
-        Column.text("path", "Its FC, from this folder on; n/a where there is none"),
-        Column.text(
-            "state",
-            "Whether it takes part",
-            levels={
-                DONE: "It takes part",
-                EXCLUDED: "No: it does not pass the quality limits",
-                FAILED: "No: it could not be processed, or its files are gone",
-                RUNNING: "No: a run is at work on it, or was ended",
-                REJECTED: "No: exclude.tsv rejects it",
-                COMBINED: "No: its runs are here, which it was made from",
-            },
-        ),
-        Column.text("reason", "Why it does not take part"),
-        Column.text("source", "Dataset that it was made from, by its name in DatasetLinks"),
-        Column.text("cleaning", "Digest of the choices of its cleaning"),
-        Column.number("mean_fd", "Mean framewise displacement", unit="mm"),
-        Column.number("seconds", "Seconds of the cleaned series", unit="s"),
-        Column.number("volumes", "Volumes of the cleaned series", digits=0),
-    ),
-    ("recording", "atlas"),
-)
+RECORDINGS = TABLES["recordings"]
 FILE = f"{RECORDINGS.name}.tsv"
 AGAIN = "run the participant level again"
 UNFINISHED = "the participant level did not finish it; run it again"

@@ -19,7 +19,7 @@ from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import RowsOnDisk, make_room
 from fcpower_bids.progress import track
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly
 
 
@@ -63,32 +63,7 @@ def combination_of(settings: Assembly) -> str:
     return PRESETS[settings.preset].combination
 
 
-SCANS = TableSpec(
-    "scans",
-    "The scans that the analyses see, in their order.",
-    join_columns(
-        Column.text("participant_id", "Person", "Person"),
-        Column.text("session", "Session, n/a when there is none", "Session"),
-        Column.number("seconds", "Seconds of cleaned series, all runs together"),
-        Column.number(
-            "volumes", "Volumes of cleaned series, all runs together; n/a where not known", digits=0, optional=True
-        ),
-        Column.number(
-            "degrees_of_freedom",
-            "Degrees of freedom that cleaning and censoring leave, all runs together",
-            optional=True,
-        ),
-        Column.number("mean_fd", "Mean framewise displacement in mm, over the runs"),
-        Column.number("n_runs", "Runs in the scan", digits=0),
-        Column.text("combination", "How several runs became one scan: none, average or concat"),
-        Column.text(
-            "damage",
-            "Parts of its recordings with a caution: volumes, parcels, gain, table, halves, values; n/a for none",
-            optional=True,
-        ),
-    ),
-    ("participant_id", "session"),
-)
+SCANS = TABLES["scans"]
 
 
 def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:

@@ -12,59 +12,18 @@ from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
 from fcpower_bids.core.signal.quality import band_leakage
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
-from fcpower_bids.schema import Column, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
-
-COLUMNS = join_columns(
-    Column.text("atlas", "Parcellation"),
-    Column.text("state", "done, or excluded when the recording does not pass the quality limits"),
-    Column.number("volumes", "Volumes of the file", unit="volumes"),
-    Column.number("dummy_volumes", "Volumes dropped at the start", unit="volumes"),
-    Column.number("censored_volumes", "Later volumes left out because of motion", unit="volumes"),
-    Column.number("empty_volumes", "Volumes left out because they hold one value everywhere", unit="volumes"),
-    Column.number("copied_volumes", "Volumes left out because they are copies of earlier ones", unit="volumes"),
-    Column.number(
-        "stray_volumes", "Volumes left out because a voxel, a parcel or the brain is far off", unit="volumes"
-    ),
-    Column.number("kept_volumes", "Volumes of the cleaned series", unit="volumes"),
-    Column.number("seconds_kept", "Seconds of the cleaned series", unit="s"),
-    Column.number("mean_fd", "Mean framewise displacement in mm over the volumes that are not dummies", unit="mm"),
-    Column.number("max_fd", "Largest framewise displacement in mm over the volumes that are not dummies", unit="mm"),
-    Column.number("n_regressors", "Rank of the nuisance regression"),
-    Column.number("degrees_of_freedom", "Effective degrees of freedom left after censoring, filter and regression"),
-    Column.number(
-        "band_leakage", "Share of power outside the pass-band after cleaning, mean over parcels", unit="share"
-    ),
-    Column.number("parcels", "Parcels of the atlas"),
-    Column.number("uncovered_parcels", "Parcels below the coverage threshold, n/a in every output"),
-    Column.number("stray_parcels", "Covered parcels, constant for long or without their level, n/a in every output"),
-    Column.number("gain_step", "Largest lasting step of the level of the whole brain", unit="share"),
-    Column.number("table_global_signal", "Correlation of the changes of the global signal with those of the table"),
-    Column.number("table_dvars", "Correlation of DVARS with that of the table"),
-    Column.number("table_lag", "Volumes by which the table must be shifted to fit", unit="volumes"),
-    Column.number("table_level", "Level of the series over that of the global signal of the table"),
-    Column.number("odd_parts", "Parts of the brain that do not fit the table, though the rest does"),
-    Column.number("value_step", "Smallest difference between two values of the brain over its DVARS"),
-    Column.number("at_maximum", "Share of the values of the brain that are the largest one", unit="share"),
-    Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
-    Column.number(
-        "mask_dice", "Dice coefficient of the brain mask and the brain of the MNI152 template; n/a in other spaces"
-    ),
-    Column.number("rank", "Numerical rank of FC"),
-    Column.number("clipped", "Eigenvalues of FC below the clipping tolerance"),
-    Column.number("participation_ratio", "(sum of eigenvalues)^2 / sum of squares, of FC", unit="modes"),
-    Column.number("participation_ratio_power", "The same of FC^alpha", unit="modes"),
-)
 
 
 def tabulate_quality(
     series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return one row with the figures of ``COLUMNS``; those of the cleaned series are missing when excluded."""
+    """Return one row with the figures of the table; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
     fd = cleaning.framewise_displacement[after_dummies]
     stray = np.zeros_like(cleaning.kept) if cleaning.stray is None else cleaning.stray
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row: dict[str, Any] = dict.fromkeys(TABLES["SOURCE_desc-fcpower_qc"].columns)
     row |= {
         "atlas": atlas.name,
         "state": "excluded" if cleaning.excluded else "done",
@@ -103,14 +62,12 @@ def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Method) -> dic
     }
 
 
-QUALITY = Measure(Output("qc", (("desc", "fcpower"),)), COLUMNS, tabulate_quality, of_recording=True, of_excluded=True)
-
-
-COVERAGE_COLUMNS = join_columns(
-    Column.text("Node", "Parcel"),
-    Column.number(
-        "coverage", "Share of the parcel's voxels that are inside the brain mask and have signal", unit="share"
-    ),
+QUALITY = Measure(
+    Output("qc", (("desc", "fcpower"),)),
+    TABLES["SOURCE_desc-fcpower_qc"],
+    tabulate_quality,
+    of_recording=True,
+    of_excluded=True,
 )
 
 
@@ -128,14 +85,14 @@ def tabulate_coverage(
     return table, metadata
 
 
-COVERAGE = Measure(Output("bold", (("stat", "coverage"),)), COVERAGE_COLUMNS, tabulate_coverage, of_excluded=True)
-
-
-SPECTRUM_COLUMNS = join_columns(
-    Column.number("rank", "Place of the eigenvalue, the largest first"),
-    Column.number("eigenvalue", "Eigenvalue of FC over the covered parcels"),
-    Column.number("eigenvalue_power", "The eigenvalue raised to Alpha; 0 where it is below the clipping tolerance"),
+COVERAGE = Measure(
+    Output("bold", (("stat", "coverage"),)),
+    TABLES["SOURCE_ATLAS_stat-coverage_bold"],
+    tabulate_coverage,
+    of_excluded=True,
 )
+
+
 NAMES = {
     "rank": "Rank",
     "n_clipped": "NumberClipped",
@@ -165,4 +122,6 @@ def tabulate_spectrum(
     return table, {"Alpha": settings.alpha, **facts}
 
 
-SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), SPECTRUM_COLUMNS, tabulate_spectrum)
+SPECTRUM = Measure(
+    Output("eigenvalues", (("desc", "spectrum"),)), TABLES["SOURCE_ATLAS_desc-spectrum_eigenvalues"], tabulate_spectrum
+)

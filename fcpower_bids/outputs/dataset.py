@@ -22,7 +22,7 @@ from fcpower_bids.locks import LOCKS, lock, write_shared
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.store import atomic, may_write, write_text
 from fcpower_bids.transforms.connectomes import make_transform
@@ -40,20 +40,7 @@ to repeat the run.
 FC^alpha is a strong fingerprint: people can be recognised from it. Treat these files as personal data.
 Research software: not a medical device.
 """
-PARCELS = TableSpec(
-    "sourcedata/atlases/tpl-SPACE/tpl-SPACE_ATLAS_dseg",
-    "One row per parcel, in the order of all outputs.",
-    join_columns(
-        Column.number("index", "Integer of the parcel in the label image", digits=0),
-        Column.text("name", "Name, as in the headers of all tables"),
-        Column.text("network", "Network that it belongs to"),
-        Column.text("hemisphere", "L or R"),
-        Column.number("x", "Centroid of the parcel in the template, to the right", unit="mm"),
-        Column.number("y", "The same, to the front", unit="mm"),
-        Column.number("z", "The same, upwards", unit="mm"),
-    ),
-    ("index",),
-)
+PARCELS = TABLES["sourcedata/atlases/tpl-SPACE/tpl-SPACE_ATLAS_dseg"]
 DESCRIPTIONS = {
     "spectrum": "Eigenvalues of the connectome before and after they are raised to alpha",
     "confounds": "Regressors and censored volumes of the cleaning",
@@ -192,7 +179,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
-    table = table_text(PARCELS.as_written(pd.DataFrame({**parcels, **places})))
+    table = table_text(pd.DataFrame({**parcels, **places}))
     write_shared(output_dir, parcels_path(output_dir, atlas), table)
     about = {
         "Name": atlas.name,

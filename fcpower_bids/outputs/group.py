@@ -14,24 +14,11 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Seed
 from fcpower_bids.store import digest_of, is_inner, stored_path
 
-LEFT_OUT = TableSpec(
-    "left_out",
-    "Analyses that `--analyses all`, or the default, could not do with this cohort.",
-    join_columns(
-        Column.text("analysis", "Analysis without tables that belong to this run", "Analysis"),
-        Column.text(
-            "state",
-            "left out: the cohort or a choice does not allow it; failed: the program did; outdated: of another run",
-            "State",
-        ),
-        Column.text("reason", "Why, in words; where the traceback is if it failed", "Why"),
-    ),
-    ("analysis",),
-)
+LEFT_OUT = TABLES["left_out"]
 
 
 ENDINGS = (".tsv", ".tsv.gz")

@@ -43,24 +43,12 @@ from fcpower_bids.outputs.tables import (
     write_matrix,
 )
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
-from fcpower_bids.schema import SERIES_VOLUMES, Column, TableSpec, join_columns
+from fcpower_bids.schema import SERIES_VOLUMES, TABLES
 from fcpower_bids.settings import Participant
 from fcpower_bids.store import known_digest, write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
-VOLUMES = TableSpec(
-    "SOURCE_desc-confounds_outliers",
-    "One row per volume of the file.",
-    join_columns(
-        Column.number("framewise_displacement", "Framewise displacement", unit="mm"),
-        Column.number(
-            "dvars", "Root mean square change of the signal, as the input table has it", unit="as in the input"
-        ),
-        Column.number("dummy", "Dropped at the start of the recording (1 = yes)", digits=0, unit="0 or 1"),
-        Column.number("stray", "Left out because it cannot be signal (1 = yes)", digits=0, unit="0 or 1"),
-        Column.number("kept", "In the cleaned series (1 = yes)", digits=0, unit="0 or 1"),
-    ),
-)
+VOLUMES = TABLES["SOURCE_desc-confounds_outliers"]
 
 
 Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]

@@ -22,7 +22,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Embedding, Participant
 from fcpower_bids.store import explain_no_room, is_inner, known_digest, may_write, stored_path, write_text
 
@@ -44,19 +44,7 @@ ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv",
 WHOLE = ("_relmat.tsv", "_relmat.npy", "_timeseries.tsv", "_timeseries.npy")
 """Outputs that are looked at for a cut: series and connectomes."""
 
-STATUS_TABLE = TableSpec(
-    "logs/status",
-    "One row per recording that was looked at in any run.",
-    join_columns(
-        Column.text("recording", "Its name"),
-        Column.text("state", "done, skipped, excluded or failed; running while it is at work"),
-        Column.text("stage", "The node that it reached: parcellate, bandpass, ... sink when all is written"),
-        Column.text("reason", "Why it is not done, and what to do"),
-        Column.number("seconds", "Computing time", unit="s"),
-        Column.number("peak_mb", "Largest memory of the process that worked on it", unit="MB"),
-    ),
-    ("recording",),
-)
+STATUS_TABLE = TABLES["logs/status"]
 
 
 @dataclass(frozen=True)

@@ -258,14 +258,14 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
 
 
 def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
-    """Write a table with the columns of its declaration, called as that says. Raises TypeError."""
+    """Write a table with the columns of its declaration. Raises TypeError."""
     return write_text(path, declared_text(table, spec))
 
 
 def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
     """Return what :func:`write_declared` writes."""
     spec.check(list(map(str, table.columns)))
-    return table_text(spec.as_written(table))
+    return table_text(table)
 
 
 def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) -> Path:
@@ -273,10 +273,9 @@ def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) ->
     with atomic(path) as temporary, _open_text(temporary, path.suffix == ".gz") as stream:
         for i, block in enumerate(blocks):
             spec.check(list(map(str, block.columns)))
-            table = spec.as_written(block)
             if i == 0:
-                stream.write(_header(table))
-            stream.writelines(_lines(table))
+                stream.write(_header(block))
+            stream.writelines(_lines(block))
     return path
 
 
@@ -292,11 +291,6 @@ def _open_text(path: Path, compressed: bool) -> Iterator[TextIO]:
             io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
         ):
             yield stream
-
-
-def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
-    """Read what :func:`write_declared` wrote; columns are called by their keys."""
-    return spec.as_read(read_table(path))
 
 
 def _cells(column: pd.Series) -> list[str]:

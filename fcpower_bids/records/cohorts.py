@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.schema import Columns, TableSpec, pick_columns
+from fcpower_bids.schema import TableSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ class Table:
 
     def __post_init__(self) -> None:
         """An undeclared column is a slip of ours."""
-        self.spec.check(self._keys)
+        self.spec.check(self.columns)
 
     @property
     def n_rows(self) -> int:
@@ -109,11 +109,7 @@ class Table:
         """Yield the rows block by block."""
         yield from self.rows.make() if isinstance(self.rows, Blocks) else (self.rows,)
 
-    @property
-    def columns(self) -> Columns:
-        """The declared columns that are in the rows."""
-        return pick_columns(self.spec.columns, self._keys)
-
     @cached_property
-    def _keys(self) -> list[str]:
+    def columns(self) -> list[str]:
+        """The columns of the rows."""
         return list(map(str, next(self.blocks()).columns))

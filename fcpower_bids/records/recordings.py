@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fcpower_bids.schema import Columns, TableSpec
+from fcpower_bids.schema import TableSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -207,7 +207,7 @@ class Measure:
     """A table computed from one recording and one atlas: a new output."""
 
     output: Output  # how its file is called
-    columns: Columns  # of its table, by key
+    table: TableSpec  # its declaration, named as the documentation calls its files
     # ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     # whether the rows of all atlases go into one file of the recording, instead of one file per atlas
@@ -215,10 +215,3 @@ class Measure:
     of_excluded: bool = False  # whether it is computed for an excluded recording too, which has no cleaned series
     # of its panel on the page of the participant, with median and range of each column of numbers; none without one
     title: str = ""
-
-    @property
-    def table(self) -> TableSpec:
-        """The declaration of its table, named as the documentation calls its files."""
-        place = "SOURCE" if self.of_recording else "SOURCE_ATLAS"
-        entities = [f"{key}-{value}" for key, value in self.output.entities]
-        return TableSpec("_".join([place, *entities, self.output.suffix]), "", self.columns)

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES, OF_COHORTS, check_choices, declared_tables
+from fcpower_bids.analyses import ANALYSES, OF_COHORTS, check_choices
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.group import digest_cohort
 from fcpower_bids.outputs.tables import plain
+from fcpower_bids.schema import TABLES
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrink_to_identity": 0.1}
@@ -51,7 +52,7 @@ def test_declared_tables_the_same_twice_and_a_cohort_left_alone(cohort, name):
     tables, sentence = outcome(name, cohort)
     if sentence:
         pytest.skip(f"not with this cohort: {sentence}")
-    declared = {spec.name: spec for spec in declared_tables(name)}
+    declared = {spec.name: spec for spec in TABLES.values() if spec.owner == name}
     assert tables
     for label, table in tables.items():
         assert table.spec.name in declared

@@ -40,7 +40,7 @@ def compute(measure, series, cleaning=None):
 
 def test_columns_are_those_that_were_declared(measure, series):
     table, facts = compute(measure, series)
-    assert list(table.columns) == list(measure.columns)
+    assert list(table.columns) == list(measure.table.columns)
     assert len(table)
     json.dumps(plain(facts), allow_nan=False)
 
@@ -64,14 +64,14 @@ def test_runs_that_were_averaged_have_no_series_and_are_no_fault(measure, series
     averaged = dataclasses.replace(series, raw=np.empty((0, P)), clean=np.empty((0, P)))
     if not measure.of_recording:
         table, _ = compute(measure, averaged)
-        assert list(table.columns) == list(measure.columns)
+        assert list(table.columns) == list(measure.table.columns)
 
 
 def test_an_excluded_recording_is_measured_where_that_is_declared(measure, series):
     excluded = dataclasses.replace(series, clean=np.empty((0, P)), connectivity=np.empty((0, 0)))
     if measure.of_recording or measure.of_excluded:
         table, _ = compute(measure, excluded, make_cleaning(excluded="too short"))
-        assert list(table.columns) == list(measure.columns)
+        assert list(table.columns) == list(measure.table.columns)
 
 
 def test_files_have_different_names():

@@ -52,8 +52,8 @@ def series() -> ParcelSeries:
 def test_every_column_is_described(series, name):
     measure = MEASURES[name]
     table, _ = measure.compute(series, make_cleaning(), ATLAS, SETTINGS)
-    assert list(table.columns) == list(measure.columns)
-    assert all(len(column.meaning) > 5 for column in measure.columns.values())
+    assert list(table.columns) == list(measure.table.columns)
+    assert all(len(column.meaning) > 5 for column in measure.table.columns.values())
 
 
 def test_coverage_names_what_is_below_the_threshold(series):

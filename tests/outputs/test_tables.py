@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs import tables
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import Column, TableSpec
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
@@ -105,7 +105,7 @@ def test_a_table_without_columns_comes_back(tmp_path):
 
 
 def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
-    spec = TableSpec("toy", "A toy.", join_columns(Column.text("who", "Person"), Column.number("n", "Number")))
+    spec = TableSpec("toy", "", "A toy.", {"who": Column("who", "Person", "text"), "n": Column("n", "Number")})
     frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
     expected = tables.write_declared(tmp_path / "whole.tsv", frame, spec).read_bytes()
     plain, packed = tmp_path / "x.tsv", tmp_path / "x.tsv.gz"

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SPREAD_COLUMNS
 from fcpower_bids.analyses.engine.scoring import SMALL_FOLD, main_score
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
@@ -22,6 +21,8 @@ RULE = (
     "held out in turn) are averaged and count as one fold."
 )
 ADDED = ["p_people", "n_blocks"]
+TESTS = ("mean_difference", "ci_low", "ci_high", "t", "df", "p_two_sided", "p_greater", "p_less", "p_holm")
+COMPARED = ("target", "representation", "reference", "score", *TESTS, "n_folds", "n_distinct", "n_skipped")
 FEWEST_PEOPLE = 100
 """With fewer, sign flips over people see a difference of equally good features too often (14 and more of 100)."""
 ROUNDING = 1e-9
@@ -44,7 +45,7 @@ def compare_pairs(
         for entry, reference in pairs:
             keys = {"target": target.name, "representation": entry, "reference": reference, "score": score}
             rows.append(keys | sets.test(scores[entry] - scores[reference]))
-    frame = pd.DataFrame(rows, columns=[*COMPARISON_COLUMNS, *SPREAD_COLUMNS])
+    frame = pd.DataFrame(rows, columns=[*COMPARED, "sd_difference", "folds_won"])
     return correct_within(frame, ["target"])
 
 

@@ -9,15 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import (
-    FOLD_COLUMNS,
-    PERSON_COLUMNS,
-    POOLED_COLUMNS,
-    REFUSED,
-    SCORED,
-    TESTS,
-)
-from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, correct_within
+from fcpower_bids.analyses.engine.comparisons import RULE, TESTS, compare_pairs, correct_within
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import (
@@ -31,9 +23,10 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.schema import TABLES, TableSpec
 
 Made = TypeVar("Made")
+PERSON_COLUMNS = ["participant_id", "target", "representation", "repeat", "fold", "observed", "predicted"]
 
 
 class Entries:
@@ -80,29 +73,31 @@ class Entries:
                 result = replace(result, observed=other.observed)
         self.results[name] = result
         self._folds.pop(name, None)
-        self._about[name] = {**about, "status": SCORED, "reason": ""}
+        self._about[name] = {**about, "status": "scored", "reason": ""}
         return result
 
     def refuse(self, name: str, reason: str, **about: Any) -> None:
         """Note why this cohort does not allow an entry."""
-        self._about[name] = {**about, "status": REFUSED, "reason": reason}
+        self._about[name] = {**about, "status": "refused", "reason": reason}
 
     def folds(self) -> pd.DataFrame:
-        """Scores by target, entry and fold: `columns.FOLD_COLUMNS`."""
+        """Scores by target, entry and fold: the columns of the table ``prediction``."""
         for name in self.results.keys() - self._folds.keys():
             self._folds[name] = fold_rows(self.study, name, self.results[name])
-        return pd.DataFrame([row for name in self.results for row in self._folds[name]], columns=list(FOLD_COLUMNS))
+        return pd.DataFrame(
+            [row for name in self.results for row in self._folds[name]], columns=list(TABLES["prediction"].columns)
+        )
 
     def pooled(self) -> pd.DataFrame:
-        """Scores by target, entry and repeat: `columns.POOLED_COLUMNS`."""
+        """Scores by target, entry and repeat: the columns of ``prediction_pooled``."""
         rows = [row for name, result in self.results.items() for row in pooled_rows(self.study, name, result)]
-        return pd.DataFrame(rows, columns=list(POOLED_COLUMNS))
+        return pd.DataFrame(rows, columns=list(TABLES["prediction_pooled"].columns))
 
     def people(self) -> Iterator[pd.DataFrame]:
-        """Predictions by repeat and person, one entry and target after the other: `columns.PERSON_COLUMNS`."""
+        """Predictions by repeat and person, one entry and target after the other: `PERSON_COLUMNS`."""
         for name, result in self.results.items():
             for target in range(len(self.study.targets)):
-                yield person_frame(self.study, name, result, target)[list(PERSON_COLUMNS)]
+                yield person_frame(self.study, name, result, target)[PERSON_COLUMNS]
 
     def notes(self) -> dict[str, list[str]]:
         """Notes on each entry: dropped penalties, penalties at an edge of the grid."""
@@ -112,13 +107,11 @@ class Entries:
         """Test pairs of entries, by default all, as `comparisons.compare_pairs` does."""
         return compare_pairs(self.folds(), self.study, pairs)
 
-    def tables(
-        self, specs: tuple[TableSpec, TableSpec], facts: Mapping[str, Any], question: str | None = None
-    ) -> dict[str, Table]:
+    def tables(self, summary: TableSpec, facts: Mapping[str, Any], question: str | None = None) -> dict[str, Table]:
         """Make the table with a row per target and entry, and that with a row per fold."""
         about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
         folds, notes = self.folds(), self.notes()
-        summary, by_fold = specs
+        by_fold = TABLES[f"{summary.name}_folds"]
         return {
             summary.name: Table(
                 self._summarise(folds, question).reindex(columns=list(summary.columns)), summary, about

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import SCORE_COLUMNS
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.arrays import FloatArray
@@ -23,6 +22,7 @@ from fcpower_bids.core.regression.scores import (
 
 Rows = list[dict[str, Any]]
 
+SCORES = ("r", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm", "auc", "balanced_accuracy")
 NAMES = {"pearson": "r"}
 """Columns that are not called like the score."""
 SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (the one that is 1) are"
@@ -54,7 +54,7 @@ def score_targets(
 ) -> dict[str, FloatArray]:
     """All scores of (rows, m) predictions by column name, each of shape (m,); NaN where a score does not apply."""
     binary = np.array([target.is_binary for target in targets])
-    scores = {name: np.full(len(targets), np.nan) for name in SCORE_COLUMNS}
+    scores = {name: np.full(len(targets), np.nan) for name in SCORES}
     for columns, names in ((~binary, CONTINUOUS_SCORES), (binary, ("pearson", *BINARY_SCORES))):
         if columns.any():
             about = Training(train.mean[..., columns], train.std[..., columns])

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.protocol import ScanBlocks, plan_scan_blocks
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
-from fcpower_bids.analyses.pretraining_overlap import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
+from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.inference.identification import (
@@ -33,7 +32,7 @@ from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES, TableSpec
 from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
@@ -94,7 +93,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
 
 def _mark(cohort: Cohort, rows: Rows) -> Rows:
     marks = mark_rows(cohort, pd.DataFrame(rows, columns=["representation", "participant_id"]))
-    return [{**row, MARK.key: mark} for row, mark in zip(rows, marks, strict=True)]
+    return [{**row, "seen_in_pretraining": mark} for row, mark in zip(rows, marks, strict=True)]
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -248,148 +247,13 @@ def _by_alpha(
     return rows
 
 
-ACCURACY_WITHIN = Column.number(
-    "accuracy_within", "Accuracy of searches among the people of the own site; n/a without sites", "Within sites"
-)
-D_PRIME = Column.number("d_prime", "(i_self - i_others) in pooled standard deviations", "d′", 2)
-I_DIFF = Column.number("i_diff", "100 (i_self - i_others); see IdiffCaveat", "Idiff", 1)
-OVER_PEOPLE = join_columns(
-    Column.number("ci_low", "Lower 95 % limit over resampled people, or families", "95 % from"),
-    Column.number("ci_high", "Upper 95 % limit over resampled people, or families", "to"),
-)
-IDENTIFICATION = TableSpec(
-    "identification",
-    "Accuracy and its companions for each pair of sessions.",
-    join_columns(
-        IDENTIFIES,
-        Column.text("first_session", "A session, or all", "Session"),
-        Column.text("second_session", "Another session, or all", "Other session"),
-        Column.number("n_people", "People who have both sessions", "People", 0),
-        Column.number("n_searches", "Searches: every such scan of one session looks in the other", "Searches", 0),
-        Column.number(
-            "accuracy", "Share of the searches that find the own person, mean of both directions", "Accuracy"
-        ),
-        Column.number(
-            "accuracy_first_to_second", "Scans of the first session that look in the second", "First to second"
-        ),
-        Column.number(
-            "accuracy_second_to_first", "Scans of the second session that look in the first", "Second to first"
-        ),
-        Column.number("chance", "Expected accuracy of guessing", "Chance"),
-        Column.number("sd", "Standard error of the accuracy over people, or families", "SD"),
-        Column.number(
-            "ci_low",
-            "Lower limit of its 95 % interval (Wilson, for searches that people or families share)",
-            "95 % from",
-        ),
-        Column.number("ci_high", "Upper limit of that interval", "to"),
-        D_PRIME,
-        Column.number("i_self", "Mean similarity (Pearson) to the own scan", "Iself"),
-        Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
-        I_DIFF,
-        Column.number("n_sites", "Sites of these people; 1 without sites", "Sites", 0),
-        ACCURACY_WITHIN,
-        Column.number("chance_within", "Expected accuracy of guessing among these", "Chance there"),
-        Column.number("i_diff_within", "100 (i_self - mean similarity to others of the own site)", "Idiff there", 1),
-        Column.p(
-            "p_permutation",
-            "p of the accuracy with people shuffled in every session, within their sites where there are any",
-            "p (permutation)",
-        ),
-        Column.number("n_permutations", "Shuffles", "Shuffles", 0),
-        N_TRAINED,
-    ),
-    ("representation", "first_session", "second_session"),
-)
-IDENTIFICATION_UNSEEN = TableSpec(
-    "identification_unseen",
-    "The same over the people that no encoder was trained on, where an encoder was trained on others of them.",
-    {key: column for key, column in IDENTIFICATION.columns.items() if key != N_TRAINED.key},
-    IDENTIFICATION.keys,
-)
-IDENTIFICATION_SCANS = TableSpec(
-    "identification_scans",
-    "Every search: who was looked for, who was found.",
-    join_columns(
-        IDENTIFIES,
-        Column.text("participant_id", "Whose scan", "Person"),
-        Column.text("session", "Of which session", "Session"),
-        Column.text("searched", "In which session the most similar scan was looked for"),
-        Column.text("matched", "Person of the most similar scan"),
-        Column.number("similarity", "Similarity (Pearson) to that scan"),
-        Column.number("own_similarity", "Similarity to the own scan"),
-        Column.number("rank", "1 + number of other people who are more similar than the own scan", digits=0),
-        Column.number("credit", "1 for a hit, 1/k for a tie of k, 0 for a miss"),
-        Column.number("candidates", "People searched", digits=0),
-        MARK,
-    ),
-    ("representation", "participant_id", "session", "searched"),
-)
-IDENTIFICATION_COMPARISONS = TableSpec(
-    "identification_comparisons",
-    "Two representations on the same searches, compared over people.",
-    join_columns(
-        Column.text("representation", "The one whose accuracy comes first in the difference", "Representation"),
-        Column.text("reference", "The one whose accuracy is subtracted", "Against"),
-        Column.number("difference", "Difference in accuracy", "Difference"),
-        OVER_PEOPLE,
-        Column.number("n_searches", "Searches that both made", digits=0),
-        Column.number("only_representation", "Searches that the representation alone got right", digits=0),
-        Column.number("only_reference", "Searches that the reference alone got right", digits=0),
-        Column.p("p_people", "Exact sign flips of the net difference of each person, or family, two-sided", "p"),
-        Column.p(
-            "p_mcnemar",
-            "Exact McNemar test on the searches, as in the paper: too small, for it counts people twice",
-        ),
-        Column.p("p_holm", "p_people after Holm's correction over the pairs", "p (Holm)"),
-    ),
-    ("representation", "reference"),
-)
-IDENTIFICATION_ALPHA = TableSpec(
-    "identification_alpha",
-    "Accuracy against the exponent.",
-    join_columns(
-        Column.number("alpha", "Exponent of FC^alpha; 1 is FC", "α", 2),
-        Column.number("accuracy", "Share of the searches that find the own person", "Accuracy"),
-        ACCURACY_WITHIN,
-        Column.number("i_self", "Mean similarity to the own scan", "Iself"),
-        Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
-        I_DIFF,
-        D_PRIME,
-    ),
-    ("alpha",),
-)
-IDENTIFICATION_LENGTH = TableSpec(
-    "identification_length",
-    "Accuracy against the length of the scan.",
-    join_columns(
-        IDENTIFIES,
-        Column.number("minutes", "Cleaned minutes from the start of each scan that are used", "Minutes", 1),
-        Column.number("n_people", "People", "People", 0),
-        Column.number("accuracy", "Share of the searches that find the own person", "Accuracy"),
-        D_PRIME,
-        I_DIFF,
-    ),
-    ("representation", "minutes"),
-)
-IDENTIFICATION_ICC = TableSpec(
-    "identification_icc",
-    "Intraclass correlation of the edges over sessions.",
-    join_columns(
-        Column.text("representation", "Whose features", "Representation"),
-        Column.text("form", "Name of the coefficient after Shrout and Fleiss 1979", "Coefficient"),
-        Column.number("mean", "Mean over the features", "Mean"),
-        Column.number("sd", "Standard deviation over the features", "SD"),
-        Column.number("median", "Median over the features", "Median"),
-        Column.number("n_people", "People who have every session", "People", 0),
-        Column.number("n_features", "Features with variance", "Features", 0),
-    ),
-    ("representation", "form"),
-)
-TABLES = (
-    *(IDENTIFICATION, IDENTIFICATION_UNSEEN, IDENTIFICATION_SCANS, IDENTIFICATION_COMPARISONS),
-    *(IDENTIFICATION_ALPHA, IDENTIFICATION_LENGTH, IDENTIFICATION_ICC),
-)
+IDENTIFICATION = TABLES["identification"]
+IDENTIFICATION_UNSEEN = TABLES["identification_unseen"]
+IDENTIFICATION_SCANS = TABLES["identification_scans"]
+IDENTIFICATION_COMPARISONS = TABLES["identification_comparisons"]
+IDENTIFICATION_ALPHA = TABLES["identification_alpha"]
+IDENTIFICATION_LENGTH = TABLES["identification_length"]
+IDENTIFICATION_ICC = TABLES["identification_icc"]
 SHARED_FACTS: dict[str, Any] = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "

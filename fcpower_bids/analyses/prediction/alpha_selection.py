@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.representations import Representation
@@ -24,7 +23,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
@@ -32,49 +31,8 @@ Rows = list[dict[str, Any]]
 FC_NESTED = "fc_nested"
 """FC^alpha with alpha chosen inside each outer fold."""
 
-FOLD = join_columns(
-    Column.text("target", "Phenotype or composite", "Target"),
-    pick_columns(KEY_COLUMNS, ("repeat", "fold")),
-)
-ALPHA = TableSpec(
-    "alpha",
-    "The criterion at every exponent of the grid, in every fold.",
-    join_columns(
-        Column.text("criterion", "prediction (nested cross-validation) or alignment (kernel-target alignment)"),
-        FOLD,
-        Column.number("alpha", "Exponent"),
-        Column.number(
-            "score", "prediction: r (auc for two classes) of the test people; alignment: A of the training people"
-        ),
-        Column.number("inner_score", "prediction: selection score of the inner folds, training people alone"),
-        Column.flag("chosen", "prediction: whether the inner folds chose this exponent"),
-    ),
-    ("criterion", "target", "repeat", "fold", "alpha"),
-)
-ALPHA_OPTIMUM = TableSpec(
-    "alpha_optimum",
-    "The exponent that each fold chooses.",
-    join_columns(
-        Column.text(
-            "criterion", "prediction: best inner score on the grid; alignment: maximum of A between 0.02 and 1"
-        ),
-        FOLD,
-        Column.number("alpha", "The exponent that the training people of the fold choose"),
-        Column.number("score", "Score there, as in the table alpha"),
-        Column.number("score_at_star", "Score at 0.35"),
-        Column.number(
-            "slope", "alignment: dA/dalpha at the optimum by the closed form, which is 0 where the search is exact"
-        ),
-        Column.number("slope_check", "alignment: the same slope by a central difference of the curve"),
-        Column.number(
-            "truncation",
-            "alignment: size of the last Chebyshev coefficients, what the interpolated curve may be off by",
-        ),
-        Column.flag("at_bound", "Whether the exponent lies at an end of the search"),
-    ),
-    ("criterion", "target", "repeat", "fold"),
-)
-TABLES = (ALPHA, ALPHA_OPTIMUM)
+ALPHA = TABLES["alpha"]
+ALPHA_OPTIMUM = TABLES["alpha_optimum"]
 OPTIMISM = (
     "Each curve scores the test people, so naming the best exponent of the curve and reporting its score on the same "
     "folds is optimistic. The exponent marked as chosen saw the training people alone; predictions made with it (mean "

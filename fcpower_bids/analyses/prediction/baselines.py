@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.study import Study
@@ -28,7 +27,7 @@ from fcpower_bids.core.regression.targets import (
     residual_target,
 )
 from fcpower_bids.records import Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 
 MEAN, SITE, KNOWN, STACKED = "mean", "site", "known", "known and connectome"
 CALLED = ("age", "sex", "gender")
@@ -41,55 +40,7 @@ SIGNIFICANT = 0.05
 GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
 """Columns of differences, and those whose they are."""
 
-BASELINES = TableSpec(
-    "prediction_baselines",
-    "Predictors without a scan on the folds of the first repeat, and how much each representation adds to them.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target",)),
-        Column.text(
-            "model",
-            "The predictor",
-            "Model",
-            levels={
-                MEAN: "the mean of the training people",
-                SITE: "the site alone, of a target that goes with it: of what covariates leave, where there are some",
-                KNOWN: "linear (classes: logistic) in covariates, age, sex, motion (rank, its square, mm, log), "
-                "minutes and site, as far as known; without what is constant in every site where sites are held out",
-                STACKED: "the same, and the representation on what it leaves",
-            },
-        ),
-        Column.text("representation", "The representation that is added; n/a for none", "Representation"),
-        Column.text("known", "Columns that are known", "Known"),
-        Column.number("n_people", "People with the target", "People", 0),
-        Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number(
-            "value", "The score of all predictions together; within sites where these are held out", "Value", 2
-        ),
-        Column.number(
-            "predictive_cod",
-            "Coefficient of determination about the mean of the training people; where sites are held out about their "
-            "own means, without the offset of a site",
-            "R²",
-            2,
-        ),
-        Column.number(
-            "log_likelihood", "Mean log-likelihood of a person, in nats; without constants", "Log-likelihood"
-        ),
-        Column.text("over", "The best predictor without a scan, to which the representation is added", "Over"),
-        Column.number("gain", "Score minus that of the best predictor without a scan", "Gain", 2),
-        Column.number("gain_cod", "The same of the coefficient of determination", "Gain in R²", 2),
-        Column.number("gain_log_likelihood", "The same of the log-likelihood, per person", "Gain in log-likelihood"),
-        Column.p(
-            "p_adds",
-            "p of the gain, against permutations of what is left of the target within the blocks, corrected by the "
-            "best of all targets and representations",
-            "p (adds)",
-        ),
-        Column.flag("adds", "Whether the gain is significant and the error falls; n/a without permutations"),
-        Column.number("n_permutations", "Permutations", "Permutations", 0),
-    ),
-    ("target", "model", "representation"),
-)
+BASELINES = TABLES["prediction_baselines"]
 FACTS = {
     "Rule": (
         "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "

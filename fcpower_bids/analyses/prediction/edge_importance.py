@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_parcels
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
@@ -22,7 +21,7 @@ from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
 from fcpower_bids.core.regression.ridge import fit_in_sample
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 
 
 def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
@@ -65,40 +64,9 @@ IMPORTANCE_FACTS = {
         "stronger edge goes with a higher prediction."
     )
 }
-IMPORTANCE_EDGES = TableSpec(
-    "importance_edges",
-    "Haufe-transformed importance of every edge.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text("parcel_a", "First parcel of the edge", "Parcel"),
-        Column.text("parcel_b", "Second parcel of the edge", "Other parcel"),
-        Column.number("importance", "Covariance of the edge with the prediction", "Importance", digits=4),
-    ),
-    ("target", "representation", "parcel_a", "parcel_b"),
-)
-IMPORTANCE_NETWORKS = TableSpec(
-    "importance_networks",
-    "The same, mean over pairs of networks.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text("network_a", "First network"),
-        Column.text("network_b", "Second network, or the same"),
-        Column.number("importance", "Mean over the edges between them"),
-        Column.number("importance_absolute", "Mean of the absolute values"),
-    ),
-    ("target", "representation", "network_a", "network_b"),
-)
-IMPORTANCE_PARCELS = TableSpec(
-    "importance_parcels",
-    "The same, mean over the edges of every parcel.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        PARCEL_COLUMNS,
-        Column.number("importance", "Mean over its edges", "Importance", digits=4),
-        Column.number("importance_absolute", "Mean of the absolute values", digits=4),
-    ),
-    ("target", "representation", "parcel"),
-)
+IMPORTANCE_EDGES = TABLES["importance_edges"]
+IMPORTANCE_NETWORKS = TABLES["importance_networks"]
+IMPORTANCE_PARCELS = TABLES["importance_parcels"]
 
 
 class EdgeImportance:

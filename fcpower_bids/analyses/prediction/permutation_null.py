@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, build_once, join_target_builders
@@ -19,7 +18,7 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.progress import track
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 
 NO_NULL = {"n_permutations": 0} | dict.fromkeys(
     ("p_permutation", "p_max", "p_max_targets", "score_needed", "score_powered"), np.nan
@@ -34,25 +33,7 @@ covariates and composites, which are fitted again in every fold and permutation,
 LADDER = (1000, 500, 200, 100, 50, 20)
 """Numbers of permutations that are taken by default; fewer than 20 cannot give a p below 0.05, so none are drawn."""
 
-NULL = TableSpec(
-    "null",
-    "Scores under permutation of the target.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.number("permutation", "0 for the true order, then the permutations from 1"),
-        Column.number(
-            "score",
-            "auc for targets of two classes, r for others; predictions of the first repeat together, or within sites "
-            "where these are held out",
-        ),
-        Column.number(
-            "standard_error",
-            "Of an auc (DeLong, one more person in each class); p are of (auc - 0.5) / standard_error, which keeps "
-            "their level where a small class is spread more widely; n/a for r, whose p are of r",
-        ),
-    ),
-    ("target", "representation", "permutation"),
-)
+NULL = TABLES["null"]
 NULL_FACTS = {
     "Rule": (
         "People exchange their target together with its covariates; a class alone, as often as the covariates of "

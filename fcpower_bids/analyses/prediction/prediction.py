@@ -9,28 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import (
-    COMPARISON_COLUMNS,
-    FOLD,
-    FOLD_COLUMNS,
-    KEY_COLUMNS,
-    PERSON,
-    PERSON_COLUMNS,
-    POOLED_COLUMNS,
-    SCORE_COLUMNS,
-)
-from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
+from fcpower_bids.analyses.engine.comparisons import COMPARED, add_people_tests, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
+from fcpower_bids.analyses.engine.scoring import SCORES, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
-from fcpower_bids.analyses.prediction.baselines import BASELINES, Baselines
+from fcpower_bids.analyses.prediction.baselines import Baselines
 from fcpower_bids.analyses.prediction.edge_importance import (
-    IMPORTANCE_EDGES,
     IMPORTANCE_FACTS,
-    IMPORTANCE_NETWORKS,
-    IMPORTANCE_PARCELS,
     EdgeImportance,
 )
 from fcpower_bids.analyses.prediction.harmonise import HARMONISERS, changes_features, make_solvers
@@ -43,10 +30,8 @@ from fcpower_bids.analyses.prediction.permutation_null import (
     null_rows,
 )
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
-from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, scores_within_sites, tabulate_sites
+from fcpower_bids.analyses.prediction.sites import scores_within_sites, tabulate_sites
 from fcpower_bids.analyses.pretraining_overlap import (
-    MARK,
-    N_TRAINED,
     PREDICTION_UNSEEN,
     count_trained,
     mark_rows,
@@ -56,47 +41,16 @@ from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.ridge import check_memory
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Blocks, Cohort, Table
-from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import PERMUTE
 
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
 
-PREDICTIONS = TableSpec(
-    "predictions",
-    "Out-of-fold prediction of every person.",
-    join_columns(PERSON_COLUMNS, MARK),
-    ("participant_id", *FOLD),
-)
-PREDICTION_MEANS = TableSpec(
-    "prediction_means",
-    f"Out-of-fold prediction of every person, mean over repeats: in the place of `predictions` where that would have "
-    f"more than {MOST_ROWS:,} rows.",
-    join_columns(
-        PERSON,
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.number("n_repeats", "Repeats in which the person was tested", digits=0),
-        Column.number("observed", "Target as the folds define it, mean over repeats"),
-        Column.number("predicted", "Prediction by models that have seen neither person nor family, mean over repeats"),
-        Column.number("predicted_sd", "Standard deviation of the predictions over repeats; n/a for a single one"),
-        MARK,
-    ),
-    ("participant_id", "target", "representation"),
-)
-FOLDS = TableSpec(
-    "folds",
-    "Who was where, so that any tool can use the same splits.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("repeat", "fold")),
-        Column.text("repeat_label", "Repetition as the file of `--folds-file` calls it", optional=True),
-        Column.text("fold_label", "Fold as that file calls it", optional=True),
-        PERSON,
-        Column.text("role", "test, train, or excluded (a relative of a test person at another site)"),
-        Column.number("inner_fold", "Inner fold in which a training person validates, from 0; -1 for others"),
-    ),
-    ("repeat", "fold", "participant_id"),
-)
+PREDICTIONS = TABLES["predictions"]
+PREDICTION_MEANS = TABLES["prediction_means"]
+FOLDS = TABLES["folds"]
 
 
 def tabulate_people(entries: Entries, facts: Mapping[str, Any]) -> dict[str, Table]:
@@ -114,7 +68,7 @@ def tabulate_people(entries: Entries, facts: Mapping[str, Any]) -> dict[str, Tab
 def _predictions(entries: Entries, of_repeats: bool) -> Iterator[pd.DataFrame]:
     for each in entries.people():
         block = mean_over_repeats(each) if of_repeats else each
-        yield block.assign(**{MARK.key: mark_rows(entries.study.cohort, block)})
+        yield block.assign(seen_in_pretraining=mark_rows(entries.study.cohort, block))
 
 
 def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
@@ -147,125 +101,12 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)
 
 
-PREDICTION = TableSpec(
-    "prediction",
-    "One row per target, representation, repetition and outer fold.",
-    join_columns(pick_columns(KEY_COLUMNS, ("target", "representation")), FOLD_COLUMNS),
-    FOLD,
-)
-POOLED = TableSpec(
-    "prediction_pooled",
-    "Scores of all out-of-fold predictions of a repetition together.",
-    POOLED_COLUMNS,
-    ("target", "representation", "repeat"),
-)
-COMPARISONS = TableSpec(
-    "comparisons",
-    "Two representations on the same folds: corrected resampled t, and sign flips over people.",
-    join_columns(
-        COMPARISON_COLUMNS,
-        Column.p(
-            "p_people",
-            "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
-            "held out, as blocks, the error of the latter without the offset of the site. It holds for these fitted "
-            "models alone; that representations differ it says too often in small cohorts (14 and 7 of 100 true nulls "
-            "with 100 and 300 people): read it with p_two_sided. n/a below 100 people (23 of 100 with 30)",
-            "p (people)",
-        ),
-        Column.number("n_blocks", "People, families or sites whose signs are flipped (`Unit`)", "Blocks", 0),
-        Column.number(
-            "offset_difference",
-            "Sites held out: size of the mean error of a site, representation minus reference, mean over sites, in the "
-            "unit of the target; below 0 the representation places new sites better",
-            "Offset",
-            optional=True,
-        ),
-        Column.p(
-            "p_offset", "p of a difference in the squared mean error of a site, sign flips over sites", optional=True
-        ),
-    ),
-    ("target", "representation", "reference"),
-)
+PREDICTION = TABLES["prediction"]
+POOLED = TABLES["prediction_pooled"]
+COMPARISONS = TABLES["comparisons"]
 
 
-def _summaries(score: Column) -> Columns:
-    """Four summaries of one score."""
-    name = score.heading
-    return join_columns(
-        Column.number(f"{score.key}_fold_mean", f"Mean over folds. {score.meaning}", f"Mean {name} of folds"),
-        Column.number(f"{score.key}_fold_sd", f"Standard deviation over folds. {score.meaning}", "SD"),
-        Column.number(
-            f"{score.key}_pooled_mean",
-            f"All predictions of a repeat together, mean over repeats. {score.meaning}",
-            f"{name} of all predictions" if score.key in ("r", "auc") else name,
-        ),
-        Column.number(
-            f"{score.key}_pooled_sd", f"All predictions of a repeat together, SD over repeats. {score.meaning}", "SD"
-        ),
-    )
-
-
-SUMMARY = TableSpec(
-    "prediction_summary",
-    "Means and standard deviations over folds and repetitions, and the permutation p-value.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.number("n_folds", "Folds", "Folds", 0),
-        Column.number("n_scored", "Folds in which the correlation is defined", "Scored folds", 0),
-        Column.number(
-            "share_at_grid_edge",
-            "Share of folds whose penalty is the first or last that was searched",
-            "Penalty at edge",
-            2,
-        ),
-        Column.text("ranked_by", "Which mean of the score ranks the representations", levels=LEADING),
-        *(_summaries(score) for score in SCORE_COLUMNS.values()),
-        Column.number("r_within_mean", "r within sites that are held out, as in prediction_sites", optional=True),
-        Column.number("auc_within_mean", "AUC within sites that are held out, the same", optional=True),
-        Column.p(
-            "p_permutation",
-            "(1 + permutations at least as good) / (1 + permutations), see the table null",
-            "p (permutation)",
-        ),
-        Column.p(
-            "p_max",
-            "The same against the best representation of each permutation: corrected for how many there are",
-            "p (corrected)",
-        ),
-        Column.p(
-            "p_max_targets",
-            "The same against the best of all targets and representations of each permutation, scores in standard "
-            "deviations of their permutations: corrected for how many there are; the page goes by it",
-            "p (all targets)",
-        ),
-        Column.number(
-            "score_needed",
-            "Score of all predictions of the first repeat above which p_max_targets would have been below 0.05; n/a "
-            "where the permutations are too few",
-            "Needed",
-        ),
-        Column.number(
-            "score_powered",
-            "True score that would be found in 80 of 100 such cohorts: the one needed and .84 standard deviations of "
-            "the permuted ones",
-            "Found in four of five",
-        ),
-        Column.number("n_permutations", "Permutations", "Permutations", 0),
-        Column.number(
-            "score_unharmonised",
-            "Score of all predictions of the first repeat from features as they are, where --sites combat changes them",
-            "Unharmonised",
-            optional=True,
-        ),
-        N_TRAINED,
-    ),
-    ("target", "representation"),
-)
-TABLES = (
-    *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS),
-    BASELINES,
-    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
-)
+SUMMARY = TABLES["prediction_summary"]
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
 
@@ -324,7 +165,7 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
     if changes_features(study.settings.sites):
         facts |= HARMONISERS[study.settings.sites].facts(study)
-    comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
+    comparisons = add_people_tests(entries.compare()[list(COMPARED)], entries.people(), study)
     classes = [target.name for target in study.targets if target.is_binary]
     unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people(), classes)
     return {
@@ -355,11 +196,11 @@ def _summarise(
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
         row["ranked_by"] = WITHIN_MEAN if within else leading_summary(part["n_test"])
-        for score in SCORE_COLUMNS:
+        for score in SCORES:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}
         row |= p_values.get(key, NO_NULL) | more.get(key, {})
-        row[N_TRAINED.key] = count_trained(study.cohort, key[1], set(study.people.names))
+        row["n_trained"] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
     frame = pd.DataFrame(rows)
     return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)

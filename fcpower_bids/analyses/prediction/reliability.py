@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
@@ -25,37 +24,9 @@ from fcpower_bids.core.inference.reliability import (
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 
-RELIABILITY = TableSpec(
-    "reliability",
-    "Agreement of predictions over halves, and the ceiling that follows.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text(
-            "over",
-            "halves: predictions from the first and from the second half of each scan; repeats: halves of the repeats",
-            "Halves of",
-        ),
-        Column.number(
-            "rho",
-            "Correlation between the two sets of out-of-fold predictions, mean over repeats or divisions",
-            "Agreement",
-        ),
-        Column.number("rho_sd", "Its standard deviation over repeats or divisions", "SD"),
-        Column.number("reliability", "Spearman-Brown 2 rho / (1 + rho)", "Reliability"),
-        Column.number(
-            "r", "Correlation of the predictions of a repeat with the target, mean over repeats, from whole scans", "r"
-        ),
-        Column.number(
-            "ceiling",
-            "r / sqrt(2 rho / (1 + rho)): the score of a perfectly reliable predictor; n/a where r or rho is not "
-            "above 0, and above 1 where rho is too small to be known; for halves only",
-            "Ceiling of r",
-        ),
-    ),
-    ("target", "representation", "over"),
-)
+RELIABILITY = TABLES["reliability"]
 
 RELIABILITY_FACTS = {
     "Rule": (

@@ -8,50 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
 from fcpower_bids.records import Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 
 SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
 
-PREDICTION_SITES = TableSpec(
-    "prediction_sites",
-    "Predictions of each site by itself, and within sites: those of `--site-column`, else of a column that the target "
-    "goes with.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text(
-            "over",
-            "site: people of one site; within sites: mean over sites weighted by n_compared (less 3, on Fisher's z, "
-            "for r); random effects: mean over sites that may truly differ",
-            "Over",
-        ),
-        Column.text("site", "Site; n/a where several are put together", "Site"),
-        Column.number("n_people", "People with a known target", "People", 0),
-        Column.number(
-            "n_compared",
-            "People less one for each further fold that tests people of the site, mean over repeats: the weight of a "
-            "site",
-            "Compared",
-            1,
-        ),
-        Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number(
-            "value",
-            "The score, mean over repeats, among people of one site and fold, since across folds noise scores below "
-            "chance; n/a where it is not defined",
-            "Value",
-            2,
-        ),
-        Column.number("ci_low", "Lower 95 % limit of the random effects (Hartung and Knapp)", "95 % from", 2),
-        Column.number("ci_high", "Upper 95 % limit", "to", 2),
-        Column.number("mae", "Mean absolute error in the unit of the target; n/a for classes", "MAE"),
-        Column.number("bias", "Mean of predicted minus observed, in the unit of the target; n/a for classes", "Bias"),
-    ),
-    ("target", "representation", "over", "site"),
-)
+PREDICTION_SITES = TABLES["prediction_sites"]
 
 
 def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[str, Table]:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from scipy import linalg, special
 
-from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_parcels
 from fcpower_bids.analyses.engine.people import covariate_columns
 from fcpower_bids.analyses.engine.protocol import plan_scan_blocks
@@ -28,7 +27,7 @@ from fcpower_bids.core.inference.sentinel_codes import rank_correlation
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 FEWEST = 4
@@ -41,61 +40,9 @@ SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
 """Above so many rows the table of edges is left out; the summary is always there."""
 
-QCFC = TableSpec(
-    "qcfc",
-    "Correlation of every edge with motion.",
-    join_columns(
-        Column.text("representation", "Whose edges: fc, fc_power or another transform"),
-        Column.text("parcel_a", "First parcel of the edge"),
-        Column.text("parcel_b", "Second parcel of the edge"),
-        Column.number(
-            "r", "Correlation of the edge with mean FD over people, given the covariates and sites", optional=True
-        ),
-        Column.p("p", "Two-sided p of that correlation, by t; n/a with families or sites", optional=True),
-        Column.p(
-            "q",
-            "False discovery rate over the edges (Benjamini and Hochberg), of the p of each |r| against those of all "
-            "edges in all permutations",
-            optional=True,
-        ),
-        Column.number("distance", "Distance between the centroids of the parcels in mm", optional=True),
-    ),
-    ("representation", "parcel_a", "parcel_b"),
-)
-QCFC_SUMMARY = TableSpec(
-    "qcfc_summary",
-    "The same in one row per representation.",
-    join_columns(
-        Column.text("representation", "Whose edges"),
-        Column.number("n_people", "People with a known mean FD and all covariates"),
-        Column.number("n_covariates", "Independent columns of covariates that are held constant", digits=0),
-        Column.number("n_sites", "Sites with a mean of their own; 1 without sites", digits=0),
-        Column.number("n_edges", "Edges that vary over people"),
-        Column.number("median_abs_r", "Median of |r| over edges"),
-        Column.number("median_abs_r_chance", "Median for independent edges without any relation to motion"),
-        Column.number("mean_r", "Mean of r over edges; away from 0 for a global effect of motion"),
-        Column.p("p_all", "p of the mean r squared over all edges against that of the permutations"),
-        Column.number("n_permutations", "Permutations of mean FD", digits=0),
-        Column.number("share_significant", "Share of edges with q < 0.05"),
-        Column.number(
-            "share_uncorrected", "Share of edges with p < 0.05; chance gives 0.05; n/a with families or sites"
-        ),
-        Column.number("distance_rho", "Spearman correlation of |r| with the distance between the parcels"),
-    ),
-    ("representation",),
-)
-QCFC_PARCELS = TableSpec(
-    "qcfc_parcels",
-    "The same, mean over the edges of every parcel.",
-    join_columns(
-        Column.text("representation", "Whose edges"),
-        PARCEL_COLUMNS,
-        Column.number("r", "Mean of r over its edges", "r", digits=3, optional=True),
-        Column.number("abs_r", "Mean of |r| over its edges", optional=True),
-    ),
-    ("representation", "parcel"),
-)
-TABLES = (QCFC, QCFC_SUMMARY, QCFC_PARCELS)
+QCFC = TABLES["qcfc"]
+QCFC_SUMMARY = TABLES["qcfc_summary"]
+QCFC_PARCELS = TABLES["qcfc_parcels"]
 FACTS: dict[str, Any] = {
     "Rule": (
         "The mean FD of a person is the mean over their scans. Covariates (--covariates) and the means of sites "

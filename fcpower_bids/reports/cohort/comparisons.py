@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SCREEN_COLUMNS
 from fcpower_bids.reports.cohort.comparison_figures import draw_differences
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -19,7 +18,7 @@ from fcpower_bids.reports.cohort.tables import (
     make_grid,
 )
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.schema import Column
+from fcpower_bids.schema import TABLES, Column
 
 MOST_TARGETS = 6
 """Targets that are drawn; all are in the tables."""
@@ -32,9 +31,9 @@ HOW = (
 )
 
 DIFFERENCE_CELLS = tuple(
-    COMPARISON_COLUMNS[key] for key in ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
+    TABLES["comparisons"].columns[key] for key in ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
 )
-SCORE_CELLS = tuple(SCREEN_COLUMNS[key] for key in ("score", "fold_mean", "fold_sd", "pooled_mean"))
+SCORE_CELLS = tuple(TABLES["transform_screen"].columns[key] for key in ("score", "fold_mean", "fold_sd", "pooled_mean"))
 
 
 def targets_of(frame: pd.DataFrame) -> list[str]:
@@ -167,5 +166,5 @@ def refused_grid(frame: pd.DataFrame, titles: Mapping[str, str], heading: str, s
     if refused.empty:
         return
     shown = refused.assign(entry=refused["representation"].astype(str).map(titles))
-    columns = (Column.text("entry", "", heading), SCREEN_COLUMNS["reason"])
+    columns = (Column("entry", "", "text", heading), TABLES["transform_screen"].columns["reason"])
     yield make_grid(shown, columns, "Not possible here", "", sources)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pandas as pd
 
 from fcpower_bids.analyses.engine.representations import EMBEDDING
-from fcpower_bids.analyses.pretraining_overlap import ENOUGH, N_TRAINED
+from fcpower_bids.analyses.pretraining_overlap import ENOUGH
 from fcpower_bids.reports.cohort.comparisons import score_label
 from fcpower_bids.reports.cohort.tables import GroupTables, count, percent
 
 
 def seen_rows(rows: pd.DataFrame) -> pd.Series:
     """Which rows of a summary are of an encoder that was trained on people in them."""
-    if N_TRAINED.key not in rows:
+    if "n_trained" not in rows:
         return pd.Series(False, index=rows.index)
-    return rows[N_TRAINED.key].fillna(0) > 0
+    return rows["n_trained"].fillna(0) > 0
 
 
 def seen_names(tables: GroupTables) -> set[str]:
@@ -29,9 +29,9 @@ def seen_names(tables: GroupTables) -> set[str]:
 
 def describe_training(row: pd.Series) -> str:
     """Say that an encoder was trained on none of the people of a row, or that this is not known."""
-    if not str(row["representation"]).startswith(EMBEDDING) or N_TRAINED.key not in row:
+    if not str(row["representation"]).startswith(EMBEDDING) or "n_trained" not in row:
         return ""
-    known = row[N_TRAINED.key] == row[N_TRAINED.key]
+    known = row["n_trained"] == row["n_trained"]
     return (
         " Its encoder was trained on none of these people."
         if known
@@ -43,12 +43,12 @@ def describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
     """One sentence instead of the score, and the score of the unseen people where there is one."""
     title, name = tables.title(str(row["representation"])), str(row["representation"])
     said = (
-        f"{title} is no finding here: its encoder was trained on {row[N_TRAINED.key]:.0f} of these "
+        f"{title} is no finding here: its encoder was trained on {row['n_trained']:.0f} of these "
         f"{row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches find the person)."
     )
     apart = tables.rows("identification_unseen")
     if apart.empty:
-        return f"{said} {too_few(row['n_people'] - row[N_TRAINED.key])}"
+        return f"{said} {too_few(row['n_people'] - row['n_trained'])}"
     last = apart.drop_duplicates("representation", keep="last")
     own = last[last["representation"] == name].iloc[0]
     others = "; ".join(

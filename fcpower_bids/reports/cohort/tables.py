@@ -7,25 +7,20 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses import ANALYSES, declared_tables
-from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
-from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.group import LEFT_OUT, FinishedAnalyses, find_table
+from fcpower_bids.outputs.group import FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.registry import load
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.schema import Column, TableSpec
+from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 
 SIGNIFICANT = 0.05
@@ -141,12 +136,12 @@ class GroupTables:
 
     def has(self, name: str) -> bool:
         """Whether a table is there and of this cohort; an analysis that this run was not asked for may have another."""
-        return self.path(name).is_file() and (name == LEFT_OUT.name or name not in self._outdated)
+        return self.path(name).is_file() and (name == "left_out" or name not in self._outdated)
 
     @cached_property
     def done(self) -> tuple[str, ...]:
         """Analyses whose tables are of this cohort."""
-        left_out = {*self.rows(LEFT_OUT.name).get("analysis", ())}
+        left_out = {*self.rows("left_out").get("analysis", ())}
         return tuple(name for name in FinishedAnalyses(self.settings.results).names if name not in left_out)
 
     @cached_property
@@ -160,7 +155,7 @@ class GroupTables:
         if name not in self._frames:
             table = None
             try:
-                table = read_long(self.path(name), declared()[name]) if self.has(name) else None
+                table = read_long(self.path(name), TABLES[name]) if self.has(name) else None
             except DatasetError as error:
                 self.problems[name] = describe_without_folders(str(error), known_folders(self.root))
             self._frames[name] = None if table is None or table.empty else table
@@ -183,8 +178,7 @@ class GroupTables:
 
     def people(self, name: str) -> int:
         """How many people a table has that may have millions of rows; 0 where it is not there, or is broken."""
-        spec = declared()[name]
-        path, column = self.path(name), spec.columns["participant_id"].written
+        path, column = self.path(name), "participant_id"
         if not self.has(name):
             return 0
         options: dict[str, Any] = {"sep": "\t", "dtype": str, "usecols": [column], "quoting": csv.QUOTE_NONE}
@@ -203,7 +197,7 @@ class GroupTables:
     @cached_property
     def alpha(self) -> float:
         """Exponent of the representation ``fc_power``; NaN where no sidecar says it."""
-        for name in declared():
+        for name in TABLES:
             if "Alpha" in self.facts(name):
                 return float(self.facts(name)["Alpha"])
         return math.nan
@@ -236,31 +230,17 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
-OF_CHECK = ("findings:CHECK", "pairs:CHECK_PAIRS", "findings:CHECK_COMBINED")
-COHORT_TABLES = (
-    *(SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE),
-    *(load(f"fcpower_bids.slices.check.{place}") for place in OF_CHECK),
-    LEFT_OUT,
-)
-"""Tables that no analysis writes."""
-
-
-@cache
-def declared() -> dict[str, TableSpec]:
-    """Every table that a page can be made from, by name."""
-    by_analysis = [table for name in ANALYSES for table in declared_tables(name)]
-    return {table.name: table for table in (*by_analysis, *COHORT_TABLES)}
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError."""
     options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
-    kinds = {one.written: str for one in spec.columns.values() if one.is_text}
+    kinds = {key: str for key, one in spec.columns.items() if one.is_text}
     try:
-        table = spec.as_read(pd.read_csv(path, dtype=kinds, **options))
+        table = pd.read_csv(path, dtype=kinds, **options)
     except UNREADABLE as error:
         raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
-    lacking = [spec.columns[key].written for key in spec.needed if key not in table.columns]
+    lacking = [key for key in spec.needed if key not in table.columns]
     if lacking:
         raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}. {REMEDY}")
     numbers = [key for key in spec.needed if not spec.columns[key].is_text]

@@ -69,7 +69,7 @@ def write_index(output_dir: Path) -> Path | None:
     content = {
         "figures": [[one.heading, one.digits, one.bad] for one in FIGURES.values()],
         "file": FILE,
-        "columns": [column.written for column in DECISIONS.columns.values()],
+        "columns": list(DECISIONS.columns),
         "rows": rows,
         "decided": decided,
         "others": others,

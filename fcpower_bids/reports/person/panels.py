@@ -283,7 +283,7 @@ def make_measures(context: Context) -> Iterator[Panel]:
         if not measure.title or not written_by_it:
             continue
         table = read_columns(path, measure.table)
-        columns = {key: column for key, column in measure.columns.items() if key in table}
+        columns = {key: column for key, column in measure.table.columns.items() if key in table}
         yield Panel(
             measure.title,
             f"Median and range of {len(table)} rows.",

@@ -19,7 +19,7 @@ from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import EMBEDDING, Status, read_status
-from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
+from fcpower_bids.outputs.tables import MISSING, read_json, read_table, refuse_pipe
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
@@ -234,8 +234,10 @@ def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:
             if None in row or None in row.values():
                 raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
             yield {
-                key: text if key in QUALITY.columns and QUALITY.columns[key].is_text else _as_number(text, path)
-                for key, text in QUALITY.table.row_as_read(row).items()
+                key: text
+                if key in QUALITY.table.columns and QUALITY.table.columns[key].is_text
+                else _as_number(text, path)
+                for key, text in row.items()
             }
 
 
@@ -257,16 +259,16 @@ def _check_quality(path: Path) -> None:
             there = file.readline().rstrip("\r\n").split("\t")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
-    absent = {one.written for one in QUALITY.columns.values()} - set(there)
+    absent = set(QUALITY.table.columns) - set(there)
     if absent:
         raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read the columns of numbers of a table, by their keys. Raises DatasetError."""
-    table = read_declared(path, spec)
+    table = read_table(path)
     keys = [key for key in spec.needed if not spec.columns[key].is_text]
-    lacking = [spec.columns[key].written for key in keys if key not in table.columns]
+    lacking = [key for key in keys if key not in table.columns]
     if lacking:
         raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run participant level again.")
     try:

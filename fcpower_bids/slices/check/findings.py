@@ -14,7 +14,7 @@ from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 ALARM, LOOK, NOTE = "alarm", "look", "note"
@@ -23,23 +23,7 @@ ALARM, LOOK, NOTE = "alarm", "look", "note"
 NAMED = 5
 """So many people or values are named in a sentence; the tables have all."""
 
-CHECK = TableSpec(
-    "check",
-    "Findings of the check before the first model, each with its consequence and remedy.",
-    join_columns(
-        Column.text("check", "Subject of the check", "Check"),
-        Column.text(
-            "level",
-            "alarm (scores would mislead), look (needs a person's eyes), note (worth knowing)",
-            "Level",
-        ),
-        Column.number("n", "How many: pairs, people, values or scans", "How many", digits=0),
-        Column.number("value", "The figure behind the finding, named in it; n/a where there is none"),
-        Column.text("finding", "Finding", "Finding"),
-        Column.text("consequence", "Effect on the scores", "Effect on the scores"),
-        Column.text("remedy", "Remedy", "Remedy"),
-    ),
-)
+CHECK = TABLES["check"]
 FACTS = {
     "Rule": (
         "Every target is held against the site (one-way analysis of variance), minutes, degrees of freedom, number of "
@@ -78,17 +62,7 @@ def name_some(names: Sequence[str], most: int = NAMED) -> str:
 NEGATIVE = -1e-6
 """Eigenvalues of a correlation matrix that are lower are no rounding."""
 
-CHECK_COMBINED = TableSpec(
-    "check_combined",
-    "People whose connectome is made of several recordings, and its negative eigenvalues.",
-    join_columns(
-        Column.text("participant_id", "Person", "Person"),
-        Column.number("n_scans", "Scans of the person", "Scans", 0),
-        Column.number("negative_eigenvalues", f"Eigenvalues below {NEGATIVE:g}; no series has any", "Negative", 0),
-        Column.number("lowest_eigenvalue", "The lowest eigenvalue", "Lowest"),
-    ),
-    ("participant_id",),
-)
+CHECK_COMBINED = TABLES["check_combined"]
 
 
 def tabulate_combined(cohort: Cohort, settings: Analysis) -> Table:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.columns import ALIKE
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.duplicate_scans import (
@@ -32,7 +31,7 @@ from fcpower_bids.core.inference.duplicate_scans import (
     swapped_scans,
 )
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.check.findings import ALARM, LOOK, Finding, name_some
 
@@ -43,25 +42,7 @@ MOST_SERIES = 50
 ONE_SERIES = 0.4
 """Series that agree better than this are of one scan; independent ones stay below 0.2."""
 
-CHECK_PAIRS = TableSpec(
-    "check_pairs",
-    "Scans that are too much alike for their names.",
-    join_columns(
-        Column.text("verdict", "same scan, swapped sessions, another name, or place to look", "Looks like"),
-        Column.text("participant_id", "Person", "Person"),
-        Column.text("session", "Session of the scan", "Session"),
-        Column.text("other", "The other person", "Other person"),
-        Column.text("other_session", "Session of the other scan", "Session"),
-        ALIKE,
-        Column.number(
-            "series_correlation",
-            "Mean correlation of the parcel series at the best shift; n/a where they were not compared",
-            "Series agree",
-            digits=2,
-        ),
-    ),
-    ("verdict", "participant_id", "session", "other", "other_session"),
-)
+CHECK_PAIRS = TABLES["check_pairs"]
 FACTS = {
     "Rule": (
         f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "

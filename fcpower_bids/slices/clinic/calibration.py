@@ -18,53 +18,17 @@ from fcpower_bids.core.connectome.spd import connectome_summary
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Cohort
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.slices.clinic.equations import conformal_radius, measure_coverage, normal_at
 
 SEX = ("sex", "gender")
 """Columns of a phenotype table, in lower case."""
 
-REFERENCE = TableSpec(
-    "reference",
-    "The training scans in a few numbers for each measure of the connectome; nothing of a single scan.",
-    join_columns(
-        Column.text(
-            "measure",
-            "Output",
-            levels={
-                "mean_fc": "mean of all correlations",
-                "within NETWORK": "mean correlation within a network",
-                "participation_ratio": "effective number of eigenvalues of FC",
-                "similarity": "how like the other training people the scan is, by models that had not seen it",
-            },
-        ),
-        Column.number("scans", "Training scans", digits=0),
-        Column.number("mean", "Mean at the motion, length and share of women of `ReferenceAt` in model.json"),
-        Column.number("sd", "Standard deviation around the mean at the motion, length and sex of a scan"),
-        Column.number("per_mean_fd", "Change of the mean where mean FD is twice as high"),
-        Column.number("per_seconds", "Change of the mean where the series is twice as long"),
-        Column.number("per_female", "Mean of women minus that of men"),
-    ),
-    ("measure",),
-)
+REFERENCE = TABLES["reference"]
 ABOUT = ("mean_fd", "seconds", "female")
 """Properties of a scan that its reference is adjusted for."""
 
-UNUSUAL = TableSpec(
-    "predicted/target-TARGET-REPRESENTATION_reference",
-    "How unusual the connectome of a scan is against the training scans of a model.",
-    join_columns(
-        Column.text("scan", "Name of the scan", "Scan"),
-        Column.text("measure", "Quantity, as in reference.tsv of the model", "Measure"),
-        Column.number("value", "Of this scan", "Value"),
-        Column.number("mean", "Expected of the training scans at the motion, length and sex of this one", "Expected"),
-        Column.number("sd", "Standard deviation of the training scans around it", "SD"),
-        Column.number("z", "Distance from the mean in standard deviations", "z", digits=1),
-        Column.number("scans", "Training scans that are compared", "Scans", digits=0),
-        Column.text("adjusted_for", "Properties of the scan that the expected value takes into account"),
-    ),
-    ("scan", "measure"),
-)
+UNUSUAL = TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
 
 
 def compare_with_reference(

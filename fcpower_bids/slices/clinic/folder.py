@@ -10,7 +10,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from fcpower_bids.cohort.preprocessing import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import plain, read_declared, read_series, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Settings
@@ -104,7 +103,7 @@ def load_model(
         arrays = {name: file[name] for name in file.files}
     _check_weights(arrays, facts, path)
     facts["SignedByYou"] = hmac.compare_digest(str(signature), _signature(own) or UNSIGNED)
-    return arrays, facts, [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
+    return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
 
 
 def prove(arrays: Mapping[str, np.ndarray]) -> float:
@@ -168,7 +167,6 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
 
 
 IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
-TABLES = (replace(REFERENCE, name=f"{IN_MODEL}/{REFERENCE.name}"),)
 
 
 def save_models(cohort: Cohort, attempts: Attempts) -> None:

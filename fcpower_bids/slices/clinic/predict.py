@@ -23,9 +23,9 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_declared, read_json, read_series, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_json, read_series, read_table, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, apply_model
 from fcpower_bids.slices.clinic.calibration import REFERENCE, UNUSUAL
 from fcpower_bids.slices.clinic.fitting import FinalModel
@@ -45,52 +45,7 @@ WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant lev
 JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
 WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
 
-PREDICTED = TableSpec(
-    "predicted/target-TARGET-REPRESENTATION",
-    "A model of `--save-models` applied to the scans of an output folder, one row per scan, those too that it refuses.",
-    join_columns(
-        Column.text("scan", "Name of the scan"),
-        Column.text("participant_id", "Person"),
-        Column.text("session", "Session, n/a when there is none"),
-        Column.text(
-            "state",
-            "Whether there is a prediction",
-            levels={
-                DONE: "yes",
-                REFUSED: "no, because of the scan or how it was made: see reason",
-                BROKEN: "no, because of a mistake of the program: see reason",
-            },
-        ),
-        Column.text(
-            "quality",
-            "Verdict of the participant level on the scan",
-            levels={
-                SOUND: "it can be used",
-                CAUTION: "it can be used with caution: see cautions",
-                UNUSABLE: "it was excluded, failed or was not finished: see reason",
-                "n/a": "nothing was measured",
-            },
-        ),
-        Column.text("cautions", "Cautions about the scan, as on the page of the participant level"),
-        Column.text("warning", "Properties outside of the model's training, the gravest first"),
-        Column.text("reason", "Why there is no prediction"),
-        Column.number(
-            "prediction", "Predicted value, in the unit of the target; for two classes a score between 0 and 1"
-        ),
-        Column.number("low", "Lower end of the interval; the sidecar says for which people it holds"),
-        Column.number("high", "Upper end of the interval"),
-        Column.text("classes", "For two classes: those that cannot be ruled out at 90 %"),
-        Column.number("similarity", "How like the training people the scan is"),
-        Column.flag("inside_range", "Whether nothing is outside of what the model has seen"),
-        Column.flag("in_training", "Whether the model was fitted on this very scan"),
-        Column.number("minutes", "Minutes of cleaned series", digits=1),
-        Column.number("mean_fd", "Mean framewise displacement, mm"),
-        Column.text("differences", "Differences from the preprocessing of the training scans"),
-        Column.text("sha256", "Digest of the file of the connectome"),
-    ),
-    ("scan",),
-)
-TABLES = (PREDICTED, UNUSUAL)
+PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 
 
 @dataclass(frozen=True)
@@ -147,11 +102,11 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     before.pop(COVERAGE, None)
     merged, references = frame, compared
     if before == about and request.participants:  # who was predicted before, and is not asked for now
-        earlier, asked = read_declared(target, PREDICTED), {f"sub-{label}" for label in request.participants}
+        earlier, asked = read_table(target), {f"sub-{label}" for label in request.participants}
         kept = earlier[~earlier["participant_id"].astype(str).isin(asked)]
         merged = pd.concat([kept, frame] if len(kept) else [frame], ignore_index=True)
         merged = merged.sort_values("scan", kind="stable", ignore_index=True)
-        others = read_declared(beside, UNUSUAL)
+        others = read_table(beside)
         others = others[others["scan"].isin(kept["scan"])]
         references = pd.concat([others, compared] if len(others) else [compared], ignore_index=True)
     coverage = _judge_coverage(merged, model.facts, request)

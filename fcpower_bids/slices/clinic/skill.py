@@ -14,7 +14,7 @@ from fcpower_bids.analyses.prediction.baselines import BASELINES, Added, find_ad
 from fcpower_bids.analyses.prediction.prediction import SUMMARY
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import find_table
-from fcpower_bids.outputs.tables import read_declared
+from fcpower_bids.outputs.tables import read_table
 
 SIGNIFICANT = 0.05
 SPREAD = (0.05, 0.95)
@@ -27,7 +27,7 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
     path = find_table(results, SUMMARY.name)
     if not path.is_file():
         return UNTESTED
-    table = read_declared(path, SUMMARY)
+    table = read_table(path)
     rows = table[(table["target"].astype(str) == target) & (table["representation"] == representation)]
     if rows.empty:
         return UNTESTED
@@ -39,7 +39,7 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
         "OverPeople": row[f"{score}_pooled_mean"],
     }
     path = find_table(results, BASELINES.name)
-    added = find_added(read_declared(path, BASELINES), target, representation) if path.is_file() else None
+    added = find_added(read_table(path), target, representation) if path.is_file() else None
     return found if added is None else found | {"Added": dataclasses.asdict(added)}
 
 

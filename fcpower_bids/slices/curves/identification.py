@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.columns import IDENTIFIES, LENGTH_COLUMNS
 from fcpower_bids.analyses.engine.protocol import plan_scan_blocks
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.engine.scan_parts import ScanLength
@@ -19,7 +18,7 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import subject_bootstrap
 from fcpower_bids.core.inference.identification import Identification, identify, units_of
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 SIZES = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
@@ -32,41 +31,9 @@ STREAM = 21
 """Last part of the seed of the subsets."""
 
 
-CELL = ("n_people", *LENGTH_COLUMNS)
-IDENTIFICATION_CURVES = TableSpec(
-    "identification_curves",
-    "Accuracy by number of people and length of scan, one row per subset.",
-    join_columns(
-        IDENTIFIES,
-        Column.number("n_people", "People of the subset", "People", 0),
-        LENGTH_COLUMNS,
-        Column.number(
-            "draw", "Random subset of people, from 0; the same for every representation and length", digits=0
-        ),
-        Column.number(
-            "accuracy", "Share of the searches that find the own person among the people of the subset", "Accuracy"
-        ),
-        Column.number("chance", "Expected accuracy of guessing", "Chance"),
-    ),
-    ("representation", *CELL, "draw"),
-)
-IDENTIFICATION_GAINS = TableSpec(
-    "identification_gains",
-    "Differences of representations in each cell, on the same subsets.",
-    join_columns(
-        Column.number("n_people", "People of each subset", "People", 0),
-        LENGTH_COLUMNS,
-        Column.text("representation", "The one whose accuracy comes first in the difference", "Representation"),
-        Column.text("reference", "The one whose accuracy is subtracted", "Against"),
-        Column.number("mean_difference", "Mean difference of accuracy over the subsets", "Difference"),
-        Column.number("sd_difference", "Standard deviation over the subsets, which share people", "SD"),
-        Column.number("ci_low", "Lower 95 % limit over resampled people", "95 % from"),
-        Column.number("ci_high", "Upper 95 % limit over resampled people", "to"),
-        Column.p("p_greater", "p of the representation being better, over resampled people", "p (better)"),
-        Column.number("n_draws", "Distinct subsets of people", "Subsets", 0),
-    ),
-    (*CELL, "representation", "reference"),
-)
+CELL = ("n_people", "minutes", "part")
+IDENTIFICATION_CURVES = TABLES["identification_curves"]
+IDENTIFICATION_GAINS = TABLES["identification_gains"]
 IDENTIFICATION_CURVE_FACTS = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session among "

@@ -9,13 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import (
-    COMPARISON_COLUMNS,
-    FOLD_COLUMNS,
-    KEY_COLUMNS,
-    LENGTH_COLUMNS,
-    SPREAD_COLUMNS,
-)
 from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import build_representations
@@ -34,43 +27,14 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.curves.identification import (
-    IDENTIFICATION_CURVES,
-    IDENTIFICATION_GAINS,
     IdentificationCurves,
 )
 
-CELL_COLUMNS = join_columns(
-    Column.number(
-        "n_people", "Training people of each fold, before those without the target are left out", "People", 0
-    ),
-    LENGTH_COLUMNS,
-)
-CURVES = TableSpec(
-    "learning_curves",
-    "Scores by number of training people and length of scan, one row per fold.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        CELL_COLUMNS,
-        FOLD_COLUMNS,
-        Column.number("n_test", "People who are tested, with a known target; the same for every cell", digits=0),
-    ),
-    ("target", "representation", *CELL_COLUMNS, "repeat", "fold"),
-)
-GAINS = TableSpec(
-    "learning_gains",
-    "Differences of representations in each cell, on the same folds.",
-    join_columns(
-        COMPARISON_COLUMNS["target"],
-        CELL_COLUMNS,
-        COMPARISON_COLUMNS,
-        SPREAD_COLUMNS,
-    ),
-    ("target", *CELL_COLUMNS, "representation", "reference"),
-)
-TABLES = (CURVES, GAINS, IDENTIFICATION_CURVES, IDENTIFICATION_GAINS)
+CURVES = TABLES["learning_curves"]
+GAINS = TABLES["learning_gains"]
 SIZE_FACTS = {
     "SizeRule": (
         "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS, SPREAD_COLUMNS
 from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, comparison_facts
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import EMBEDDING
@@ -17,55 +16,14 @@ from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 SHARED, OWN = "shared", "own"
 
-ATLAS_COLUMNS = join_columns(
-    Column.text("atlas", "Parcellation", "Parcellation"),
-    Column.text(
-        "people",
-        "shared: the people that every parcellation describes; own: all people of this parcellation, as a bridge "
-        "to its other tables",
-        "People",
-    ),
-)
-SWEEP = TableSpec(
-    "parcellation_sweep",
-    "Scores of each representation under each parcellation.",
-    join_columns(
-        ATLAS_COLUMNS,
-        Column.number("n_parcels", "Parcels", "Parcels", 0),
-        Column.number("n_people", "People", "Number of people", 0),
-        FOLD_COLUMNS,
-        Column.number("fold", "Fold of the repetition, from 0; of shared people the same for every parcellation"),
-    ),
-    ("atlas", "people", "target", "representation", "repeat", "fold"),
-)
-GAINS = TableSpec(
-    "parcellation_gains",
-    "FC^alpha against FC under each parcellation.",
-    join_columns(ATLAS_COLUMNS, COMPARISON_COLUMNS, SPREAD_COLUMNS["folds_won"]),
-    ("atlas", "people", "target", "representation", "reference"),
-)
-COMPARISONS = TableSpec(
-    "parcellation_comparisons",
-    "Parcellations against each other on the same people and folds.",
-    join_columns(
-        COMPARISON_COLUMNS,
-        Column.text("representation", "Features that predict, under both parcellations", "Representation"),
-        Column.text("atlas", "The parcellation whose score comes first in the difference", "Parcellation"),
-        Column.text("reference", "The parcellation whose score is subtracted", "Against"),
-        Column.p(
-            "p_holm",
-            "p_two_sided after Holm's correction over the pairs of parcellations of the target and representation",
-            "p (Holm)",
-        ),
-    ),
-    ("target", "representation", "atlas", "reference"),
-)
-TABLES = (SWEEP, GAINS, COMPARISONS)
+SWEEP = TABLES["parcellation_sweep"]
+GAINS = TABLES["parcellation_gains"]
+COMPARISONS = TABLES["parcellation_comparisons"]
 FACTS = {
     "Rule": RULE,
     "People": (

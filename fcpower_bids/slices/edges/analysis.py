@@ -23,11 +23,8 @@ from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs
 from fcpower_bids.slices.edges.permuted import SAMPLE, permute_edges
 from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
-from fcpower_bids.slices.edges.tables import OF_EDGES, STRONGEST
+from fcpower_bids.slices.edges.tables import STRONGEST
 
-__all__ = ["TABLES", "analyse_edges", "check_choices"]
-
-TABLES = OF_EDGES
 PERMUTATIONS = 1000
 """Taken where no number is asked for."""
 THRESHOLD_P = 0.001

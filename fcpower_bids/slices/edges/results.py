@@ -17,7 +17,7 @@ from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.permutation import largest_of_permutations
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, join_columns
+from fcpower_bids.schema import Column
 from fcpower_bids.slices.edges.equations import EdgeModel, Statistic, cohens_d, number_pairs, partial_correlation
 from fcpower_bids.slices.edges.permuted import EdgeTests, p_of_largest
 from fcpower_bids.slices.edges.tables import (
@@ -266,8 +266,8 @@ def matrices_of(
     target: str, representation: str, tests: EdgeTests, weight: float, parcels: Sequence[str], facts: Mapping[str, Any]
 ) -> dict[str, Table]:
     """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal."""
-    each = [Column.number(name, f"Edge with {name}") for name in parcels]
-    spec = replace(MATRIX, columns=join_columns(MATRIX.columns["Node"], *each))
+    each = {name: Column(name, f"Edge with {name}") for name in parcels}
+    spec = replace(MATRIX, columns={"Node": MATRIX.columns["Node"], **each})
     wanted = f"{target}-{representation}".replace("_", "-")
     stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
     if stem != wanted:  # two names could become one

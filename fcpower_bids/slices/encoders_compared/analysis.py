@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS
 from fcpower_bids.analyses.engine.comparisons import correct_within
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
@@ -34,7 +33,7 @@ from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 
@@ -130,68 +129,9 @@ IDENTIFICATION = "identification"
 
 NOT_KNOWN = "n/a"
 
-WHAT = Column.text("target", f"Phenotype or composite, or {IDENTIFICATION}", "Target")
-SCORE = Column.text("score", "r, auc for two classes, accuracy for identification", "Score")
-ENCODERS = TableSpec(
-    "encoders",
-    "Embeddings and connectomes under one linear probe, one row per representation and target.",
-    join_columns(
-        Column.text("representation", "Features that predict and identify", "Representation"),
-        Column.number(
-            "params",
-            "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
-            "Weights",
-            0,
-        ),
-        Column.number("parcels", "Parcels that are read", "Parcels", 0),
-        Column.text("atlas", "Parcellation that is read", "Atlas"),
-        Column.text(
-            "scan",
-            "How the scan is read: full, or as the encoder does (sequence, windows, windows of so many volumes)",
-            "Reads",
-        ),
-        Column.number("minutes", "Median length of the scans", "Minutes", 1),
-        WHAT,
-        SCORE,
-        Column.number(
-            "pooled",
-            "Score of all out-of-fold predictions of a repeat, mean over repeats; accuracy for identification",
-            "All predictions",
-        ),
-        Column.number("fold_mean", "Mean of the scores per fold", "Mean of folds"),
-        Column.number("fold_sd", "Standard deviation over folds; standard error over people for identification", "SD"),
-        Column.number("n_scored", "Folds with a score; searches for identification", "Folds or searches", 0),
-        Column.number(
-            "share_at_grid_edge",
-            "Share of folds whose penalty is the first or last that was searched; n/a for identification",
-            "Penalty at edge",
-            2,
-        ),
-    ),
-    ("representation", "target"),
-)
-ENCODER_FOLDS = TableSpec(
-    "encoder_folds",
-    "The scores behind it, one row per fold.",
-    FOLD_COLUMNS,
-    ("target", "representation", "repeat", "fold"),
-)
-ENCODER_COMPARISONS = TableSpec(
-    "encoder_comparisons",
-    "Two representations on the same folds or searches.",
-    join_columns(
-        COMPARISON_COLUMNS,
-        WHAT,
-        SCORE,
-        Column.p("p_two_sided", "p of a difference; sign flips over people for identification", "p"),
-        Column.number(
-            "only_representation", "Searches that the representation alone got right (identification)", digits=0
-        ),
-        Column.number("only_reference", "Searches that the reference alone got right (identification)", digits=0),
-    ),
-    ("target", "representation", "reference"),
-)
-TABLES = (ENCODERS, ENCODER_FOLDS, ENCODER_COMPARISONS)
+ENCODERS = TABLES["encoders"]
+ENCODER_FOLDS = TABLES["encoder_folds"]
+ENCODER_COMPARISONS = TABLES["encoder_comparisons"]
 FACTS = {
     "Probe": (
         "Ridge regression with a linear kernel on z-scored features (Preset.fit_transforms_on: whose), for every "

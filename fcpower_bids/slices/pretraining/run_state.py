@@ -35,43 +35,10 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
-LOG = TableSpec(
-    "log",
-    "One row per checkpoint or log step.",
-    join_columns(
-        Column.number("step", "Optimiser steps so far", "Step", 0),
-        Column.number("loss", "Loss of the step", "Loss"),
-        Column.number("learning_rate", "Learning rate", "Learning rate", 6),
-        Column.number("gradient_norm", "Norm of the gradient before clipping", "Gradient"),
-        Column.number("steps_per_s", "Steps per second", "Steps per s", 2, unit="1/s"),
-        Column.number(
-            "peak_mb", "Largest memory so far, of the accelerator or else of the process", "MB", 0, unit="MB"
-        ),
-        Column.number("seconds_left", "Time that the remaining steps take at this speed", "Seconds left", 0, unit="s"),
-        Column.number("cka", "Alignment of held-out embeddings with the teacher, biased", "CKA"),
-        Column.number("cka_debiased", "The same without the bias", "CKA, debiased"),
-        Column.number(
-            "select", "Debiased alignment of the half that chooses the checkpoint, or probe of one", "Chooses"
-        ),
-        Column.number("confirm", "The same of the other half", "Confirms"),
-        Column.number(
-            "probe",
-            "Out-of-fold r of a linear probe of the cohort of `probe`, mean over targets: chooses the checkpoint",
-            "Probe",
-            optional=True,
-        ),
-        Column.number(
-            "probe_identification",
-            "Share of scans of that cohort that find their person in another session; chooses where there is no target",
-            "Probe, identification",
-            optional=True,
-        ),
-    ),
-    ("step",),
-)
+LOG = TABLES["log"]
 MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
 FC, FC_POWER, PCA = "fc", "fc_power", "pca"
 IN_WORDS = {
@@ -84,42 +51,7 @@ IN_WORDS = {
     CHANCE: "chance",
 }
 """Names of the rows of `ALIGNMENT`."""
-ALIGNMENT = TableSpec(
-    "alignment",
-    "The chosen model and what needs no training, on the same windows of the same held-out people.",
-    join_columns(
-        Column.text(
-            "map",
-            "Map from windows to vectors: model, initial (the model before its training), random-init (mean over ten "
-            "seeds), fc, fc_power, pca (whitened components of FC of training windows, as many as the model has "
-            "dimensions), chance (the model's vectors shuffled)",
-            "What",
-        ),
-        Column.number("dimensions", "Length of the vectors", "Dimensions", 0),
-        Column.number("cka", "Alignment with the teacher over all held-out recordings, biased", "CKA"),
-        Column.number("cka_debiased", "The same without the bias", "CKA, debiased"),
-        Column.number(
-            "cka_within",
-            "The same without the bias and only over pairs of one dataset and site, centred within it; n/a where there "
-            "is one",
-            "Within sites",
-        ),
-        Column.number("cka_judged", "Debiased, over the recordings that the verdict rests on", "Judged"),
-        Column.number("ahead", "The model's cka_judged minus this one", "Model ahead"),
-        Column.number(
-            "ahead_low",
-            "Lower limit of that difference with 95 % confidence, by leaving out one family at a time; for random-init "
-            "with the variance of a seed",
-            "Ahead, at least",
-        ),
-        Column.number(
-            "identification",
-            "Share of held-out people that one window finds by another one of theirs",
-            "Identification",
-        ),
-    ),
-    ("map",),
-)
+ALIGNMENT = TABLES["alignment"]
 
 
 SAVE, STOP = 1, 2

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.scoring import main_score
@@ -18,7 +17,7 @@ from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACT
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 from fcpower_bids.slices.sites.combat import RULE, check_harmonisation, people_unadjusted
@@ -33,45 +32,7 @@ HANDLINGS = {
 }
 """Handling of sites, in words."""
 
-HARMONISATION = TableSpec(
-    "harmonisation",
-    "Scores under each way of handling sites (`--site-column`), each with the same targets, features and permutations.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("target", "representation")),
-        Column.text(
-            "sites",
-            "none: as they are; covariate: one indicator per site regressed from the target; combat: their shift and "
-            "spread taken from the features; both: covariate and combat; held out: each predicted by a model of the "
-            "others. All fitted in the fold",
-            "Sites",
-        ),
-        Column.text("reason", "Why there is no score", "Why not"),
-        Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number(
-            "pooled", "Score of all predictions of a repeat together, mean over repeats", "All predictions", 2
-        ),
-        Column.number("within", "Score within sites, mean weighted by people", "Within sites", 2),
-        Column.number("over", "Mean over sites that may truly differ, of r", "Over sites", 2),
-        Column.number("ci_low", "Its lower 95 % limit", "95 % from", 2),
-        Column.number("ci_high", "Its upper 95 % limit", "to", 2),
-        Column.number("mae", "Mean absolute error in the unit of the target", "MAE"),
-        Column.p(
-            "p_permutation",
-            "p of the score of all predictions, of targets permuted within sites",
-            "p (permutation)",
-        ),
-        Column.number("n_permutations", "Permutations", "Permutations", 0),
-        Column.number("n_people", "People", "People", 0),
-        Column.number(
-            "n_unadjusted",
-            "People who are tested as they are, since too few of their site train; n/a where no person is adjusted",
-            "Unadjusted",
-            0,
-        ),
-    ),
-    ("target", "representation", "sites"),
-)
-TABLES = (HARMONISATION,)
+HARMONISATION = TABLES["harmonisation"]
 
 
 def check_choices(cohort: Cohort, settings: Analysis) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
 from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
@@ -26,12 +25,11 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.spectrum.filters import (
     DOT_PRODUCTS,
     EMBEDDED,
-    GAP,
     METRICS,
     N_KNOTS,
     Filter,
@@ -66,44 +64,7 @@ EMBEDDING_SIZE = 512
 ROUNDING = 1e-9
 """Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
-CONTROLS = declare_screen(
-    "spectral_controls",
-    "The same eigenvectors under other eigenvalues, and other controls, one row each.",
-    join_columns(
-        Column.text(
-            "control",
-            "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
-        ),
-        Column.text("weighting", "Of the eigenvalues: raw (alpha = 1), power (alpha of --alpha), other, or n/a"),
-        Column.number(
-            "number", "Mode, number of leading modes or of shared components, or number of the random filter", digits=0
-        ),
-        Column.flag("monotone", "Whether the weights of a random filter grow with the eigenvalue", "Monotone"),
-        Column.number(
-            "n_ambiguous",
-            f"People whose cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
-            "Ambiguous cuts",
-            0,
-        ),
-    ),
-)
-MATCHED = TableSpec(
-    "spectral_matched",
-    "Flattened against raw eigenvalues at equal numbers of leading eigenvectors.",
-    join_columns(
-        COMPARISON_COLUMNS["target"],
-        Column.number("number", "Leading eigenvectors of each person; the last row has all of them", digits=0),
-        pick_columns(
-            COMPARISON_COLUMNS,
-            [key for key in COMPARISON_COLUMNS if key not in ("target", "representation", "reference", "p_holm")],
-        ),
-        Column.p(
-            "p_holm", "p_two_sided after Holm's correction over the numbers of eigenvectors of the target", "p (Holm)"
-        ),
-    ),
-    ("target", "number"),
-)
-TABLES = (*CONTROLS, MATCHED)
+MATCHED = TABLES["spectral_matched"]
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
@@ -146,7 +107,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
         add()
     entries = controls.entries
-    tables = entries.tables(CONTROLS, FACTS | controls.notes(), question="control")
+    tables = entries.tables(TABLES["spectral_controls"], FACTS | controls.notes(), question="control")
     matched = tabulate_matched(entries, controls.family.n_parcels)
     return tables | {MATCHED.name: matched}
 

@@ -19,7 +19,7 @@ from fcpower_bids.core.connectome.spectrum import clip_tolerance, in_range, powe
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 PATH = tuple(round(0.05 * step, 2) for step in range(21))
@@ -31,73 +31,12 @@ N_BINS = 200
 REFERENCE_RANK = 20
 """Mode whose length is the radius of the sphere, and that the first mode is compared with."""
 
-EXPONENT = Column.number("alpha", "Exponent", "α", 2)
-HISTOGRAM = TableSpec(
-    "spectrum_histogram",
-    "How the eigenvalues of all people are distributed, before and after.",
-    join_columns(
-        EXPONENT,
-        Column.number("low", "Lower end of the bin, log10 of lambda^alpha"),
-        Column.number("high", "Upper end"),
-        Column.number("count", "Eigenvalues of all people in it", digits=0),
-        Column.number("share", "Over all eigenvalues above zero"),
-    ),
-    ("alpha", "low"),
-)
-RANKS = TableSpec(
-    "spectrum_ranks",
-    "The mean spectrum over people, by rank.",
-    join_columns(
-        EXPONENT,
-        Column.number("rank", "Mode, from 1, in the order of its eigenvalue", digits=0),
-        Column.number("mean", "lambda^alpha, mean over people"),
-        Column.number("sd", "Its standard deviation over people"),
-        Column.number("path", "(mean lambda)^alpha: the mean spectrum along the geodesic, straight in log lambda"),
-    ),
-    ("alpha", "rank"),
-)
-PATHS = TableSpec(
-    "spectrum_path",
-    "Where each person is on the way from the identity to FC.",
-    join_columns(
-        Column.text("participant_id", "Person", "Person"),
-        Column.number("alpha", "Exponent, which is also the diffusion time t", "α", 2),
-        Column.number("from_identity", "Log-Euclidean distance of FC^alpha from the identity, alpha ||log FC||"),
-        Column.number("to_fc", "Log-Euclidean distance of FC^alpha from FC, (1 - alpha) ||log FC||"),
-        Column.number("heat_trace", "Z(t) = sum of (lambda / lambda_1)^t"),
-        Column.number("participation_ratio", "Z(t)^2 / Z(2t): the effective number of modes of FC^alpha"),
-        Column.number("first_to_twentieth", "(lambda_1 / lambda_20)^t; n/a where there is no such mode"),
-        Column.number("first_to_last", "(lambda_1 / lambda_P)^t; n/a where the last eigenvalue is zero to rounding"),
-    ),
-    ("participant_id", "alpha"),
-)
+HISTOGRAM = TABLES["spectrum_histogram"]
+RANKS = TABLES["spectrum_ranks"]
+PATHS = TABLES["spectrum_path"]
 PLACE = "Coordinate of lambda^alpha v in the projection"
-SPHERE = TableSpec(
-    "spectrum_sphere",
-    "The eigenvectors of the mean connectome, scaled by their eigenvalues, in three dimensions.",
-    join_columns(
-        EXPONENT,
-        Column.number("rank", "Mode, from 1", digits=0),
-        Column.number("x", PLACE),
-        Column.number("y", PLACE, optional=True),
-        Column.number("z", PLACE, optional=True),
-        Column.number("length", "lambda^alpha of the mean spectrum"),
-        Column.number("radius", f"Radius of the sphere: lambda^alpha of mode {REFERENCE_RANK}, or of the last"),
-    ),
-    ("alpha", "rank"),
-)
-MATRICES = TableSpec(
-    "spectrum_matrices",
-    "FC^alpha of one person for several exponents, on one scale.",
-    join_columns(
-        Column.number("alpha", "Exponent; 0 is the identity (on the range of FC), 1 is FC", "α", 2),
-        Column.text("parcel", "Row"),
-        Column.text("other", "Column; each pair once, with the diagonal"),
-        Column.number("value", "FC^alpha over its largest eigenvalue"),
-    ),
-    ("alpha", "parcel", "other"),
-)
-TABLES = (HISTOGRAM, RANKS, PATHS, SPHERE, MATRICES)
+SPHERE = TABLES["spectrum_sphere"]
+MATRICES = TABLES["spectrum_matrices"]
 
 FACTS = {
     "People": "One connectome per person; no phenotype is needed.",

@@ -36,10 +36,8 @@ from fcpower_bids.reports.cohort.tables import (
     make_grid,
 )
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.schema import Column
-from fcpower_bids.slices.spectrum.controls import CONTROLS as CONTROL_TABLES
+from fcpower_bids.schema import TABLES, Column
 from fcpower_bids.slices.spectrum.screen import PAPER_SCREEN
-from fcpower_bids.slices.spectrum.screen import TABLES as SCREEN_TABLES
 
 CONTROLS = "spectral_controls"
 MATCHED = "spectral_matched"
@@ -169,9 +167,9 @@ def _grid(controls: pd.DataFrame, titles: dict[str, str], tables: GroupTables) -
     return make_grid(
         shown.dropna(axis=1, how="all"),
         (
-            *CONTROL_TABLES[0].shown("target"),
-            Column.text("title", "", "Control"),
-            *CONTROL_TABLES[0].shown("monotone", "n_ambiguous"),
+            *TABLES["spectral_controls"].shown("target"),
+            Column("title", "", "text", "Control"),
+            *TABLES["spectral_controls"].shown("monotone", "n_ambiguous"),
             *SCORE_CELLS,
             *DIFFERENCE_CELLS,
         ),
@@ -237,7 +235,7 @@ def _screen_grid(screen: pd.DataFrame, tables: GroupTables) -> Grid:
     facts = tables.facts(SCREEN)
     return make_grid(
         screen.dropna(axis=1, how="all"),
-        (*SCREEN_TABLES[0].shown("target", "transform", "fitted_to"), *SCORE_CELLS, *DIFFERENCE_CELLS),
+        (*TABLES["transform_screen"].shown("target", "transform", "fitted_to"), *SCORE_CELLS, *DIFFERENCE_CELLS),
         "All transforms",
         " ".join(str(facts[key]) for key in ("Comparisons", "GroupFit") if key in facts),
         tables.links(SCREEN, f"{SCREEN}_folds"),

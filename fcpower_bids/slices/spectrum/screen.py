@@ -9,7 +9,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.columns import declare_screen
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
@@ -27,7 +26,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import Column, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.spectrum.filters import FilteredFamily, logarithm
 from fcpower_bids.transforms import TRANSFORMS
@@ -77,18 +76,6 @@ GROUP_FIT = (
     *(name for name in ADDED if not TRANSFORMS[name].stateless),
 )
 
-TABLES = declare_screen(
-    "transform_screen",
-    "Every transform and kernel against FC, one row each; refused ones with the reason.",
-    join_columns(
-        Column.text("transform", "The representation in words", "Transform"),
-        Column.text(
-            "fitted_to",
-            "cohort: everyone, without any target; fold: training people of each fold; n/a: no fit",
-            "Fitted to",
-        ),
-    ),
-)
 FACTS = {
     "GroupFit": (
         "Group-fit rows are fitted to the training people of every outer fold (fit_transforms_on fold, at the cost "
@@ -133,7 +120,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         "ShrinkageIntensity": settings.shrink_to_identity,
         "GroupFitTo": fit_transforms_on,
     }
-    return entries.tables(TABLES, FACTS | used | rows.notes())
+    return entries.tables(TABLES["transform_screen"], FACTS | used | rows.notes())
 
 
 class ScreenRows:

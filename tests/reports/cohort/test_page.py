@@ -27,7 +27,7 @@ from fcpower_bids.reports.cohort.sections.prediction import network_matrix
 from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
 from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
 from fcpower_bids.reports.cohort.verdict import judge_cohort
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import links_that_lead_somewhere
 from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
@@ -373,11 +373,9 @@ def test_numbers_in_sentences():
 
 def test_names_that_look_like_numbers_stay_names(tmp_path):
     path = tmp_path / "predictions.tsv"
-    columns = join_columns(
-        Column.text("participant_id", "x"), Column.text("target", "x"), Column.number("predicted", "x")
-    )
     path.write_text('participant_id\ttarget\tpredicted\n007\t01\t0.10\n"x\tn/a\tn/a\n')
-    table = read_long(path, TableSpec("predictions", "x", columns))
+    columns = {key: TABLES["predictions"].columns[key] for key in ("participant_id", "target", "predicted")}
+    table = read_long(path, replace(TABLES["predictions"], columns=columns))
     assert table["participant_id"].tolist() == ["007", '"x']
     assert table["target"][0] == "01"
     assert np.isnan(table["predicted"][1])

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids import schema
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
 from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
 from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections import page_parts
-from fcpower_bids.reports.cohort.tables import GroupTables, declared
+from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.spectrum.geometry_page import coarser, square
@@ -96,7 +97,7 @@ def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
 
 
 def test_every_table_is_checked_for_its_columns():
-    assert set(TABLES) <= set(declared())
+    assert set(TABLES) <= set(schema.TABLES)
 
 
 def test_every_panel_and_table_names_its_data_and_says_what_it_shows(outputs, sections):

@@ -9,7 +9,8 @@ import pytest
 
 from fcpower_bids.analyses.prediction.sites import RANDOM
 from fcpower_bids.outputs.tables import write_table
-from fcpower_bids.reports.cohort.tables import GroupTables, declared
+from fcpower_bids.reports.cohort.tables import GroupTables
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.sites.page import MOST_SAID, sites_section
 
@@ -37,7 +38,7 @@ def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float]
     ]
     tables.path("prediction_sites").parent.mkdir(parents=True)
     for name, planted in (("prediction_sites", rows), ("prediction_summary", pooled)):
-        write_table(tables.path(name), pd.DataFrame(planted, columns=list(declared()[name].columns)))
+        write_table(tables.path(name), pd.DataFrame(planted, columns=list(TABLES[name].columns)))
     (section,) = sites_section(tables)
     assert tables.problems == {}
     return list(section.sentences)

@@ -14,10 +14,8 @@ import pandas as pd
 from fcpower_bids.analyses.quality.qc_fc import QCFC_PARCELS
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PARCEL
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.group import LEFT_OUT
-from fcpower_bids.outputs.status import STATUS_TABLE
-from fcpower_bids.outputs.tables import read_declared
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.cohort.findings import FEWEST_PERMUTATIONS
@@ -82,13 +80,13 @@ def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
             rows, there = list(reader), reader.fieldnames or ()
     except (OSError, UnicodeDecodeError, csv.Error):
         return
-    lacking = [name for name in (QUALITY.columns[key].written for key in NEEDED) if name not in there]
+    lacking = [name for name in NEEDED if name not in there]
     if lacking:
         raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
     name = path.name.removesuffix(QUALITY_END)
     for row in rows:
         yield {
-            **QUALITY.table.row_as_read(row),
+            **row,
             "recording": name,
             "participant_id": name.split("_", 1)[0],
             "address": relative_link(path, root),
@@ -257,7 +255,7 @@ def _number(value: int | None) -> Cell:
 def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
     path = tables.root / "logs" / "status.tsv"
     if path.is_file():
-        status = read_declared(path, STATUS_TABLE)
+        status = read_table(path)
         status = status[~status["recording"].str.endswith("_embedding")]
         done = status[status["state"] == "done"]
         for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
