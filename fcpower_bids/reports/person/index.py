@@ -19,7 +19,7 @@ from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, account_of
-from fcpower_bids.reports.person.verdict import WORDS, cautions_of, minutes_kept
+from fcpower_bids.reports.person.verdict import USED_WITH_CAUTION, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 
 INDEX = "index.html"
@@ -111,7 +111,9 @@ def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iter
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
-        yield row | {"state": WORDS[account.status.state]} | _seen_from(account, pictures)
+        seen = _seen_from(account, pictures)
+        doubted = account.status.state == DONE and seen["said"]
+        yield row | {"state": USED_WITH_CAUTION if doubted else WORDS[account.status.state]} | seen
 
 
 def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.cohort.inclusion import LOW_DICE
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.measures import MEASURES
@@ -28,7 +29,6 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
 from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
-from fcpower_bids.reports.person.verdict import LOW_DICE
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS

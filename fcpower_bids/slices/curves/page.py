@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves, draw_gains, draw_pairs
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -31,7 +32,6 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     make_grid,
 )
-from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column
 from fcpower_bids.slices.curves.identification import IDENTIFICATION_GAINS

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -31,7 +32,6 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     make_grid,
 )
-from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column
 from fcpower_bids.slices.encoders_compared.analysis import ENCODER_COMPARISONS
