@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fcpower_bids.analyses.engine.scoring import POOLED_MEAN
 from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -111,6 +112,28 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     mark = "stop" if level == "stop" else "caution" if alarms or failed else _mark(targets, tables)
     facts, figures = tuple(_facts(tables)), first_figures(targets, tables)
     return GroupVerdict(level, headline, facts, tuple(answers), further, cautions, overview, figures, mark)
+
+
+def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
+    """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
+    lines = []
+    for finding in find_targets(tables):
+        best = finding.summary.iloc[0]
+        if finding.state == ONLY_SEEN:
+            lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
+            continue
+        where = " within sites" if finding.is_within else ""
+        value = float(best[finding.leading] if finding.is_within else best[f"{finding.score}_{POOLED_MEAN}"])
+        line = f"{finding.target}: {finding.label} {value:.2f}{where} with {tables.title(str(best['representation']))}"
+        if finding.p == finding.p:
+            needed = float(finding.summary["score_needed"].max())
+            line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
+        lines.append(f"{line}: {finding.state}")
+        if finding.added is not None:
+            lines.append(f"  {finding.added.clause(tables.title(str(best['representation'])))}")
+    lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
+    lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
+    return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
 def _mark(targets: Sequence[Finding], tables: GroupTables) -> str:
