@@ -70,7 +70,6 @@ def write_group_report(settings: Places) -> tuple[Path, list[str]]:
         title=f"Group report: {settings.name}" if settings.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
-        answering={anchor for _, _, anchor in verdict.findings},
         sections=sections,
         links=_links(tables),
     )

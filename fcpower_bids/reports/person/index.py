@@ -12,9 +12,9 @@ from typing import Any
 
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import without_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, Status, explain, read_statuses
+from fcpower_bids.outputs.status import DONE, SKIPPED, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
@@ -74,8 +74,10 @@ def write_index(output_dir: Path) -> Path | None:
         "decided": decided,
         "others": others,
     }
+    lines = describe_reasons([one for one in statuses if one.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
+        unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
         script_name="index.js",
         command=_command(output_dir),
         title="Recordings",
