@@ -64,8 +64,9 @@ def app(bids_dir: Path, output: Path, *options: str) -> list[str]:
 IMPORTS = """
 from importlib import import_module
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS
-for module in FOR_RECORDINGS + FOR_PAGES:
+from fcpower_bids.reports.person import page
+from fcpower_bids.workflows.recording import LAZY
+for module in LAZY:
     import_module(module)
 """
 

@@ -23,7 +23,7 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import NestedResult, nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.ridge import open_kernel
-from fcpower_bids.executors import executing, map_tasks
+from fcpower_bids.parallel import executing, map_tasks
 from fcpower_bids.settings import Resources
 
 

@@ -13,7 +13,7 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from fcpower_bids.cli.run import entry_point
+from fcpower_bids.app import entry_point
 
 if __name__ == "__main__":
     entry_point()

@@ -17,15 +17,17 @@ from numpy.typing import DTypeLike, NDArray
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
+from fcpower_bids.analyses.engine.scan_parts import equalise_scans
 from fcpower_bids.cli.parser import settings_of
+from fcpower_bids.cohort.assembly import load_cohort as assemble
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.registry import load
-from fcpower_bids.settings import Analysis
-from fcpower_bids.workflows.cohorts import import_sources, open_cohort
+from fcpower_bids.settings import Analysis, Settings
+from fcpower_bids.slices.elsewhere.imports import bring_sources
 
 PERSON, SCAN = "person", "scan"
 
@@ -281,5 +283,14 @@ def load_cohort(
     raw = Path(output_dir) / "sourcedata" / "raw"
     places = {"output_dir": Path(output_dir), "bids_dir": Path(bids_dir or raw), "level": "group"}
     settings = settings_of({"quiet": True, **choices, **places})
-    import_sources(settings)
+    bring_sources(settings)
     return LoadedCohort(open_cohort(settings), settings, per)
+
+
+def open_cohort(settings: Settings) -> Cohort:
+    """Load one cohort, its scans cut to equal minutes where that is asked for."""
+    cohort = assemble(settings)
+    try:
+        return equalise_scans(cohort, settings) if settings.equal_minutes else cohort
+    except Unfit as error:
+        raise DatasetError(str(error)) from error

@@ -1,4 +1,4 @@
-"""A live line for loops that take longer than a few seconds; in a log, a line now and then."""
+"""What a run says: a live line for loops that take longer than a few seconds; in a log, a line now and then."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ class Speaks(Protocol):
     @property
     def quiet(self) -> bool:
         """Say only errors."""
+
+
+def say(text: str, settings: Speaks) -> None:
+    """Write one line to the standard error, above a live line if there is one; nothing with ``--quiet``."""
+    if not settings.quiet:
+        tqdm.write(text, file=sys.stderr)
 
 
 def track(items: Iterable[Item], label: str, settings: Speaks, total: int | None = None) -> Iterator[Item]:

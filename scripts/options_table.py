@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fcpower_bids.cli.options import option_fields
-from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import is_read
+from fcpower_bids.cli.parser import options
 
 PAGE = Path(__file__).parents[1] / "docs" / "usage.md"
 BEGIN, END = "<!-- options -->\n", "<!-- end of options -->"
@@ -16,15 +14,15 @@ def options_table() -> str:
     """Two tables: the options of the command line with their levels, and the keys of the file."""
     shown = ["| option | of | meaning |", "|---|---|---|"]
     in_file = ["| key of the file | meaning |", "|---|---|"]
-    for field in option_fields():
-        default = field.default if field.default not in (None, (), False, "") else ""
+    for option in options().values():
+        default = option.default if option.default not in (None, (), False, "") else ""
         words = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-        text = field.metadata["text"].replace("|", "\\|") + (f" [{words}]" if words else "")
-        if field.metadata["in_file"]:
-            in_file.append(f"| `{field.name}` | {text} |")
+        text = option.text.replace("|", "\\|") + (f" [{words}]" if words else "")
+        if option.in_file:
+            in_file.append(f"| `{option.name}` | {text} |")
         else:
-            levels = "".join(level[0] for level in LEVELS if is_read(level, field.name, field.metadata["section"]))
-            shown.append(f"| `--{field.name.replace('_', '-')}` | {levels} | {text} |")
+            levels = "".join(level[0] for level in option.levels)
+            shown.append(f"| `{option.flag}` | {levels} | {text} |")
     return "\n".join([*shown, "", *in_file]) + "\n"
 
 

@@ -6,29 +6,30 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fcpower_bids.cli import parser, run
-from fcpower_bids.cli.options import is_list, option_fields, scalar_type
+from fcpower_bids import app
+from fcpower_bids.cli import parser
+from fcpower_bids.cli.parser import options
 from fcpower_bids.settings import Settings
 
 
 def in_file(words: Sequence[object]) -> list[str]:
     """Move options that are set in a file alone from a command line into a file."""
-    names = {field.name for field in option_fields() if field.metadata["in_file"]}
     rest, moved, given = [], {}, [str(word) for word in words]
-    if given[:1] and given[0] in run.COMMANDS:
+    if given[:1] and given[0] in app.COMMANDS:
         return given
     while given:
         word = given.pop(0)
         name = word[2:].replace("-", "_") if word.startswith("--") else ""
-        if name not in names:
+        option = options().get(name)
+        if option is None or not option.in_file:
             rest.append(word)
             continue
         values = []
         while given and not (given[0].startswith("-") and not given[0][1:2].isdigit()):
             values.append(given.pop(0))
-        kind = scalar_type(name)
+        kind = option.kind
         typed = [value if kind not in (int, float) else kind(value) for value in values]
-        moved[name] = [*moved.get(name, []), *typed] if is_list(name) else True if kind is bool else typed[0]
+        moved[name] = [*moved.get(name, []), *typed] if option.is_list else True if kind is bool else typed[0]
     if not moved:
         return rest
     lines = [f"{name} = {_toml(value)}" for name, value in moved.items()]
@@ -56,8 +57,8 @@ def _toml(value: object) -> str:
 
 
 def main(words: Sequence[object]) -> int:
-    """`fcpower_bids.cli.run.main`."""
-    return run.main(in_file(words))
+    """`fcpower_bids.app.main`."""
+    return app.main(in_file(words))
 
 
 def parse_settings(words: Sequence[object]) -> Settings:

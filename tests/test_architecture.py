@@ -22,8 +22,9 @@ HEAVY += ("scipy", "numpy")
 PARTICIPANT = """
 from importlib import import_module
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution import FOR_PAGES, FOR_RECORDINGS
-for module in FOR_RECORDINGS + FOR_PAGES:
+from fcpower_bids.reports.person import page
+from fcpower_bids.workflows.recording import LAZY
+for module in LAZY:
     import_module(module)
 """
 
@@ -59,7 +60,7 @@ def test_a_default_run_of_the_group_level_loads_what_it_needs(tmp_path):
     absent = ("nipype", "nibabel", "nilearn", "scipy.stats", "scipy.signal", "scipy.optimize", "scipy.interpolate")
     words = [str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--targets", "age", "--min-time", "60"]
     words += ["--permutations", "5", "--folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1"]
-    code = f"from fcpower_bids.cli.run import main; assert main({words!r}) == 0"
+    code = f"from fcpower_bids.app import main; assert main({words!r}) == 0"
     probe = f"import sys\n{code}\nprint(*[m for m in {absent!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -83,10 +84,8 @@ def test_modules_stay_small_and_explain_themselves():
 
 
 def test_only_the_command_line_and_the_workflows_see_all_the_settings():
-    rest = [path for path in MODULES if path.relative_to(PACKAGE).parts[0] not in ("settings", "cli", "workflows")]
-    steps = {each for each in rest if "fcpower_bids.workflows" in SOURCES[each] or each.stem == "merge"}
-    rest = [each for each in rest if "slices" not in each.parts or each not in steps]  # workflows of slices
-    rest = [each for each in rest if "Settings" in SOURCES[each]]
+    above = ("settings", "app.py", "cli", "workflows", "slices", "notebook.py")
+    rest = [each for each in MODULES if each.relative_to(PACKAGE).parts[0] not in above and "Settings" in SOURCES[each]]
     assert not [
         path for path in rest if any(isinstance(n, ast.Name) and n.id == "Settings" for n in ast.walk(TREES[path]))
     ]

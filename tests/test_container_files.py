@@ -448,7 +448,7 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     """``sbatch`` that does at once what it is told, and ``squeue`` that knows no job."""
     from nipype import Function, Node, Workflow
 
-    from fcpower_bids.executors.nipype_plugin import configure_nipype, make_runner
+    from fcpower_bids.workflows.recording import configure_nipype, make_runner
 
     ready_program(
         tmp_path / "bin",
@@ -459,7 +459,7 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     ready_program(tmp_path / "bin", "squeue", "echo JOBID")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("LOGNAME", "somebody")  # nipype names the jobs with it
-    monkeypatch.setattr("fcpower_bids.executors.nipype_plugin.CLUSTER_POLL_SECONDS", 0.01)
+    monkeypatch.setattr("fcpower_bids.workflows.recording.CLUSTER_POLL_SECONDS", 0.01)
     (tmp_path / "out").mkdir()
     example = ROOT / "docs" / "examples" / "slurm_plugin.yml"
     configure_nipype(tmp_path / "out" / "crashes", debug=False)

@@ -9,12 +9,10 @@ import contextlib
 import io
 import os
 import re
-from importlib import import_module
 
 import pytest
 
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution import batches
 from tests.command import main
 from tests.planting.faults import FAULTS, Tree
 from tests.running import Finished
@@ -26,16 +24,14 @@ LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 
 def here(function, calls, *_how):
     """Do in this process what workers do."""
-    module, _, name = function.partition(":")
-    for arguments in calls:
-        yield getattr(import_module(module), name)(*arguments)
+    return (function(*arguments) for arguments in calls)
 
 
 @pytest.fixture
 def without_workers(monkeypatch):
     """No processes and no pages: what is compared does not depend on them."""
     monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
-    monkeypatch.setattr(batches, "run_calls", here)
+    monkeypatch.setattr(participant, "run_calls", here)
 
 
 def start(tree, *options) -> Finished:

@@ -643,7 +643,7 @@ def test_little_memory_changes_the_seventh_digit_and_says_so(study):
 def test_no_table_depends_on_who_does_the_work(study, monkeypatch):
     """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr("fcpower_bids.executors.select.WORTH", 0.0)
+    monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
     asked += ("--repeats", "1", "--inner-folds", "2")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:

@@ -18,7 +18,7 @@ HOSTILE = (
     *("fcpower_bids", "sitecustomize", "matplotlib", "nibabel", "isal", "logging", "pickle", "struct", "tempfile"),
 )
 CODE = "from pathlib import Path\n(Path(__file__).parent / 'executed').open('a').write(__name__ + ' ')\n"
-SCRIPT = [sys.executable, "-P", "-c", "from fcpower_bids.cli.run import entry_point; entry_point()"]
+SCRIPT = [sys.executable, "-P", "-c", "from fcpower_bids.app import entry_point; entry_point()"]
 """What the console script does: its own folder comes first among the places to import from, not the current one."""
 MODULE = [sys.executable, "-m", "fcpower_bids"]
 STRANGER = 54321

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.executors.pool import _call as call
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.workflows.execution import job
+from fcpower_bids.workflows import recording
 from tests.command import main
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.running import run_app
 from tests.slices.pretraining.conftest import made_recordings
 from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
-assert job, "all names of the steps are bound before one of them is replaced"
+assert recording, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
 """One recording of the demo; its steps run in this process, where the mistake is planted."""
 GROUP = (
@@ -124,7 +123,7 @@ def processed(demo):
 
 def in_this_process(function, calls, *_how):
     """Pages are made in processes of their own, which may know nothing of what is planted here."""
-    return (call(function, arguments) for arguments in calls)
+    return (function(*arguments) for arguments in calls)
 
 
 PAGES = {

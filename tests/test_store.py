@@ -76,7 +76,7 @@ def test_leftovers_of_the_killed_are_swept_and_nothing_else(tmp_path):
 WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "getpid"}
 ALLOWED = {
     "store.py": "it is the place",
-    "workflows/execution/job.py": "names the process at work",
+    "workflows/recording.py": "names the process at work",
     "inputs/layout.py": "builds a database in a folder of its own and moves it in one step",
 }
 

@@ -20,50 +20,22 @@ OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
-SHARES = (
-    "min_coverage",
-    "drop_parcels_missing_in",
-    "drop_people_missing",
-    "held_out",
-    "shrink_to_identity",
-)
+SHARES = ("min_coverage", "drop_parcels_missing_in", "drop_people_missing", "held_out", "shrink_to_identity")
 POSITIVE = (
-    "repeats",
-    "folds",
-    "inner_folds",
-    "steps",
-    "batch_size",
-    "microbatch",
-    "checkpoint_every",
-    "window",
-    "filter_order",
-    "devices",
-    "omp_nthreads",
+    *("repeats", "folds", "inner_folds", "steps", "batch_size", "microbatch", "checkpoint_every", "window"),
+    *("filter_order", "devices", "omp_nthreads"),
 )
 NOT_NEGATIVE = (
-    *("band_stop_min", "band_stop_max"),
+    *("band_stop_min", "band_stop_max", "checkpoint_minutes", "random_seed"),
     *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
-    *("checkpoint_minutes", "random_seed"),
 )
+OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
+"""Packages of the extra without which no encoder runs; torch is large, and nothing else needs it."""
 
 
 def problems_of(settings: Settings) -> list[str]:
     """Return every reason why these settings cannot work, in plain sentences."""
-    checks = (
-        _folders,
-        _band,
-        _motion,
-        _exponent,
-        _numbers,
-        _folds,
-        _penalties,
-        _choices,
-        _names,
-        _files,
-        _encoder,
-        _group,
-        _training,
-    )
+    checks = (_folders, _cleaning, _numbers, _choices, _names, _files, _encoder, _group)
     return [problem for check in checks for problem in check(settings)]
 
 
@@ -79,13 +51,10 @@ def _folders(settings: Settings) -> Iterator[str]:
                 yield f"{path} is a file, and the run keeps a folder of that name. Move it away."
 
 
-def _band(settings: Settings) -> Iterator[str]:
+def _cleaning(settings: Settings) -> Iterator[str]:
     high, low = settings.band
     if high is not None and low is not None and high >= low:
         yield f"--high-pass {high} Hz must be below --low-pass {low} Hz."
-
-
-def _motion(settings: Settings) -> Iterator[str]:
     kind, low, high = settings.motion_filter_type, settings.band_stop_min, settings.band_stop_max
     if kind is None and (low is not None or high is not None):
         yield "--band-stop-min and --band-stop-max belong to a --motion-filter-type: choose notch or lp."
@@ -101,54 +70,36 @@ def _motion(settings: Settings) -> Iterator[str]:
     radius = settings.head_radius
     if radius not in (None, "auto") and not (re.fullmatch(r"\d+(\.\d*)?", str(radius)) and float(str(radius)) > 0):
         yield f"--head-radius {radius} must be a number of mm above 0, or 'auto'."
-
-
-def _exponent(settings: Settings) -> Iterator[str]:
-    alpha, choice = settings.alpha, settings.alpha_selection
-    if choice is not None and settings.level != "group":
-        yield f"--alpha {choice} chooses the exponent of a cohort, so it works at group level only. Give a number."
-    if not 0 < alpha <= 1:
-        yield f"--alpha {alpha:g} must be above 0 and at most 1 (1 is FC itself; the limit 0 is 'log_euclidean')."
+    if settings.alpha_selection is not None and settings.level != "group":
+        yield (
+            f"--alpha {settings.alpha_selection} chooses the exponent of a cohort, so it works at group level only. "
+            "Give a number."
+        )
+    if not 0 < settings.alpha <= 1:
+        limits = "(1 is FC itself; the limit 0 is 'log_euclidean')"
+        yield f"--alpha {settings.alpha:g} must be above 0 and at most 1 {limits}."
 
 
 def _numbers(settings: Settings) -> Iterator[str]:
     for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            fault = _fault(field.name, value)
-            if fault:
-                yield f"--{field.name.replace('_', '-')} {value} {fault}."
-
-
-def _fault(name: str, value: float) -> str | None:
-    """The error in one number, or None."""
-    if not math.isfinite(value):
-        return "must be a finite number"
-    if name in SHARES and not 0 <= value <= 1:
-        return "is a share and must be between 0 and 1"
-    if name in POSITIVE and value < 1:
-        return "must be at least 1"
-    if name in NOT_NEGATIVE and value < 0:
-        return "must not be negative"
-    if name == "eigenvalue_floor" and value <= 0:
-        return "is the least eigenvalue and must be above 0"
-    return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
-
-
-def _folds(settings: Settings) -> Iterator[str]:
-    given = [
-        name
-        for name, value in (
-            ("--folds-file", settings.folds_file),
-            ("--sites hold-out", settings.sites == HOLD_OUT),
-        )
-        if value
-    ]
-    if len(given) > 1:
-        yield f"{' and '.join(given)} both say who is tested. Give one of them."
-
-
-def _penalties(settings: Settings) -> Iterator[str]:
+        name, value = field.name, getattr(settings, field.name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            continue
+        fault = ""
+        if not math.isfinite(value):
+            fault = "must be a finite number"
+        elif name in SHARES and not 0 <= value <= 1:
+            fault = "is a share and must be between 0 and 1"
+        elif name in POSITIVE and value < 1:
+            fault = "must be at least 1"
+        elif name in NOT_NEGATIVE and value < 0:
+            fault = "must not be negative"
+        elif name == "eigenvalue_floor" and value <= 0:
+            fault = "is the least eigenvalue and must be above 0"
+        elif name in ("folds", "inner_folds") and value == 1:
+            fault = "leaves nothing to train on; give at least 2"
+        if fault:
+            yield f"--{name.replace('_', '-')} {value} {fault}."
     given = settings.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
         yield "penalties must be different numbers of at least 0."
@@ -182,13 +133,13 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _files(settings: Settings) -> Iterator[str]:
-    for name in ("bids_filter_file", "exclude_file", "folds_file", "use_plugin", "config_file"):
-        value = getattr(settings, name)
-        if value is not None and not value.is_file():
-            yield f"--{name.replace('_', '-')} {value} {_no_file(value)}"
-    for path in settings.phenotypes:
+    named = ("bids_filter_file", "exclude_file", "folds_file", "use_plugin", "config_file")
+    given = [(name, path) for name in named if (path := getattr(settings, name)) is not None]
+    for name, path in (*given, *(("phenotypes", path) for path in settings.phenotypes)):
         if not path.is_file():
-            yield f"--phenotypes {path} {_no_file(path)}"
+            kind = "is no file. Name one." if path.exists() else "is not there. Correct the path."
+            kind = "is a folder. Name a file in it." if path.is_dir() else kind
+            yield f"--{name.replace('_', '-')} {path} {kind}"
     for folder in settings.atlas_dir:
         if not folder.is_dir():
             yield f"--atlas-dir {folder} is not a folder."
@@ -196,17 +147,6 @@ def _files(settings: Settings) -> Iterator[str]:
         yield f"--strategy {settings.strategy} is not there."
     if settings.executor and "://" not in settings.executor:
         yield f"--executor {settings.executor} is no address of a Dask scheduler, such as tcp://node:8786."
-
-
-def _no_file(path: Path) -> str:
-    """The kind of a path that is no file."""
-    if path.is_dir():
-        return "is a folder. Name a file in it."
-    return "is no file. Name one." if path.exists() else "is not there. Correct the path."
-
-
-OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
-"""Packages of the extra without which no encoder runs; torch is large, and nothing else needs it."""
 
 
 def _encoder(settings: Settings) -> Iterator[str]:
@@ -218,9 +158,14 @@ def _encoder(settings: Settings) -> Iterator[str]:
     missing = [name for name in OF_ENCODERS if importlib.util.find_spec(name) is None]
     if asked and missing:
         yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[encoder]'."
+    for item in settings.architecture:
+        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
+            yield f"architecture {item} must be FIELD=NUMBER, such as d=64."
 
 
 def _group(settings: Settings) -> Iterator[str]:
+    if settings.folds_file and settings.sites == HOLD_OUT:
+        yield "--folds-file and --sites hold-out both say who is tested. Give one of them."
     if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
         yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
     if settings.sites != PERMUTE and settings.site_column is None and not settings.derivatives:  # which may be sites
@@ -236,9 +181,3 @@ def _group(settings: Settings) -> Iterator[str]:
         yield "--accept-no-skill is about the models of --save-models. Give both, or leave it out."
     if settings.nbs_threshold is not None and settings.nbs_threshold <= 0:
         yield f"nbs_threshold {settings.nbs_threshold} is a size of t and must be above 0."
-
-
-def _training(settings: Settings) -> Iterator[str]:
-    for item in settings.architecture:
-        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
-            yield f"architecture {item} must be FIELD=NUMBER, such as d=64."

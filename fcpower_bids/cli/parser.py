@@ -7,21 +7,24 @@ import dataclasses
 import difflib
 import re
 import sys
+import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 from fcpower_bids import __version__
-from fcpower_bids.analyses import ALL
+from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.cli.checks import problems_of
-from fcpower_bids.cli.options import help_text, is_list, known_names, option_fields, or_choices, scalar_type
-from fcpower_bids.encoders import CORPUS_ID
+from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.imaging.confounds.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
-from fcpower_bids.settings.levels import is_read, is_taken
+from fcpower_bids.settings.levels import TOLERATED, is_read
+from fcpower_bids.transforms import TRANSFORMS
 
 MEMORY = ("--mem", "--mem-gb")
 """Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
@@ -42,37 +45,111 @@ OURS = {
     **{"--memory-gb": "--mem-gb", "--low-mem": "--nprocs 1", "--output-spaces": "--space", "--cifti": "--space fsLR"},
     **{"--file-format": "--space fsLR", "--disable-bandpass-filter": "--high-pass 0 --low-pass 0"},
     **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--config-file xcp_d"},
-    **{
-        "--smoothing": NO_SMOOTHING,
-        "--smoothing-fwhm": NO_SMOOTHING,
-        "--calculate-intranetwork-average-correlation": "",
-    },
+    **dict.fromkeys(("--smoothing", "--smoothing-fwhm"), NO_SMOOTHING),
     **{"--standardize": "leave it out: series are z-scored", "--reindex-bids": "another --bids-database-dir"},
     **{"--skip-parcellation": "leave it out: everything here is made of parcels", "--sloppy": "--folds 2 --repeats 1"},
     **{"--linc-qc": TABLES, "--abcc-qc": TABLES, "--aggregate-session-reports": "leave it out: a page shows them all"},
-    **{"--md-only-boilerplate": "leave it out: the methods text is Markdown", "--stop-on-first-crash": ""},
-    **{"--warp-surfaces-native2std": NO_SURFACES, "--fs-no-reconall": NO_SURFACES, "--skull-strip-t1w": NO_SURFACES},
-    **{
-        "--clean-workdir": "another --work-dir",
-        "--resource-monitor": "",
-        "--boilerplate-only": "",
-        "--write-graph": "",
-    },
+    **{"--md-only-boilerplate": "leave it out: the methods text is Markdown", "--clean-workdir": "another --work-dir"},
+    **dict.fromkeys(("--warp-surfaces-native2std", "--fs-no-reconall", "--skull-strip-t1w"), NO_SURFACES),
+    **dict.fromkeys(("--calculate-intranetwork-average-correlation", "--stop-on-first-crash"), ""),
+    **dict.fromkeys(("--resource-monitor", "--boilerplate-only", "--write-graph"), ""),
 }
 """Names of fMRIPrep, XCP-D and giga_connectome, and ours for what they mean; words where there is no such option."""
-
-
 DATA = Path(__file__).parents[1] / "data"
+LISTED = ("analyses", "encoder", "strategy", "transforms")
+"""Options whose names are shown in their help; atlases are too many."""
+SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": "", "derivatives": ""}
+"""Choices that may name a path although they are text, and what joins several of them."""
+NO_PATHS = ("builtin", "templateflow")
+PLACES = ("bids_dir", "output_dir", "level")
+PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
+COMMANDS = (
+    "predict MODEL [MODEL ...] output_dir",
+    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
+)
+EPILOG = """\
+examples:
+  fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35
+  fcpower_bids FMRIPREP OUT participant --dry-run    what was found and what is missing
+  fcpower_bids BIDS OUT group --targets age          prediction, fingerprinting and motion
+exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 none is done,
+  7 pretrained encoder not proven better than random weights.
+Documentation: docs/ of the source, README.md first. Research software: not a medical device."""
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A field of Settings that is an option, with its type."""
+
+    name: str
+    default: Any
+    kind: type  # of one value: int, float, str, bool or Path
+    is_list: bool
+    section: str  # of the help
+    text: str
+    flags: tuple[str, ...]  # further spellings
+    choices: tuple[str, ...]  # allowed values; empty where any is
+    other: str  # option whose choices are taken in the place of a value; empty for none
+    in_file: bool  # set in the file of ``--config-file`` alone
+
+    @property
+    def flag(self) -> str:
+        """Its spelling on the command line."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that it takes in the place of its value."""
+        return options()[self.other].choices if self.other else ()
+
+    @property
+    def levels(self) -> list[str]:
+        """Levels that read it."""
+        return [level for level in LEVELS if is_read(level, self.name, self.section)]
+
+    def is_taken(self, level: str) -> bool:
+        """Whether the command line of a level has it."""
+        return not self.in_file and (self.name in TOLERATED or level in self.levels)
+
+
+@cache
+def options() -> Mapping[str, Option]:
+    """Return the options by name."""
+    hints, found = typing.get_type_hints(Settings), {}
+    for field in dataclasses.fields(Settings):
+        about, hint = field.metadata, hints[field.name]
+        if "section" not in about:
+            continue
+        if isinstance(hint, types.UnionType):
+            hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+        many = typing.get_origin(hint) is tuple
+        kind = typing.get_args(hint)[0] if many else hint
+        words = (about["section"], about["text"], about["flags"], about["choices"] or (), about["or_choice"] or "")
+        found[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
+    return found
+
+
+def known_names(name: str) -> tuple[str, ...]:
+    """Return what an option of names of a registry or of the shipped data takes; empty for any other."""
+    known: dict[str, Callable[[], Iterable[str]]] = {
+        "atlas": lambda: ("builtin", *declared_atlases()),
+        "analyses": lambda: (ALL, *ANALYSES),
+        "encoder": lambda: ENCODERS,
+        "representations": lambda: ("fc", "fc_power", "embedding"),
+        "strategy": strategy_names,
+        "transforms": lambda: TRANSFORMS,
+    }
+    return tuple(known[name]()) if name in known else ()
 
 
 def as_known(value: str, known: Iterable[str]) -> str:
     """Return the known name that a value spells with other capitals, ``-`` or ``_``; the value where there is none."""
+
+    def plain(name: str) -> str:
+        return name.lower().replace("-", "").replace("_", "")
+
     names = tuple(known)
-    return value if value in names else next((name for name in names if _plain(name) == _plain(value)), value)
+    return value if value in names else next((name for name in names if plain(name) == plain(value)), value)
 
 
 def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -101,74 +178,12 @@ def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return understood, refused
 
 
-SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""}
-"""Choices that may name a path although they are text, and what joins several of them."""
-MAY_BE_PATHS = (*SEPARATORS, "derivatives")
-NO_PATHS = ("builtin", "templateflow")
-
-
-def anchor(settings: Settings) -> Settings:
-    """Make every path in the settings absolute."""
-    changes: dict[str, Any] = {"config_file": None}
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if field.name == "config_file" or value is None:
-            continue
-        if scalar_type(field.name) is Path:
-            paths = [path.expanduser().absolute() for path in (value if is_list(field.name) else [value])]
-            changes[field.name] = tuple(paths) if is_list(field.name) else paths[0]
-        elif field.name in SEPARATORS or field.name == "derivatives":
-            texts = [_anchor_text(text, field.name) for text in (value if is_list(field.name) else [value])]
-            changes[field.name] = tuple(texts) if is_list(field.name) else texts[0]
-    return dataclasses.replace(settings, **changes)
-
-
-def _anchor_text(text: str, name: str) -> str:
-    if name == "corpus":
-        return text if text == CORPUS_ID else str(Path(text).expanduser().absolute())
-    if name == "derivatives":
-        label, equals, place = text.partition("=") if not Path(text).exists() else ("", "", text)
-        path = Path(place or label).absolute()
-        return f"{label}={path}" if equals else str(path)
-    return _anchor_pieces(text, SEPARATORS[name])
-
-
-def _anchor_pieces(text: str, separators: str) -> str:
-    """Make absolute what is a path in ``FILE[:TSV]``, ``FOLDER[:SELECTOR]`` and their sums; leave names alone."""
-    path = Path(text).expanduser().absolute()
-    if text and text not in NO_PATHS and path.exists():
-        return str(path)
-    for separator in separators:
-        head, found, tail = text.rpartition(separator)
-        if found:
-            return separator.join(_anchor_pieces(part, separators) for part in (head, tail))
-    return text
-
-
-PLACES = ("bids_dir", "output_dir", "level")
-PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
-
-
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises instead of exiting, so that all errors are reported at once."""
 
     def error(self, message: str) -> typing.NoReturn:
         """Raise the message as a usage error."""
         raise UsageError(f"{message}. See {self.prog} --help.")
-
-
-COMMANDS = (
-    "predict MODEL [MODEL ...] output_dir",
-    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
-)
-EPILOG = """\
-examples:
-  fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35
-  fcpower_bids FMRIPREP OUT participant --dry-run    what was found and what is missing
-  fcpower_bids BIDS OUT group --targets age          prediction, fingerprinting and motion
-exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 none is done,
-  7 pretrained encoder not proven better than random weights.
-Documentation: docs/ of the source, README.md first. Research software: not a medical device."""
 
 
 def build_parser(level: str | None = None) -> argparse.ArgumentParser:
@@ -189,41 +204,29 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("level", choices=LEVELS, help="what to do")
     parser.add_argument("--version", action="version", version=f"fcpower_bids {__version__}")
     groups = {name: parser.add_argument_group(title) for name, title in SECTIONS.items()}
-    for field in option_fields() if level else ():
-        if not field.metadata["in_file"] and is_taken(str(level), field.name, field.metadata["section"]):
-            names = ("--" + field.name.replace("_", "-"), *field.metadata["flags"])
-            groups[field.metadata["section"]].add_argument(*names, **_arguments(field))
+    for option in (each for each in options().values() if level and each.is_taken(level)):
+        names = known_names(option.name) if option.name in LISTED else ()
+        text = f"{option.text} ({' '.join(names)})" if names else option.text
+        how: dict[str, Any] = {"action": "store_true"}
+        if option.kind is not bool:
+            default = option.default if isinstance(option.default, tuple) else (option.default,)
+            shown = " ".join(str(value) for value in default if value is not None)
+            text += f" [{shown}]" if shown else ""
+            how = {"type": option.kind, "metavar": {Path: "PATH", int: "N", float: "X"}.get(option.kind, "NAME")}
+            if option.choices:
+                how = {"choices": option.choices, "type": partial(as_known, known=option.choices)}
+            if option.words:
+                how["type"] = str  # split with all others, so that every error is reported at once
+            how |= {"nargs": "+", "action": "extend"} if option.is_list else {}
+        how |= {"dest": option.name, "help": text.replace("%", "%%")}
+        groups[option.section].add_argument(option.flag, *option.flags, **how)
     return parser
-
-
-def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    kind = scalar_type(field.name)
-    text = help_text(field).replace("%", "%%")
-    if kind is bool:
-        return {"action": "store_true", "dest": field.name, "help": text}
-    shown = field.default if field.default not in (None, (), "") else None
-    shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
-    arguments: dict[str, Any] = {
-        "dest": field.name,
-        "type": kind,
-        "help": text if shown is None else f"{text} [{shown}]".replace("%%", "%").replace("%", "%%"),
-        "metavar": {Path: "PATH", int: "N", float: "X"}.get(kind, "NAME"),
-    }
-    if field.metadata["choices"]:
-        arguments |= {"choices": field.metadata["choices"], "type": partial(as_known, known=field.metadata["choices"])}
-        del arguments["metavar"]
-    if is_list(field.name):
-        arguments |= {"nargs": "+", "action": "extend"}
-    if or_choices(field):
-        arguments["type"] = str  # split with all others, so that every error is reported at once
-    return arguments
 
 
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a file gives what the command line does not. Raises UsageError."""
     words, refused = expand_aliases(list(sys.argv[1:] if argv is None else argv))
-    level = next((word for word in words if word in LEVELS), None)
-    parser = build_parser(level)
+    parser = build_parser(next((word for word in words if word in LEVELS), None))
     if {"-h", "--help"} & set(words):
         parser.print_help()
         raise SystemExit(0)
@@ -236,18 +239,25 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
-        values["config_file"] = _shipped(values["config_file"])
-        from_file, file_errors = read_configuration(values["config_file"])
+        values["config_file"] = path = _shipped(values["config_file"])
+        from_file, file_errors = read_configuration(path)
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
-        replaced = {field.metadata["or_choice"] for field in option_fields() if field.name in values}
+        replaced = {option.other for option in options().values() if option.name in values}
         kept = {name: value for name, value in from_file.items() if name not in replaced}
         values, errors = {**kept, **values}, errors + file_errors
     elif values.get("reports_only") and values["level"] == "participant":
         record = Settings(*(values[name] for name in PLACES)).record
         recorded, file_errors = read_configuration(record) if record.is_file() else ({}, [])
-        method = {field.name for field in option_fields() if field.metadata["section"] in METHOD_SECTIONS}
-        made_with = {name: value for name, value in recorded.items() if name in method}
-        errors += file_errors + ([] if errors or file_errors else _made_otherwise(values, made_with))
+        made_with = {name: value for name, value in recorded.items() if options()[name].section in METHOD_SECTIONS}
+        errors += file_errors
+        if not errors:  # pages alone change no number
+            chosen, made = _settings(values, ()), _settings({**values, **made_with}, ())
+            errors += [
+                f"{options()[name].flag} is not what the outputs were made with, and --reports-only makes pages "
+                "alone: leave one of the two out."
+                for name in made_with
+                if name in values and getattr(chosen, name) != getattr(made, name)
+            ]
         values = {**made_with, **values}
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
         values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
@@ -256,10 +266,9 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
     """Turn choices by name, as Python or a configuration file has them, into Settings. Raises UsageError."""
-    places = {name: values[name] for name in PLACES}
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     chosen, errors = _convert_all({name: value for name, value in given.items() if name not in PLACES}, "The call")
-    return _settings({**places, **chosen}, errors)
+    return _settings({**{name: values[name] for name in PLACES}, **chosen}, errors)
 
 
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
@@ -272,21 +281,53 @@ def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
             for name, equals, place in [text.partition("=")]
         )
     settings = Settings(**clean)
-    found = [*errors, *problems_of(settings)]
-    if found:
+    if found := [*errors, *problems_of(settings)]:
         raise UsageError("\n".join(found))
     return anchor(settings)
 
 
-def _made_otherwise(given: Mapping[str, Any], made_with: Mapping[str, Any]) -> list[str]:
-    """Say which choices of the command line are not those that made the outputs: pages alone change no number."""
-    chosen, made = _settings(given, ()), _settings({**given, **made_with}, ())
-    return [
-        f"--{name.replace('_', '-')} is not what the outputs were made with, and --reports-only makes pages alone: "
-        "leave one of the two out."
-        for name in made_with
-        if name in given and getattr(chosen, name) != getattr(made, name)
-    ]
+def _clean(name: str, value: Any) -> Any:
+    """Make lists tuples in which each value stands once; leave out the prefixes of BIDS labels; one way of accents."""
+    if isinstance(value, list):
+        prefix = PREFIXES.get(name, "")
+        return tuple(dict.fromkeys(_clean(name, item.removeprefix(prefix) if prefix else item) for item in value))
+    if not isinstance(value, str):
+        return value
+    value = as_known(value, (name not in PLACES and options()[name].choices) or known_names(name))
+    return value if name in SEPARATORS else normalize("NFC", value)
+
+
+def anchor(settings: Settings) -> Settings:
+    """Make every path in the settings absolute."""
+    changes: dict[str, Any] = {"bids_dir": settings.bids_dir.expanduser().absolute(), "config_file": None}
+    changes["output_dir"] = settings.output_dir.expanduser().absolute()
+    for option in options().values():
+        given = getattr(settings, option.name)
+        if option.name == "config_file" or given is None or not (option.kind is Path or option.name in SEPARATORS):
+            continue
+        made = tuple(_anchored(value, option.name) for value in (given if option.is_list else [given]))
+        changes[option.name] = made if option.is_list else made[0]
+    return dataclasses.replace(settings, **changes)
+
+
+def _anchored(value: Any, name: str) -> Any:
+    """Make absolute what is a path, also in ``FILE[:TSV]``, ``FOLDER[:SELECTOR]`` and their sums; leave names alone."""
+    path = Path(value).expanduser().absolute()
+    if isinstance(value, Path):
+        return path
+    if name == "corpus":
+        return value if value == CORPUS_ID else str(path)
+    if name == "derivatives":
+        label, equals, place = value.partition("=") if not Path(value).exists() else ("", "", value)
+        found = Path(place or label).absolute()
+        return f"{label}={found}" if equals else str(found)
+    if value and value not in NO_PATHS and path.exists():
+        return str(path)
+    for separator in SEPARATORS[name]:
+        head, found, tail = value.rpartition(separator)
+        if found:
+            return separator.join(_anchored(part, name) for part in (head, tail))
+    return value
 
 
 def _shipped(path: Path) -> Path:
@@ -299,18 +340,18 @@ def _shipped(path: Path) -> Path:
 def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
     chosen, faults = dict(values), []
-    for field in option_fields():
-        text = values.get(field.name)
-        if not isinstance(text, str) or not (words := or_choices(field)):
+    for option in options().values():
+        text = values.get(option.name)
+        if not isinstance(text, str) or not option.words:
             continue
-        del chosen[field.name]
-        if text in words:
-            chosen.setdefault(field.metadata["or_choice"], text)
+        del chosen[option.name]
+        if text in option.words:
+            chosen.setdefault(option.other, text)
             continue
         try:
-            chosen[field.name] = scalar_type(field.name)(text)
+            chosen[option.name] = option.kind(text)
         except ValueError:
-            faults.append(f"--{field.name.replace('_', '-')} {text} is neither a number nor one of {', '.join(words)}.")
+            faults.append(f"{option.flag} {text} is neither a number nor one of {', '.join(option.words)}.")
     return chosen, faults
 
 
@@ -329,12 +370,11 @@ def _explain_places(words: Sequence[str], message: str) -> str:
 def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> str:
     """Say who reads an option, where it is set, or which one may be meant."""
     flag = item.partition("=")[0]
-    field = Settings.__dataclass_fields__.get(flag[2:].replace("-", "_"))
-    if field is not None and field.metadata.get("in_file"):
-        return f"{flag} is set in the file of --config-file alone: {field.name} = ..."
-    if field is not None and "section" in field.metadata:
-        readers = [one for one in LEVELS if is_read(one, field.name, field.metadata["section"])]
-        levels = f"level{'s' if len(readers) > 1 else ''} {' and '.join(readers)}"
+    option = options().get(flag[2:].replace("-", "_"))
+    if option is not None and option.in_file:
+        return f"{flag} is set in the file of --config-file alone: {option.name} = ..."
+    if option is not None:
+        levels = f"level{'s' if len(option.levels) > 1 else ''} {' and '.join(option.levels)}"
         return f"{flag} is an option of the {levels}; {level} does not use it. Leave it out."
     close = difflib.get_close_matches(flag, [flag for one in parser._actions for flag in one.option_strings], n=1)
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
@@ -354,46 +394,24 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, Any], list[str]]:
     """Give values by the names of options the types of these; return what is wrong with them too."""
-    names = {field.name for field in option_fields()}
     values: dict[str, Any] = {}
     errors = []
     for key, value in content.items():
         name = key.replace("-", "_")
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
+        option = options().get(name)
+        if option is None:
+            close = difflib.get_close_matches(name, options(), n=1)
             hint = f"Did you mean {close[0]}?" if close else "See docs/usage.md."
             errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
+        items = value if isinstance(value, list) and option.is_list else [value]
         try:
-            values[name] = _convert(name, value)
+            if any(isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool) for item in items):
+                raise TypeError(name)
+            made = [item if isinstance(item, str) and option.words else option.kind(item) for item in items]
         except (TypeError, ValueError):
-            errors.append(f"{whose} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
+            errors.append(f"{whose} has {key} = {value!r}, which is not a {option.kind.__name__}.")
+        else:
+            values[name] = made if option.is_list else made[0]
     values, faults = split_alternatives(values)
     return values, errors + faults
-
-
-def _convert(name: str, value: Any) -> Any:
-    kind = scalar_type(name)
-    if isinstance(value, str) and or_choices(Settings.__dataclass_fields__[name]):
-        return value
-    if kind is bool or isinstance(value, bool):
-        if kind is not bool or not isinstance(value, bool):
-            raise TypeError(name)
-        return value
-    items = value if isinstance(value, list) and is_list(name) else [value]
-    if any(isinstance(item, (list, dict)) for item in items):
-        raise TypeError(name)
-    return [kind(item) for item in items] if is_list(name) else kind(value)
-
-
-def _clean(name: str, value: Any) -> Any:
-    """Make lists tuples in which each value stands once; leave out the prefixes of BIDS labels; one way of accents."""
-    if isinstance(value, list):
-        prefix = PREFIXES.get(name, "")
-        items = [_clean(name, item.removeprefix(prefix) if prefix else item) for item in value]
-        return tuple(dict.fromkeys(items))
-    if not isinstance(value, str):
-        return value
-    known = Settings.__dataclass_fields__[name].metadata.get("choices") if name not in PLACES else None
-    value = as_known(value, known or known_names().get(name, ()))
-    return normalize("NFC", value) if name not in MAY_BE_PATHS else value

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fcpower_bids._version import __version__
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
+from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import plain, read_json, write_blocks, write_json
+from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Seed
+from fcpower_bids.settings import METHOD_SECTIONS, Analysis, Assembly, Seed
 from fcpower_bids.store import digest_of, is_inner, stored_path
 
 LEFT_OUT = TABLES["left_out"]
@@ -181,3 +183,68 @@ def _digest_file(path: Path) -> str | None:
         return digest_of(path)
     except OSError:
         return None
+
+
+PAGE, INDEX, CHECK = "page", "index", "check"
+"""What counts only where it is asked for; the index of the recordings is never asked for."""
+Result = TypeVar("Result")
+
+
+class Attempts:
+    """Run steps and note those that are done, left out (the data do not allow), refused or failed, with reasons."""
+
+    def __init__(self, settings: Assembly, asked: Collection[str] = ()) -> None:
+        self.settings = settings
+        self.done: list[str] = []
+        self.left_out: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+        self._causes: list[Exception] = []
+        self._apart = {INDEX, PAGE, CHECK}.difference(asked)
+
+    def run(
+        self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
+    ) -> Result | None:
+        """Do the work and return what it returns; None where it could not be done."""
+        found = None
+        try:
+            found = work()
+            self.finish(name)
+        except Incomplete as error:
+            self.fail(name, str(error), error)
+            self.finish(name)
+        except FcPowerError as error:
+            may = isinstance(error, Unfit) and may_leave_out(error)
+            (self.left_out if may else self.refused)[name] = str(error)
+            say(f"{name}: left out. {error}", self.settings)
+        except Exception as error:
+            self.fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
+        return found
+
+    def finish(self, name: str) -> None:
+        """Count what was asked for."""
+        if name not in self._apart:
+            self.done.append(name)
+
+    def fail(self, name: str, sentence: str, error: Exception) -> None:
+        """Note a failure that the caller has met."""
+        self.failed[name] = sentence
+        self._causes.append(error)
+        say(f"{name}: failed. {sentence}", self.settings)
+
+    def describe_if_nothing_can_be_done(self) -> None:
+        """Raise when the data or the choices allow nothing of all that was asked for."""
+        reasons = self.left_out | self.refused
+        if reasons and not self.done and not self.failed:
+            raise DatasetError(_lines(reasons))
+
+    def tell(self) -> None:
+        """Raise one error for everything that was asked for and is not there. Raises Incomplete, DatasetError."""
+        if self.failed:
+            raise Incomplete(_lines(self.refused | self.failed), everything=not self.done) from self._causes[0]
+        if self.refused:
+            raise DatasetError(_lines(self.refused))
+
+
+def _lines(reasons: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {reason}" for name, reason in reasons.items())

@@ -66,8 +66,11 @@ class Status:
     inputs: str = ""  # content of the files that it was made from: where it is another, nothing of it is used
 
 
-def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
-    """All that the results of a recording depend on, in one string: choices, version, files, atlas content."""
+def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas], dataset: str | None) -> str:
+    """All that the results of a recording depend on, in one string: choices, version, files, atlas content.
+
+    With an encoder the name of the dataset too, by which the people of its training are known.
+    """
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     inputs = ";".join(file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
@@ -80,7 +83,8 @@ def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[A
         digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
         digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
         parcels.append(digest.hexdigest()[:16])
-    return f"{method};{recording.repetition_time};{inputs};{strategy};{','.join(parcels)}"
+    of_encoder = f";{dataset or ''}" if settings.encoder else ""
+    return f"{method};{recording.repetition_time};{inputs};{strategy};{','.join(parcels)}{of_encoder}"
 
 
 def file_state(file: Path) -> str:
@@ -204,16 +208,19 @@ def _fault_of(path: Path, size: int | None) -> str:
     return "" if there == size else "is cut short" if there < size else "was changed"
 
 
-def is_finished(output_dir: Path, recording: str, mark: str, embeddings: Iterable[str] = ()) -> bool:
+def is_finished(
+    output_dir: Path, recording: Recording, atlases: Sequence[Atlas], settings: Participant, dataset: str | None
+) -> bool:
     """Whether a recording was finished with this fingerprint, its files are whole, and no embedding failed."""
-    noted = read_status(output_dir, recording)
-    if noted is None or noted.fingerprint != mark:
+    noted = read_status(output_dir, recording.name)
+    if noted is None or noted.fingerprint != fingerprint(recording, settings, atlases, dataset):
         return False
-    status = current_status(output_dir, recording)
-    if status is None or status.state not in (DONE, EXCLUDED):
+    now = current_status(output_dir, recording.name)
+    if now is None or now.state not in (DONE, EXCLUDED):
         return False
-    embedded = (read_status(output_dir, name) for name in embeddings)
-    return not any(one is not None and one.state == FAILED for one in embedded)
+    names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
+    embedded = (read_status(output_dir, name) for name in names)
+    return not any(each is not None and each.state == FAILED for each in embedded)
 
 
 def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:

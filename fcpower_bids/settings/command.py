@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.options import plain_value
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.levels import is_read, overridden
+from fcpower_bids.settings.options import plain_value
 
 SECTIONS = ("selection", "method", "encoder", "group", "pretrain")
 """Sections of options that change the computation or its people."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.options import Choices, asks, refines
+from fcpower_bids.settings.options import Choices, asks, refines
 
 PERMUTE, HOLD_OUT = "permute", "hold-out"
 

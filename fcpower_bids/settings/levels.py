@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.options import Level
 from fcpower_bids.settings.group import HOLD_OUT
 
 if TYPE_CHECKING:
     from fcpower_bids.settings import Settings
 
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``."""
+
+    summary: str  # its line of the help
+    sections: tuple[str, ...] = ()  # sections of options that it reads whole
+    # also, without: options of other sections that it reads, and options of these sections that it does not
+    also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
 LEVELS: Mapping[str, Level] = {
     "participant": Level(
         "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
-        "fcpower_bids.workflows.participant:run_participants",
         sections=("selection", "method", "encoder", "resources", "other"),
         without=("executor",),
     ),
     "group": Level(
         "prediction, identification and the other analyses of a cohort, one page",
-        "fcpower_bids.workflows.group:run_group",
         sections=("selection", "encoder", "group", "resources", "other"),
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
         without=("input_type", "bids_database_dir", "use_plugin"),
     ),
     "pack": Level(
         "series into a corpus for pretraining",
-        "fcpower_bids.slices.pretraining.workflow:run_pack",
         also=(
             *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
             *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
@@ -37,7 +46,6 @@ LEVELS: Mapping[str, Level] = {
     ),
     "pretrain": Level(
         "an encoder from a corpus, or from the recordings that were processed",
-        "fcpower_bids.slices.pretraining.workflow:run_pretrain",
         sections=("pretrain",),
         also=(
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
@@ -57,11 +65,6 @@ def is_read(level: str, name: str, section: str) -> bool:
     """Whether a level reads an option, given the section of the latter."""
     own = LEVELS[level]
     return name not in own.without and (section in own.sections or name in (*own.also, *ALL_LEVELS))
-
-
-def is_taken(level: str, name: str, section: str) -> bool:
-    """Whether the command line of a level has an option."""
-    return name in TOLERATED or is_read(level, name, section)
 
 
 def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:

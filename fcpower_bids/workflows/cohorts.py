@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,57 +14,39 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
-from fcpower_bids.analyses.engine.scan_parts import equalise_scans
-from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
-from fcpower_bids.errors import DatasetError, FcPowerError, Unfit
+from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
+from fcpower_bids.notebook import open_cohort
 from fcpower_bids.records import Cohort
-from fcpower_bids.registry import load
 from fcpower_bids.settings import Method, Settings
+from fcpower_bids.slices.elsewhere.imports import are_named
 
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     """Load the cohort of the analyses, and one per atlas for comparisons."""
     if not OF_COHORTS & set(analyses_to_run(settings)):
         return complete_cohort(open_cohort(settings), settings), {}
-    each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
-    if not each:
+    atlases = list(dict.fromkeys(settings.atlas))
+    if settings.atlas == Method.atlas:
+        default = join(declared_atlases()[Method.atlas[0]].entities)
+        there = {one.atlas_name for one in selected_of(settings).connectomes}
+        atlases = sorted(there, key=lambda name: (name != default, name))
+    if not atlases:
         return open_cohort(settings), {}
-    first, *_ = each
+    each = {name: dataclasses.replace(settings, atlas=(name,)) for name in atlases}
     cohorts = {name: open_cohort(own) for name, own in each.items()}
-    return complete_cohort(cohorts[first], each[first]), cohorts
-
-
-def open_cohort(settings: Settings) -> Cohort:
-    """Load one cohort, its scans cut to equal minutes where that is asked for."""
-    cohort = load_cohort(settings)
-    if not settings.equal_minutes:
-        return cohort
-    try:
-        return equalise_scans(cohort, settings)
-    except Unfit as error:
-        raise DatasetError(str(error)) from error
-
-
-def _atlases(settings: Settings) -> list[str]:
-    if settings.atlas != Method.atlas:
-        return list(dict.fromkeys(settings.atlas))
-
-    default = join(declared_atlases()[Method.atlas[0]].entities)
-    there = {one.atlas_name for one in selected_of(settings).connectomes}
-    return sorted(there, key=lambda name: (name != default, name))
+    return complete_cohort(cohorts[atlases[0]], each[atlases[0]]), cohorts
 
 
 def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
     if not cohort.embeddings and settings.encoder is None:
         return cohort
-
     label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
     leaks = tuple(
@@ -108,26 +89,10 @@ def _of_series(encoder: Any, parcels: tuple[str, ...], settings: Settings) -> Se
     return embed
 
 
-@dataclass(frozen=True)
-class Source:
-    """A kind of sources: whether ``--derivatives`` names any, and what brings them into the output folder."""
-
-    is_named: Callable[[Settings], bool]
-    bring: Callable[[Settings], None]
-
-
-ELSEWHERE = "fcpower_bids.slices.elsewhere.imports:SOURCE"
-
-
-def import_sources(settings: Settings) -> None:
-    """Bring what ``--derivatives`` names into the output folder, unless unchanged. Raises UsageError, DatasetError."""
-    load(ELSEWHERE).bring(settings)
-
-
 @contextmanager
 def untouched(settings: Settings) -> Iterator[Settings]:
     """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
-    if not load(ELSEWHERE).is_named(settings):
+    if not are_named(settings):
         yield settings
         return
     with TemporaryDirectory(prefix="fcpower_bids-") as folder:
@@ -136,6 +101,6 @@ def untouched(settings: Settings) -> Iterator[Settings]:
             without = shutil.ignore_patterns("work", "group", "locks")
             shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
         try:
-            yield replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
+            yield dataclasses.replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
         except FcPowerError as error:
             raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error

@@ -28,10 +28,10 @@ from fcpower_bids.outputs.status import (
     write_status,
 )
 from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
+from fcpower_bids.progress import say
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import known_digest
-from fcpower_bids.workflows.run_progress import say
 
 OF_SERIES = "SeriesSha256"
 """Entry of the sidecar of an embedding: the file that it was made from."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from tqdm import tqdm
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.features import list_connectomes
@@ -19,80 +25,127 @@ from fcpower_bids.cohort.recordings import (
     source_of,
     write_recordings,
 )
-from fcpower_bids.errors import NO_ROOM, DatasetError, Incomplete, UsageError
-from fcpower_bids.executors.pool import WorkerDied, run_calls
+from fcpower_bids.errors import DatasetError, Incomplete, UsageError
+from fcpower_bids.imaging.atlas.described import describe_atlas
+from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.inputs.roots import derivative_roots
-from fcpower_bids.locks import sweep_shared, write_shared
-from fcpower_bids.outputs.dataset import (
-    copy_atlas,
-    name_inputs,
-    note_command,
-    prepare_dataset,
-)
+from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
+from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
+from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
 from fcpower_bids.outputs.status import (
+    FAILED,
+    RUNNING,
+    Status,
+    describe_reasons,
     embedding_names,
+    explain_step,
     forget_embeddings,
     forget_found,
+    input_mark,
+    read_status,
+    remove_outdated,
+    status_path,
     status_rows,
     write_status,
     write_status_table,
 )
+from fcpower_bids.parallel import WorkerDied, run_calls
+from fcpower_bids.progress import say
+from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import make_folder
+from fcpower_bids.store import leftovers, make_folder, sweep
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.execution import FOR_PAGES, processes
-from fcpower_bids.workflows.execution.batches import Job, run_jobs
-from fcpower_bids.workflows.preflight.plan import ALL_FAILED, SOME_FAILED, Plan, describe_plan, exit_code, plan_run
-from fcpower_bids.workflows.run_progress import Progress, say
+from fcpower_bids.workers import unsearched
+from fcpower_bids.workflows.plan import (
+    ALL_FAILED,
+    ELSEWHERE,
+    FINISHED,
+    SOME_FAILED,
+    Job,
+    describe_plan,
+    exit_code,
+    plan_run,
+    workers,
+)
 
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""
-WRITE_PAGES = "fcpower_bids.reports.person.page:write_pages"
-WRITE_INDEX = "fcpower_bids.reports.person.index:try_index"
-PAGES_KILLED = (
-    "Not all pages were made. {} while it made them. Give more memory, and run the same command again with "
-    "--reports-only."
-)
 FEW = 100
 """Recordings with which a job for named participants still renews the index of all; with more it leaves that out."""
+VANISHED = (
+    "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
+    "job: see the log of the scheduler or of the system, and run the same command again."
+)
+NOT_STARTED = "The run ended before its turn came. Run the same command again."
+
+
+class Count:
+    """Recordings that have ended, of all."""
+
+    def __init__(self, total: int, done: int, settings: Settings) -> None:
+        self.total, self.done, self.settings, self.started = total, done, settings, time.monotonic()
+        say(f"{total} recording{'s' * (total != 1)}{f', {done} of them finished before' if done else ''}", settings)
+        tqdm.monitor_interval = 0  # no thread: processes are forked from this one
+        silent = settings.quiet or not sys.stderr.isatty()
+        self.bar = tqdm(total=total, initial=done, unit="rec", file=sys.stderr, dynamic_ncols=True, disable=silent)
+
+    def step(self, recording: str, end: str) -> None:
+        """Count a recording, and say how it ended."""
+        self.done += 1
+        self.bar.update(1)
+        if self.bar.disable or end != FINISHED or self.settings.verbose:
+            elapsed = time.monotonic() - self.started
+            say(f"[{self.done}/{self.total}] {recording}: {end} ({elapsed:.0f} s)", self.settings)
 
 
 def run_participants(settings: Settings) -> int:
     """Process every recording asked for; return the exit code. Raises UsageError, DatasetError, Incomplete."""
-    try:
-        return _run_participants(settings)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        raise UsageError(
-            f"{error.strerror} in {settings.output_dir} or {settings.work}: make room or choose other folders, and run "
-            "the same command again. What is finished is kept."
-        ) from error
-
-
-def _run_participants(settings: Settings) -> int:
     for line in describe_unread_remedy(settings.transforms, settings):
         say(line, settings)
     if settings.dry_run:
-        return _dry_run(settings)
+        with TemporaryDirectory(prefix="fcpower_bids-") as folder:
+            plan = plan_run(settings, Path(folder))
+            print(describe_plan(plan, settings))  # noqa: T201
+        _refuse_another(plan.jobs, settings)
+        return plan.exit_code
     plan = plan_run(settings, settings.work / "atlases")
     _refuse_another(plan.jobs, settings)
+    output, jobs = settings.output_dir, plan.jobs
     datasets = prepare_dataset(settings, derivative_roots(settings))
     if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
-        write_shared(settings.output_dir, settings.record, settings.as_toml())
-        note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
-    mark = hashlib.sha256(str(settings.output_dir.absolute()).encode()).hexdigest()[:8]
+        write_shared(output, settings.record, settings.as_toml())
+        note_command(output, settings.level, command_of(settings.as_dict(), whole=True))
+    mark = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
     # of the nodes of this version and output folder: nipype knows nothing of changes of the code
-    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}"
-    make_folder(work)
-    jobs = plan.jobs
-    _note(plan, settings)
-    progress = Progress(len(jobs), settings)
+    work = make_folder(settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}")
+    names, refused = [job.recording.name for job in jobs], [status.recording for status in plan.refused]
+    embeddings = [
+        name
+        for job in jobs
+        for name in embedding_names(job.recording.name, [atlas.name for atlas in job.atlases], settings).values()
+    ]
+    if not settings.reports_only:
+        forget_embeddings(output, set(names), set(embeddings))
+        forget_found(output, names, refused)
+    for status in plan.refused:
+        write_status(output, status)
+    for atlas in {atlas for job in jobs for atlas in job.atlases}:
+        copy_atlas(output, atlas)
     if jobs and not settings.reports_only:
-        run_jobs(jobs, settings, datasets, work, progress)
-    names = [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
-    return _finish([*names, *_embeddings(jobs, settings)], work, progress)
+        _run(jobs, settings, datasets, work)
+    table = status_rows(output, [*names, *refused, *embeddings])
+    whole = write_status_table(output)
+    states = _summarise(table.to_dict("records"), settings)
+    failures = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
+    with suppress(OSError):
+        work.rmdir()  # only when empty: each recording removes its own when it is done
+    code = exit_code(states)
+    if failures:
+        incomplete = Incomplete("\n".join(sorted(failures)))
+        incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
+        raise incomplete
+    return code
 
 
 def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
@@ -102,7 +155,7 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
     if settings.participant_label and len(written) > FEW:  # a job of many reads what it touches, and some of the rest
         people = {f"sub-{label}" for label in settings.participant_label}
         written = [one for one in written if one.participant in people] + written[:: len(written) // FEW]
-    datasets, asked = name_inputs(derivative_roots(settings), out), {recording.name for recording, _ in jobs}
+    datasets, asked = name_inputs(derivative_roots(settings), out), {job.recording.name for job in jobs}
     sources = {one: source for one in written if (source := source_of(one))}
     others = [one for one, source in sources.items() if source not in datasets]
     if another := [one for one in others if one.recording in asked] or (others if len(others) == len(sources) else []):
@@ -115,87 +168,180 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
     cleaned = [(one, before) for one in written if (before := cleaning_choices(one)) and before != now]
     if cleaned:
         one, before = cleaned[0]
-        changes = describe_choices(before, now)
         raise UsageError(
             f"{out} holds {len({each.recording for each, _ in cleaned})} recordings that were cleaned otherwise "
-            f"({changes}); the first is {one.recording}. Give another output folder, or --replace to make those anew "
-            "that this command asks for."
+            f"({describe_choices(before, now)}); the first is {one.recording}. Give another output folder, or "
+            "--replace to make those anew that this command asks for."
         )
 
 
-def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[str]:
-    """Names of the statuses of the embeddings that are asked for."""
-    for recording, atlases in jobs:
-        yield from embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
+def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> None:
+    """Run every job that is not finished; afterwards each recording has a final status."""
+    output = settings.output_dir
+    todo = {job.recording.name: job for job in jobs if not job.finished}
+    count = Count(len(jobs), len(jobs) - len(todo), settings)
+    if todo:
+        _run_all(todo, settings, datasets, work, count)
+    count.bar.close()
+    for recording in (job.recording for job in jobs):
+        with lock(output / LOCKS / recording.name, wait=False) as is_free:
+            if is_free:  # remove what workers that were killed left half-written, the status included
+                for folder in folders_of(output, recording.entities):
+                    sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
+                starts = {
+                    status_path(output, recording.name).parent: recording.name,
+                    settings.work / "parcels": recording.bold.name.partition(".")[0],
+                }
+                for folder, start in starts.items():
+                    sweep(folder / name for name in leftovers(folder) if name.startswith(start))
 
 
-def _dry_run(settings: Settings) -> int:
-    """Say what a run would do, and return the exit code that it would."""
-    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
-        plan = plan_run(settings, Path(folder))
-        print(describe_plan(plan, settings))  # noqa: T201
-    _refuse_another(plan.jobs, settings)
-    return plan.exit_code()
+def _run_all(todo: Mapping[str, Job], settings: Settings, datasets: dict[str, Path], work: Path, count: Count) -> None:
+    """Run the workflow of recordings on this machine or on a cluster, and note those that it did not finish."""
+    with unsearched():
+        from fcpower_bids.workflows import recording as steps  # loads nipype
+
+    output = settings.output_dir
+    # before anything is removed, since it may be refused
+    runner = None if settings.use_plugin is None else steps.make_runner(settings.use_plugin)
+    earlier = [_forget(job.recording, settings) for job in todo.values()]
+    for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
+        describe_atlas(atlas, settings.work / "atlases")
+    named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
+
+    def calls(names: Iterable[str], wait: bool) -> Iterator[tuple[Any, ...]]:
+        return ((todo[name].recording, todo[name].atlases, named, datasets, work, wait) for name in names)
+
+    if runner is not None:
+        steps.configure_nipype(output / "logs" / "crashes", settings.debug)
+        steps.run_on_cluster(calls(todo, True), runner, work)
+    else:
+        run = partial(_run_here, steps.process_recording, calls, modules=steps.LAZY, count=count)
+        theirs = run(list(todo), wait=False)
+        for name in theirs:
+            say(f"{name}: another run is at work on it; it is waited for.", settings)
+        run(theirs, wait=True)
+    for name, job in todo.items():
+        status = read_status(output, name)
+        if status is None or status.state == RUNNING:
+            reason = explain_step(output, steps.workflow_name(job.recording))
+            reason = reason or (NOT_STARTED if status is None else VANISHED)
+            write_status(output, Status(name, FAILED, status.stage if status else "", reason))
+    for before in earlier:
+        if before is not None and (removed := remove_outdated(output, before)):
+            say(f"{before.recording}: excluded now, so its {len(removed)} former files are removed.", settings)
 
 
-def _note(plan: Plan, settings: Settings) -> None:
-    """Write the status of what is not processed, and the atlases of what is."""
-    if not settings.reports_only:
-        names = [recording.name for recording, _ in plan.jobs]
-        forget_embeddings(settings.output_dir, set(names), set(_embeddings(plan.jobs, settings)))
-        forget_found(settings.output_dir, names, [status.recording for status in plan.refused])
-    for status in plan.refused:
-        write_status(settings.output_dir, status)
-    for atlas in {atlas for _, atlases in plan.jobs for atlas in atlases}:
-        copy_atlas(settings.output_dir, atlas)
+def _run_here(
+    process: Callable[..., tuple[str, str]],
+    calls: Callable[[Iterable[str], bool], Iterator[tuple[Any, ...]]],
+    names: list[str],
+    wait: bool,
+    modules: Iterable[str],
+    count: Count,
+) -> list[str]:
+    """Run recordings in processes of this machine, and return those at which another run is at work.
+
+    A process that is killed costs its recording; the others go on in new ones.
+    """
+    theirs: list[str] = []
+    while names:
+        try:
+            with closing(run_calls(process, calls(names, wait), workers(count.settings), modules)) as ends:
+                for name, end in ends:
+                    if end == ELSEWHERE:
+                        theirs.append(name)
+                    else:
+                        count.step(name, end)
+            break
+        except WorkerDied as error:
+            if not _note_killed(names, error, count):
+                break
+        states = {name: read_status(count.settings.output_dir, name) for name in names if name not in theirs}
+        names = [name for name, status in states.items() if status is None or status.state == RUNNING]
+    return theirs
 
 
-def _finish(names: list[str], work: Path, progress: Progress) -> int:
-    """Write the table of statuses and the pages, and remove what is no longer needed."""
-    settings = progress.settings
-    table = status_rows(settings.output_dir, names)
-    whole = write_status_table(settings.output_dir)
-    progress.summarise(table, settings.output_dir)
-    incomplete = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
-    with suppress(OSError):
-        work.rmdir()  # only when empty: each recording removes its own when it is done
-    code = exit_code(table["state"].tolist())
-    if incomplete is not None:
-        incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
-        raise incomplete
-    return code
+def _forget(recording: Recording, settings: Settings) -> Status | None:
+    """Remove the status of a recording, and where its input has changed all that was made of the former; return it."""
+    output, earlier = settings.output_dir, read_status(settings.output_dir, recording.name)
+    with lock(output / LOCKS / recording.name, wait=False) as is_free:
+        if is_free:  # else another run is at work on it
+            status_path(output, recording.name).unlink(missing_ok=True)
+            if earlier is not None and earlier.inputs not in ("", input_mark(recording)):
+                old = [path for path in files_of(output, recording.entities) if path.is_file()]
+                for path in old:
+                    path.unlink(missing_ok=True)
+                say(
+                    f"{recording.name}: its input is another than before: the {len(old)} files that were made of the "
+                    "former are removed, those of other atlases too.",
+                    settings,
+                )
+    return earlier
 
 
-def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incomplete | None:
+def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> bool:
+    """Write the status of the recordings whose process was killed; return whether there are any."""
+    output, at_work = count.settings.output_dir, []
+    for name in names:
+        status = read_status(output, name)
+        with lock(output / LOCKS / name, wait=False) as is_free:
+            if is_free and status is not None and status.state == RUNNING:  # of this run: its workers have ended
+                at_work.append(status)
+    remedy = "Give more memory, or fewer atlases at a time, and run the same command again."
+    for status in [one for one in at_work if one.process in error.processes] or at_work:
+        write_status(output, Status(status.recording, FAILED, status.stage, f"{error.cause}. {remedy}"))
+        count.step(status.recording, "failed")
+    return bool(at_work)
+
+
+def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
+    """Say how the recordings ended, with the reason of each that is not done, and return their states."""
+    ends = [Status(row["recording"], row["state"], row["stage"], row["reason"]) for row in rows]
+    failed = [status for status in ends if status.state == FAILED]
+    for line in describe_reasons([one for one in ends if one.state not in ("done", FAILED)], settings.verbose):
+        say(line, settings)
+    for line in describe_reasons(failed, settings.verbose):
+        tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
+    states, output = [status.state for status in ends], settings.output_dir
+    counts = sorted(((states.count(state), state) for state in dict.fromkeys(states)), key=lambda pair: -pair[0])
+    say(", ".join(f"{number} {state}" for number, state in counts) or "nothing to do", settings)
+    say(f"Outputs: {output}  Pages: {output}/sub-*.html  Status: {output}/logs/status.tsv", settings)
+    return states
+
+
+def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[str]:
     """Make pages and the index in processes of their own, and say what of them could not be made."""
+    with unsearched():
+        from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
+        from fcpower_bids.reports.person.index import try_index
+        from fcpower_bids.reports.person.page import write_pages
+    output = settings.output_dir
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
-    size = max(1, min(PAGES, -(-len(subjects) // processes(settings))))
+    size = max(1, min(PAGES, -(-len(subjects) // workers(settings))))
     parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]
     failures: list[str] = []
     atlases: set[Any] = set()
-    sweep_shared(settings.output_dir)
+    sweep_shared(output)
     at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
-        calls = ((settings, part, at_once) for part in parts)
-        for written in run_calls(WRITE_PAGES, calls, processes(settings), FOR_PAGES):
+        for written in run_calls(write_pages, ((settings, part, at_once) for part in parts), workers(settings)):
             failures += written.failures
             atlases |= set(written.atlases)
-        alone = [(settings.output_dir,)] if with_index and not at_once else []
-        for said in run_calls(WRITE_INDEX, alone, 1, FOR_PAGES):
-            failures += said
+        for lines in run_calls(try_index, [(output,)] if with_index and not at_once else [], 1):
+            failures += lines
     except WorkerDied as error:
-        failures.append(PAGES_KILLED.format(error.cause))
+        failures.append(
+            f"Not all pages were made. {error.cause} while it made them. Give more memory, and run the same command "
+            "again with --reports-only."
+        )
     try:
         if with_index:
-            write_recordings(settings.output_dir)
-        else:
-            (settings.output_dir / RECORDINGS).unlink(missing_ok=True)
+            write_recordings(output)
+        else:  # they would be out of date
+            (output / RECORDINGS).unlink(missing_ok=True)
+            settings.index.unlink(missing_ok=True)
     except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
         failures.append(f"There is no new recordings.tsv. {error}")
-    if not with_index:  # it would be out of date
-        settings.index.unlink(missing_ok=True)
-    from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
-
-    others = other_cleanings(settings.output_dir, settings.cleaning()) if with_index else []
-    write_methods(settings, atlases, others)
-    return Incomplete("\n".join(sorted(failures))) if failures else None
+    write_methods(settings, atlases, other_cleanings(output, settings.cleaning()) if with_index else [])
+    return failures

@@ -1,26 +1,65 @@
-"""The workflow of one recording: parcellate -> bandpass -> connectivity -> power and other transforms -> sink."""
+"""One recording: its nodes (parcellate -> bandpass -> connectivity -> power and other transforms -> sink), its status.
+
+The one module that runs nipype: in a process of its own for each recording, or as jobs of a plugin for clusters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nipype import IdentityInterface, Merge, Node, Workflow
+import yaml
+from nipype import IdentityInterface, Merge, Node, Workflow, config, logging
+from nipype.interfaces.base import BaseInterfaceInputSpec, SimpleInterface, TraitedSpec, traits
+from nipype.pipeline import plugins
+from nipype.pipeline.engine.utils import topological_sort
+from nipype.pipeline.plugins.base import PluginBase
 
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
 from fcpower_bids.interfaces.outputs import Measure, Sink
-from fcpower_bids.outputs.status import file_state, weights_state
-from fcpower_bids.records import Recording
-from fcpower_bids.settings import CLEANING, Participant
+from fcpower_bids.locks import LOCKS, lock
+from fcpower_bids.outputs.recording import Written, conclude_recording
+from fcpower_bids.outputs.status import (
+    FAILED,
+    RUNNING,
+    Status,
+    embedding_names,
+    explain,
+    file_state,
+    fingerprint,
+    forget_crashes,
+    input_mark,
+    is_finished,
+    peak_megabytes,
+    weights_state,
+    write_status,
+)
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import CLEANING, Participant, Settings
 from fcpower_bids.transforms.connectomes import transform_parameters
+from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
 
 INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")
 OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "tables", "embeddings", "files")
 SUMMARIES = ("excluded", "problems")
+PARCELS = "parcels"
+"""Folder of the work folder that keeps the parcel means of all recordings."""
+CLUSTER_POLL_SECONDS = 2.0
+"""How long nipype sleeps between two looks at a cluster."""
+LAZY = ("fcpower_bids.measures.quality", "fcpower_bids.transforms.power", "scipy.signal")
+"""Modules that nodes import when they need them. None of them starts threads."""
 
 
 def init_recording_wf(
@@ -32,83 +71,59 @@ def init_recording_wf(
     dataset: str = "",
 ) -> Workflow:
     """Wire the nodes of one recording; its files and atlases go into ``inputnode``."""
+
+    def node(name: str, interface: type, **inputs: Any) -> Node:
+        return Node(interface(**{key: value for key, value in inputs.items() if value is not None}), name=name)
+
+    def same(*names: str) -> list[tuple[str, str]]:
+        return [(name, name) for name in names]
+
     inputs = Node(IdentityInterface(fields=INPUTS), name="inputnode")
     outputs = Node(IdentityInterface(fields=[*OUTPUTS, *SUMMARIES]), name="outputnode")
-    parcellate = _node("parcellate", Parcellate, keep=None if keep is None else str(keep))
-    bandpass = _node("bandpass", Bandpass, **{name: getattr(choices, name) for name in CLEANING})
-    connectivity = _node("connectivity", Connectivity)
+    parcellate = node("parcellate", Parcellate, keep=None if keep is None else str(keep))
+    bandpass = node("bandpass", Bandpass, **{name: getattr(choices, name) for name in CLEANING})
+    connectivity = node("connectivity", Connectivity)
     method = choices_of(choices)
-    measure = _node("measure", Measure, method=method)
-    sink = _node(
-        "sink",
-        Sink,
-        method=method,
-        output_dir=str(output_dir),
-        datasets={name: str(path) for name, path in datasets.items()},
-    )
-    workflow = Workflow(name=name)
-    workflow.connect(
-        [
-            (inputs, parcellate, _same("bold", "mask", "atlases")),
-            (inputs, bandpass, [*_same("confounds", "confounds_metadata", "repetition_time"), ("bold", "source")]),
-            (inputs, measure, _same("atlases")),
-            (inputs, sink, _same("bold", "mask", "confounds", "entities", "atlases")),
-            (parcellate, bandpass, _same("parcels")),
-            (bandpass, connectivity, _same("series")),
-        ]
-    )
+    measure = node("measure", Measure, method=method)
+    folders = {name: str(path) for name, path in datasets.items()}
+    sink = node("sink", Sink, method=method, output_dir=str(output_dir), datasets=folders)
+    connectomes = Node(Merge(1 + len(choices.transforms)), name="connectomes")
+    edges = [
+        (inputs, parcellate, same("bold", "mask", "atlases")),
+        (inputs, bandpass, [*same("confounds", "confounds_metadata", "repetition_time"), ("bold", "source")]),
+        (inputs, measure, same("atlases")),
+        (inputs, sink, same("bold", "mask", "confounds", "entities", "atlases")),
+        (parcellate, bandpass, same("parcels")),
+        (bandpass, connectivity, same("series")),
+        (connectivity, connectomes, [("connectivity", "in1")]),
+    ]
     if choices.head_radius == "auto":
-        workflow.connect([(inputs, bandpass, _same("mask"))])
-    for node in (measure, sink, outputs):
-        workflow.connect(
-            [
-                (parcellate, node, _same("parcels")),
-                (bandpass, node, _same("cleaning", "series")),
-                (connectivity, node, _same("connectivity")),
-            ]
-        )
-    connectomes = _transforms(workflow, choices, bandpass, connectivity)
-    workflow.connect([(connectomes, sink, [("out", "connectomes")]), (connectomes, outputs, [("out", "connectomes")])])
-    workflow.connect([(measure, sink, _same("tables")), (measure, outputs, _same("tables"))])
-    if choices.encoder is not None:
-        embed = _embed(choices, dataset)
-        workflow.connect([(bandpass, embed, _same("series")), (inputs, embed, _same("atlases", "entities"))])
-        workflow.connect([(embed, sink, _same("embeddings")), (embed, outputs, _same("embeddings"))])
-    workflow.connect(sink, "files", outputs, "files")
-    workflow.connect([(sink, outputs, _same(*SUMMARIES))])
-    return workflow
-
-
-def _transforms(workflow: Workflow, choices: Participant, bandpass: Node, connectivity: Node) -> Node:
-    """Add a node for each transform, and one that gathers FC and what they give."""
-    gather = Node(Merge(1 + len(choices.transforms)), name="connectomes")
-    workflow.connect(connectivity, "connectivity", gather, "in1")
-    for number, name in enumerate(choices.transforms, 2):
-        parameters = transform_parameters(name, choices)
-        if name == "power":
-            node = _node(name, Power, **parameters)
+        edges.append((inputs, bandpass, same("mask")))
+    for each in (measure, sink, outputs):
+        edges += [
+            (parcellate, each, same("parcels")),
+            (bandpass, each, same("cleaning", "series")),
+            (connectivity, each, same("connectivity")),
+        ]
+    for number, transform in enumerate(choices.transforms, 2):
+        parameters = transform_parameters(transform, choices)
+        if transform == "power":
+            made = node(transform, Power, **parameters)
         else:
-            node = _node(name, Transform, transform=name, parameters=parameters)
-            workflow.connect(bandpass, "series", node, "series")
-        workflow.connect(
-            [(connectivity, node, _same("connectivity")), (node, gather, [("transformed", f"in{number}")])]
-        )
-    return gather
-
-
-def _embed(choices: Participant, dataset: str) -> Node:
-    given: dict[str, Any] = {name: getattr(choices, name) for name in ENCODER}
-    given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
-    return _node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
-
-
-def _node(name: str, interface: type, **inputs: Any) -> Node:
-    return Node(interface(**{key: value for key, value in inputs.items() if value is not None}), name=name)
-
-
-def _same(*names: str) -> list[tuple[str, str]]:
-    """Connections from outputs to inputs of the same name."""
-    return [(name, name) for name in names]
+            made = node(transform, Transform, transform=transform, parameters=parameters)
+            edges.append((bandpass, made, same("series")))
+        edges += [(connectivity, made, same("connectivity")), (made, connectomes, [("transformed", f"in{number}")])]
+    edges += [(connectomes, each, [("out", "connectomes")]) for each in (sink, outputs)]
+    edges += [(measure, each, same("tables")) for each in (sink, outputs)]
+    if choices.encoder is not None:
+        given = {name: getattr(choices, name) for name in ENCODER}
+        given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
+        embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
+        edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
+        edges += [(embed, each, same("embeddings")) for each in (sink, outputs)]
+    workflow = Workflow(name=name)
+    workflow.connect([*edges, (sink, outputs, same("files", *SUMMARIES))])
+    return workflow
 
 
 def set_recording(workflow: Workflow, recording: Recording, atlases: Sequence[Path]) -> None:
@@ -122,3 +137,146 @@ def set_recording(workflow: Workflow, recording: Recording, atlases: Sequence[Pa
     inputs.repetition_time = recording.repetition_time
     inputs.entities = list(recording.entities)
     inputs.atlases = [str(path) for path in atlases]
+
+
+def workflow_name(recording: Recording) -> str:
+    """Return the recording's name in the characters that nipype allows."""
+    return re.sub(r"\W", "_", recording.name.replace("+", "plus"))
+
+
+class Serial(PluginBase):
+    """Runs the nodes of a graph in this process; the first error ends it, and is raised as it was."""
+
+    def __init__(self, before: Callable[[str], None]) -> None:
+        super().__init__()
+        self.before = before
+        self.results: dict[str, Any] = {}
+
+    def run(self, graph: Any, config: Any, updatehash: bool = False) -> None:
+        """Run every node whose inputs have changed."""
+        for node in topological_sort(graph)[0]:
+            self.before(node.name)
+            try:
+                self.results[node.name] = node.run(updatehash=updatehash)
+            except Exception as error:
+                raise getattr(node.interface, "error", None) or error from None
+
+
+def process_recording(
+    recording: Recording,
+    atlases: Sequence[Atlas],
+    settings: Settings,
+    datasets: Mapping[str, Path],
+    work: Path,
+    wait: bool = True,
+) -> tuple[str, str]:
+    """Run the workflow of one recording and write its status; never raises what concerns the recording alone.
+
+    Returns its name and how it ended. Where another run is at work on it, that is waited for, or told without `wait`.
+    """
+    name, output, folder = recording.name, settings.output_dir, work / workflow_name(recording)
+    with lock(output / LOCKS / name, wait) as is_free:
+        if not is_free:
+            return name, ELSEWHERE
+        if is_finished(output, recording, atlases, settings, settings.dataset_name):
+            return name, FINISHED
+        configure_nipype(output / "logs" / "crashes", settings.debug)
+        started, stage = time.perf_counter(), ""
+
+        def note(state: str, reason: str = "") -> None:
+            seconds, process = round(time.perf_counter() - started, 3), os.getpid() if state == RUNNING else 0
+            write_status(output, Status(name, state, stage, reason, seconds, peak_megabytes(), process=process))
+
+        def before(node: str) -> None:
+            nonlocal stage
+            stage = node
+            note(RUNNING)
+
+        plugin = Serial(before)
+        try:
+            mark = fingerprint(recording, settings, atlases, settings.dataset_name)
+            dataset = settings.dataset_name or ""
+            workflow = init_recording_wf(settings, output, datasets, folder.name, settings.work / PARCELS, dataset)
+            workflow.base_dir = str(work)
+            set_recording(workflow, recording, [describe_atlas(each, settings.work / "atlases") for each in atlases])
+            workflow.run(plugin=plugin)
+        except Exception as error:
+            reason = explain(error, output, f"{name}_{stage}")
+            with suppress(OSError):  # the disk may be full
+                note(FAILED, reason)
+            return name, f"failed at {stage}"
+        outputs = plugin.results["sink"].outputs
+        written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
+        embedded = embedding_names(name, [atlas.name for atlas in atlases], settings)
+        seconds = round(time.perf_counter() - started, 3)
+        conclude_recording(output, name, written, mark, seconds, embedded, input_mark(recording))
+        forget_crashes(output, name)
+        if not settings.debug:
+            shutil.rmtree(folder, ignore_errors=True)
+    return name, FINISHED
+
+
+@lru_cache(maxsize=1)
+def configure_nipype(crashes: Path, debug: bool) -> None:
+    """Set the global state of nipype: hashing by time stamp, no network, quiet logs."""
+    level = "INFO" if debug else "CRITICAL"
+    config.update_config(
+        {
+            "execution": {
+                "poll_sleep_duration": CLUSTER_POLL_SECONDS,
+                "hash_method": "timestamp",
+                "check_version": "false",
+                "crashfile_format": "txt",
+                "crashdump_dir": str(crashes),
+                "create_report": "false",
+                "remove_unnecessary_outputs": "false",
+                "stop_on_first_crash": "false",
+            },
+            "logging": {"workflow_level": level, "interface_level": level},
+        }
+    )
+    logging.update_logging(config)
+
+
+def make_runner(path: Path) -> PluginBase:
+    """Return the nipype plugin of a file of the user, with its arguments. Raises UsageError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        name, arguments = str(content["plugin"]), dict(content.get("plugin_args") or {})
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path} must be YAML with 'plugin: NAME' and optionally 'plugin_args:' ({error}).") from error
+    known = sorted(each.removesuffix("Plugin") for each in dir(plugins) if each.endswith("Plugin"))
+    if name not in known:
+        raise UsageError(
+            f"{path} names the plugin {name}, which nipype does not have. Choose from: {', '.join(known)}."
+        )
+    try:  # nothing of ours: the complaint of nipype about the arguments of the file
+        return getattr(plugins, f"{name}Plugin")(plugin_args=arguments)
+    except Exception as error:
+        raise UsageError(f"The plugin {name} cannot be made with the plugin_args of {path} ({error}).") from error
+
+
+class JobInputSpec(BaseInterfaceInputSpec):
+    """Arguments of :func:`process_recording`."""
+
+    arguments = traits.Tuple(mandatory=True, desc="by position")
+
+
+class Job(SimpleInterface):
+    """One recording as one job of a cluster; it writes its results itself."""
+
+    input_spec = JobInputSpec
+    output_spec = TraitedSpec
+    _always_run = True
+
+    def _run_interface(self, runtime: Any) -> Any:
+        process_recording(*self.inputs.arguments)
+        return runtime
+
+
+def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path) -> None:
+    """Make every recording a job of a plugin, and wait for all."""
+    workflow = Workflow(name="jobs", base_dir=str(work))
+    workflow.add_nodes([Node(Job(arguments=given), name=workflow_name(given[0])) for given in calls])
+    with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
+        workflow.run(plugin=runner)

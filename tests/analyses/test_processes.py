@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
-from fcpower_bids.executors import executing
 from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.parallel import executing
 from fcpower_bids.resources import memory_limit
 from tests.analyses.cohorts import choose, demo_cohort
 
@@ -26,7 +26,7 @@ def analyse(name, given, settings):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.executors.select.WORTH", 0.0)
+    monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.BLOCK", 4)
     monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.N_RANDOM_FILTERS", 2)
     sites = {"site_column": "site"} if name == "harmonisation" else {}

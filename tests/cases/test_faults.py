@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.run import main
+from fcpower_bids.app import main
 from tests.cases.people import LABELS, run, table, write_list
 from tests.running import PATIENCE, PLAIN, contents, run_app
 

@@ -10,26 +10,26 @@ import grimp
 import pytest
 
 import fcpower_bids
+from fcpower_bids.cli import predict as predict_command
 from fcpower_bids.cli import prefetch
-from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.parser import OURS, build_parser
+from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, describe_unread, is_read, is_taken
-from fcpower_bids.slices.clinic import predict_command
+from fcpower_bids.settings.levels import ALL_LEVELS, describe_unread
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]
 MOST = 74
 PACKAGE = Path(fcpower_bids.__file__).parent
-REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms", "executors")}
+REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms")}
 """Packages whose modules are imported by name."""
-ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "omp_nthreads"}
+ENTRIES = {"pack": "pretraining", "pretrain": "pretraining"}
+ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "verbose", "omp_nthreads"}
 """Read through a property of the settings, by the command line, or by nobody as their texts say."""
 
 
 def shown(level):
-    return {one.name for one in option_fields() if is_read(level, one.name, one.metadata["section"])}
+    return {option.name for option in options().values() if level in option.levels}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def attributes(module):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
-    entry = LEVELS[level].run.partition(":")[0]
+    entry = f"fcpower_bids.workflows.{ENTRIES.get(level, level)}"
     modules = {entry, *graph.find_upstream_modules(entry)}
     for registry in REGISTRIES & modules:
         modules |= graph.find_descendants(registry)
@@ -56,7 +56,7 @@ def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
 
 
 def test_every_option_is_shown_by_some_level_and_no_list_names_what_is_not_there():
-    names = {one.name for one in option_fields()}
+    names = set(options())
     assert set().union(*map(shown, LEVELS)) == names
     assert {*ALL_LEVELS, *(name for own in LEVELS.values() for name in (*own.also, *own.without))} <= names
 
@@ -69,9 +69,7 @@ def test_the_help_of_a_level_has_its_options_and_fits_two_screens(level, capsys)
         assert ended.value.code == 0
     said = capsys.readouterr().out
     flags = set(re.findall(r"^  (--[a-z0-9-]+)", said, re.M))
-    fields = [one for one in option_fields() if not one.metadata["in_file"]]
-    taken = {one.name for one in fields if is_taken(level, one.name, one.metadata["section"])}
-    assert flags == {"--version"} | {"--" + name.replace("_", "-") for name in taken}
+    assert flags == {"--version"} | {option.flag for option in options().values() if option.is_taken(level)}
     assert LEVELS[level].summary in said
 
 
@@ -86,7 +84,7 @@ def test_the_short_help_fits_on_a_screen(capsys):
 def test_there_are_few_options():
     commands = (prefetch.build_parser(), predict_command.build_parser())
     number = sum(len([each for each in one._actions if each.option_strings]) - 1 for one in commands)
-    assert number + len([one for one in option_fields() if not one.metadata["in_file"]]) <= MOST
+    assert number + len([option for option in options().values() if not option.in_file]) <= MOST
 
 
 @pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])

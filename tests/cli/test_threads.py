@@ -10,7 +10,7 @@ import pytest
 
 THREADS = """
 import sys
-from fcpower_bids.cli import run
+from fcpower_bids import app
 
 def level(settings):
     import numpy, scipy.linalg
@@ -18,8 +18,8 @@ def level(settings):
     print({pool["num_threads"] for pool in threadpool_info()})
     return 0
 
-run._level = lambda settings: level
-sys.exit(run.main(sys.argv[1:]))
+app.level_of = lambda settings: level
+sys.exit(app.main(sys.argv[1:]))
 """
 
 

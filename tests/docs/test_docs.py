@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.cli import predict as predict_command
 from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.slices.clinic import predict_command
 from scripts.options_table import BEGIN, END, options_table
 from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, commands, headings, links, read
 

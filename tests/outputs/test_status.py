@@ -23,14 +23,14 @@ def case(tmp_path):
     output = tmp_path / "out" / "sub-01" / "x.tsv"
     output.parent.mkdir(parents=True)
     output.write_text("x")
-    mark = status.fingerprint(recording, chosen, ())
+    mark = status.fingerprint(recording, chosen, (), None)
     done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
     status.write_status(chosen.output_dir, done)
     return recording, chosen, output
 
 
 def is_finished(recording, chosen, *atlases):
-    return status.is_finished(chosen.output_dir, recording.name, status.fingerprint(recording, chosen, atlases))
+    return status.is_finished(chosen.output_dir, recording, atlases, chosen, None)
 
 
 def test_finished_when_nothing_changed(case):
@@ -61,14 +61,16 @@ def test_an_atlas_is_known_by_its_content(case, tmp_path):
     image = tmp_path / "atlas.nii"
     image.write_bytes(b"labels")
     atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
-    mark = status.fingerprint(recording, chosen, [atlas])
+    mark = status.fingerprint(recording, chosen, [atlas], None)
     os.utime(image, (0, 0))
-    assert status.fingerprint(recording, chosen, [atlas]) == mark
+    assert status.fingerprint(recording, chosen, [atlas], None) == mark
     moved = replace(atlas, image=Path(shutil.copy(image, tmp_path / "copy.nii")))
-    assert status.fingerprint(recording, chosen, [moved]) == mark
+    assert status.fingerprint(recording, chosen, [moved], None) == mark
     others = [replace(atlas, names=("b", "a")), replace(atlas, labels=(2, 1))]
     image.write_bytes(b"LABELS")
-    marks = {status.fingerprint(recording, chosen, atlases) for atlases in ([atlas], *([one] for one in others), [])}
+    marks = {
+        status.fingerprint(recording, chosen, atlases, None) for atlases in ([atlas], *([one] for one in others), [])
+    }
     assert len(marks | {mark}) == 5
 
 
@@ -104,12 +106,12 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
         (folder / name).write_text("before")
     named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
     chosen = replace(chosen, encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
-    seen = {status.fingerprint(recording, chosen, ())}
+    seen = {status.fingerprint(recording, chosen, (), None)}
     (folder / "README.md").write_text("something else")
-    assert status.fingerprint(recording, chosen, ()) in seen
+    assert status.fingerprint(recording, chosen, (), None) in seen
     for name in (weights, "gradients.csv"):
         (folder / name).write_text("something else")
-        mark = status.fingerprint(recording, chosen, ())
+        mark = status.fingerprint(recording, chosen, (), None)
         assert mark not in seen
         seen.add(mark)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -10,19 +11,17 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.executors import pool
+from fcpower_bids import parallel
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
-from fcpower_bids.workflows import participant
 from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
@@ -39,9 +38,9 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="find
 HELD = """
 import sys, time
 from pathlib import Path
-from fcpower_bids.cli.run import main
+from fcpower_bids.app import main
 from fcpower_bids.interfaces import nodes
-from fcpower_bids.executors import pool
+from fcpower_bids import parallel
 
 go, victim = Path(sys.argv.pop(1)), sys.argv.pop(1)
 parcellate = nodes.parcellate
@@ -53,7 +52,7 @@ def parcellate_and_wait(bold, *others):
     return found
 
 nodes.parcellate = parcellate_and_wait
-pool._is_forkable = lambda: True  # a server that does its own imports would not wait
+parallel._is_forkable = lambda: True  # a server that does its own imports would not wait
 sys.exit(main(sys.argv[1:]))
 """
 """The program, whose first step of the victim does not end before a file is there."""
@@ -145,7 +144,7 @@ def kill_itself(*_arguments):
 
 
 def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(participant, "WRITE_PAGES", "tests.workflows.test_batches:kill_itself")
+    monkeypatch.setattr("fcpower_bids.reports.person.page.write_pages", kill_itself)
     found = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-label", "a")
     assert found.code == 4
     assert "Not all pages were made. The process was killed from outside" in found.err
@@ -177,9 +176,9 @@ class Ended:
     ],
 )
 def test_the_ends_of_processes_are_told_apart(codes, kills, words, monkeypatch):
-    monkeypatch.setattr(pool, "memory_kills", lambda: 3 + kills)
-    number, dead = pool.first_to_die([Ended(code, place + 1) for place, code in enumerate(codes)])
-    assert words in pool.cause_of_death(number, 3)
+    monkeypatch.setattr(parallel, "memory_kills", lambda: 3 + kills)
+    number, dead = parallel.first_to_die([Ended(code, place + 1) for place, code in enumerate(codes)])
+    assert words in parallel.cause_of_death(number, 3)
     assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
 
 
@@ -188,17 +187,17 @@ def test_the_end_of_the_server_of_workers_is_one_of_a_worker(silence, monkeypatc
     def submit(*_given):
         raise silence
 
-    monkeypatch.setattr(pool, "_prepare", lambda *_given: get_context("fork"))
-    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", submit)
-    with pytest.raises(pool.WorkerDied, match="killed"):
-        list(pool.run_calls("math:sqrt", [(4.0,)], 1))
+    monkeypatch.setattr(parallel.ProcessPoolExecutor, "submit", submit)
+
+    with pytest.raises(parallel.WorkerDied, match="killed"):
+        list(parallel.run_calls(math.sqrt, [(4.0,)], 1))
 
 
 @pytest.mark.parametrize("text", ["low 0\noom_kill 7\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"])
 def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
     (tmp_path / "counter").write_text(text)
-    monkeypatch.setattr(pool, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
-    assert pool.memory_kills() == 7
+    monkeypatch.setattr(parallel, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
+    assert parallel.memory_kills() == 7
 
 
 @needs_proc
@@ -403,7 +402,7 @@ def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(whole, start, go
 
 @needs_proc
 def test_nothing_is_forked_beside_a_thread_that_could_hold_a_lock():
-    ask = "from fcpower_bids.executors.pool import _is_forkable as ask; import threading; print(ask())"
+    ask = "from fcpower_bids.parallel import _is_forkable as ask; import threading; print(ask())"
     code = ask + "; threading.Thread(target=threading.Event().wait, daemon=True).start(); print(ask())"
     told = subprocess.run(
         [sys.executable, "-c", code],

@@ -10,7 +10,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.outputs.status import read_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.execution.job import process_recording
+from fcpower_bids.workflows.recording import process_recording
 
 NAME = "sub-01_task-rest"
 
@@ -20,9 +20,7 @@ def process(folder: Path):
     bold.touch()
     recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
     settings = Settings(folder, folder / "out", "participant")
-    atlas = folder / "atlas.json"
-    atlas.touch()
-    return process_recording(recording, [atlas], settings, {}, "mark", folder / "work" / "one", folder / "parcels")
+    return process_recording(recording, (), settings, {}, folder / "work")
 
 
 def fail_with(monkeypatch, error: Exception) -> None:
@@ -45,8 +43,7 @@ def fail_with(monkeypatch, error: Exception) -> None:
 )
 def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkeypatch, error, reason):
     fail_with(monkeypatch, error)
-    outcome = process(tmp_path)
-    assert (outcome.recording, outcome.failed_at) == (NAME, "parcellate")
+    assert process(tmp_path) == (NAME, "failed at parcellate")
     status = read_status(tmp_path / "out", NAME)
     assert (status.state, status.stage, status.reason) == ("failed", "parcellate", reason)
 
@@ -54,7 +51,7 @@ def test_an_error_of_a_node_becomes_the_status_as_it_was_raised(tmp_path, monkey
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("operands of shape (3,) and (4,)"), TypeError("float")])
 def test_a_mistake_of_ours_is_called_one_and_its_traceback_is_kept(tmp_path, monkeypatch, error):
     fail_with(monkeypatch, error)
-    assert process(tmp_path).failed_at == "parcellate"
+    assert process(tmp_path)[1] == "failed at parcellate"
     status = read_status(tmp_path / "out", NAME)
     assert (status.state, status.stage) == ("failed", "parcellate")
     name = "logs/crashes/sub-01_task-rest_parcellate.txt"

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.overhead import plant
 from fcpower_bids.errors import UsageError
-from fcpower_bids.executors.pool import WorkerDied
-from fcpower_bids.workflows.preflight import plan
-from fcpower_bids.workflows.preflight.plan import describe_plan, plan_run
+from fcpower_bids.parallel import WorkerDied
+from fcpower_bids.workflows import plan
+from fcpower_bids.workflows.plan import describe_plan, plan_run
 from tests.command import main, parse_settings
 from tests.planting.faults import Tree
 from tests.planting.trees import MNI, add_run, describe, put
@@ -74,7 +74,7 @@ def test_discovery_reads_little_and_cleans_nothing(tmp_path):
         plan = plan_run(parse_settings([*words, "--atlas", str(atlas)]), tmp_path / "atlases")
     finally:
         WATCHED.clear()
-    assert len(plan.ready) == number
+    assert len(plan.jobs) == number
     counts = Counter(path.rpartition("_")[2] for path in OPENED)
     assert counts["timeseries.tsv"] == 3 * number
     assert counts["bold.nii.gz"] + counts["mask.nii.gz"] <= 5 * number
@@ -85,7 +85,7 @@ def test_a_dry_run_loads_what_it_needs(tmp_path):
     root, labels = plant(tmp_path, 1)
     words = [str(root), str(tmp_path / "out"), "participant", "--dry-run", "--nprocs", "1", "--atlas", str(labels)]
     absent = ("nipype", "networkx", "scipy.linalg", "scipy.signal", "scipy.stats", "nilearn", "torch")
-    probe = f"import sys\nfrom fcpower_bids.cli.run import main\nassert main({words!r}) == 0\n"
+    probe = f"import sys\nfrom fcpower_bids.app import main\nassert main({words!r}) == 0\n"
     probe += f"print('loaded:', *[m for m in {absent!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert "1 recording of 1 participant" in done.stdout
@@ -118,8 +118,8 @@ def test_many_recordings_are_judged_in_processes_and_the_verdicts_stay(tree, mon
     monkeypatch.setattr(plan, "run_calls", watched)
     found, _ = plan_of(tree, "--nprocs", "2")
     assert begun == [2]
-    assert (found.ready, found.refused) == (expected.ready, expected.refused)
-    assert (len(found.ready), len(found.refused)) == (6, 1)
+    assert (found.jobs, found.refused) == (expected.jobs, expected.refused)
+    assert (len(found.jobs), len(found.refused)) == (6, 1)
 
 
 def test_hundreds_of_recordings_that_are_not_fetched_are_few_lines(tmp_path):
@@ -138,7 +138,7 @@ def test_hundreds_of_recordings_that_are_not_fetched_are_few_lines(tmp_path):
     assert len(text.splitlines()) < 20
     assert "400 recordings, the first is sub-0000_ses-a" in text
     assert "datalad get" in text
-    assert plan.exit_code() == 5
+    assert plan.exit_code == 5
 
 
 def test_a_sidecar_that_is_not_fetched_is_a_note_where_the_header_has_the_time(tmp_path):

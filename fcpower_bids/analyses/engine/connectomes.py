@@ -24,8 +24,8 @@ from fcpower_bids.core.regression.kernels import (
 )
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
-from fcpower_bids.executors import map_tasks
 from fcpower_bids.ondisk import make_room
+from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes

@@ -25,7 +25,7 @@ from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.executors import map_tasks
+from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from fcpower_bids.cohort.people import describe_join
-from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
+from fcpower_bids.outputs.group import CHECK, FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.slices.check.check import check_cohort
 from fcpower_bids.slices.check.findings import NOTE
 from fcpower_bids.slices.check.pairs import SAME
-from fcpower_bids.workflows.run_progress import CHECK, say
 
 READ = (
     *(

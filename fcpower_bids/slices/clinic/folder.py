@@ -23,7 +23,9 @@ from fcpower_bids.cohort.preprocessing import gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.group import Attempts
 from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
+from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Settings
@@ -31,7 +33,6 @@ from fcpower_bids.slices.clinic.calibration import REFERENCE
 from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
 from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
 from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
-from fcpower_bids.workflows.run_progress import Attempts, say
 
 FORMAT = "fcpower_bids model 5"
 CARD, WEIGHTS = "model.json", "weights.npz"
@@ -169,11 +170,8 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
 IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
 
 
-def save_models(cohort: Cohort, attempts: Attempts) -> None:
-    """Write a model of every target under every representation that follows from one connectome alone, if asked for."""
-    settings = attempts.settings
-    if not settings.save_models:
-        return
+def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
+    """Write a model of every target under every representation that follows from one connectome alone."""
     for target in (*cohort.targets, *settings.composites):
         for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
             name = f"model of {target} from {representation}"

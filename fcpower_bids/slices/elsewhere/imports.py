@@ -39,6 +39,7 @@ from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, describe_files, read_table, write_array, write_declared
+from fcpower_bids.progress import say
 from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
@@ -54,8 +55,6 @@ from fcpower_bids.slices.elsewhere.layouts import (
     load_layout,
     recognise,
 )
-from fcpower_bids.workflows.cohorts import Source
-from fcpower_bids.workflows.run_progress import say
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
@@ -431,8 +430,6 @@ def _series(values: np.ndarray, one: Offered) -> np.ndarray:
     return standardise(values)
 
 
-def _is_named(settings: Settings) -> bool:
+def are_named(settings: Settings) -> bool:
+    """Whether ``--derivatives`` names any source."""
     return "" not in output_folders(settings, settings.output_dir) or any(True for _ in _sources(settings))
-
-
-SOURCE = Source(_is_named, bring_sources)

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fcpower_bids import parallel
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, describe_precision, similarity
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.executors import executing, select
 from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.parallel import executing
 from fcpower_bids.resources import memory_limit
 from tests.analyses.cohorts import choose
 
@@ -110,7 +111,7 @@ def test_several_processes_give_the_same_numbers_to_the_last_bit(monkeypatch, tm
     averaged = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(70)])
     alone = PowerFamily(averaged, choose(), keep=True)
     ours = PowerFamily(averaged, choose()).features(0.35)
-    monkeypatch.setattr(select, "WORTH", 0.0)
+    monkeypatch.setattr(parallel, "WORTH", 0.0)
     with executing(choose(nprocs=2)):
         shared_work = PowerFamily(averaged, choose(), keep=True)
         theirs = PowerFamily(averaged, choose()).features(0.35)

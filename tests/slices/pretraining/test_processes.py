@@ -111,7 +111,7 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
 SIGNALLED = """
 import shutil, signal, sys
 from pathlib import Path
-from fcpower_bids.cli.run import main
+from fcpower_bids.app import main
 from fcpower_bids.slices.pretraining.engine import Batches
 
 number, at, folder, *words = sys.argv[1:]

@@ -173,7 +173,7 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
 
 KILLED = """
 import signal, sys
-from fcpower_bids.cli.run import main
+from fcpower_bids.app import main
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
 
 done, compute = [], preparation.teacher_vector_and_rank

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fcpower_bids import parallel
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.executors import WorkersLost, executing, map_tasks, select
+from fcpower_bids.parallel import WorkersLost, executing, map_tasks
 from fcpower_bids.settings import Resources
 from tests.command import main
 
@@ -26,14 +27,15 @@ def executor(request, tmp_path_factory):
     """Each kind, with two workers of its own, whatever the work is worth; what is bound is lost with a single one."""
     folder = tmp_path_factory.mktemp("executors")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
-        patch.setattr(select, "WORTH", 0.0)
+        patch.setattr(parallel, "WORTH", 0.0)
         settings = Resources(nprocs=1 if request.param == "serial" else 2)
         if "dask" in request.param:
             distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
             n_workers = 1 if "one" in request.param else 2
             cluster = distributed.LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None)
             settings = Resources(executor=opened.enter_context(cluster).scheduler_address)
-        yield opened.enter_context(executing(settings, folder))
+        opened.enter_context(executing(settings, folder))
+        yield request.param
 
 
 def multiply(matrix, number):
@@ -74,7 +76,7 @@ def test_an_error_made_for_people_stays_one(executor):
 
 
 def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
-    if type(executor).__name__ == "Serial":
+    if executor == "serial":
         pytest.skip("this process is not to be killed")
     matrix = np.eye(200)
     work = partial(die_once, tmp_path / "killed", matrix)
@@ -86,8 +88,9 @@ def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
 
 SIGNALLED = """
 import sys, time
-from fcpower_bids.cli import run
-from fcpower_bids.executors import executing, map_tasks
+from fcpower_bids import app
+from fcpower_bids import parallel
+from fcpower_bids.parallel import executing, map_tasks
 from fcpower_bids.settings import Resources
 from pathlib import Path
 
@@ -96,16 +99,15 @@ def slow(number):
 
 def level(settings):
     executor, nprocs, folder = sys.argv[1:]
-    from fcpower_bids.executors import select
-    select.WORTH = 0.0
+    parallel.WORTH = 0.0
     with executing(Resources(executor=executor, nprocs=int(nprocs)), Path(folder)):
         print("started", flush=True)
         list(map_tasks(slow, range(8)))
     return 0
 
 if __name__ == "__main__":
-    run._level = lambda settings: level
-    sys.exit(run.main(["bids", "out", "group"]))
+    app.level_of = lambda settings: level
+    sys.exit(app.main(["bids", "out", "group"]))
 """
 
 
@@ -136,12 +138,12 @@ def test_a_signal_is_no_success_under_any_executor(kind, number, tmp_path):
 
 def test_an_address_without_a_scheduler_is_told(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(select, "ANSWER", 0.5)
+    monkeypatch.setattr(parallel, "ANSWER", 0.5)
     with pytest.raises(UsageError, match="No Dask scheduler"), executing(Resources(executor="tcp://127.0.0.1:9")):
         pass
 
 
 def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("fcpower_bids.cli.run._level", lambda settings: lambda settings: sys.exit(0))
+    monkeypatch.setattr("fcpower_bids.app.level_of", lambda settings: lambda settings: sys.exit(0))
     assert main([str(tmp_path), str(tmp_path / "out"), "group"]) == 1
     assert "ended from within, with exit code 0" in capsys.readouterr().err

@@ -65,15 +65,3 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [plain_value(item) for item in value]
     return value
-
-
-@dataclass(frozen=True)
-class Level:
-    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``."""
-
-    summary: str  # its line of the help
-    run: str  # place of the function of the settings that returns the exit code: ``"package.module:attribute"``
-    sections: tuple[str, ...] = ()  # sections of options that it reads whole
-    # also, without: options of other sections that it reads, and options of these sections that it does not
-    also: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()

@@ -25,11 +25,11 @@ from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
+from fcpower_bids.parallel import processes
+from fcpower_bids.progress import say
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import file_in_the_way
-from fcpower_bids.workflows.execution import processes
-from fcpower_bids.workflows.run_progress import say
 
 
 def run_pack(settings: Settings) -> int:

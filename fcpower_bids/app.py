@@ -9,11 +9,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
-from fcpower_bids.settings import LEVELS, Settings
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import explain_no_room, place_of, refuse_links
 from fcpower_bids.workers import leave_surroundings, unsearched
 
@@ -21,25 +20,24 @@ INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
 LONG = re.compile(r"[^\s/]{300,}")
 """What is longer than any name of a file: a cell of a table, of which the beginning says enough."""
-COMMANDS = {"predict": "fcpower_bids.slices.clinic.predict_command", "prefetch": "fcpower_bids.cli.prefetch"}
-"""Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
+COMMANDS = ("predict", "prefetch")
+"""Words that may stand in place of ``bids_dir output_dir level``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the application and return its exit code; errors for people go to the standard error, one per line."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in argv
     leave_surroundings()
     try:
         code = _run(argv)
         sys.stdout.flush()
         return code
     except FcPowerError as error:
-        if debug:
+        if "--debug" in argv:
             traceback.print_exc()
         refused = _closed(argv, str(error))
-        said = LONG.sub(lambda found: f"{found[0][:60]}... ({len(found[0])} characters)", refused or str(error))
-        print("\n".join(f"fcpower_bids: {line}" for line in said.splitlines()), file=sys.stderr)  # noqa: T201
+        shown = LONG.sub(lambda found: f"{found[0][:60]}... ({len(found[0])} characters)", refused or str(error))
+        print("\n".join(f"fcpower_bids: {line}" for line in shown.splitlines()), file=sys.stderr)  # noqa: T201
         return UsageError.exit_code if refused else error.exit_code
     except BrokenPipeError:  # who reads the output, as head does, has enough
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -58,14 +56,63 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _closed(argv: Sequence[str], said: str) -> str | None:
+def _run(argv: list[str]) -> int:
+    """Import what is asked for after the limits of threads are set, which numpy reads when it is loaded."""
+    _limit_threads(1)
+    if argv[:1] == ["predict"]:
+        from fcpower_bids.cli import predict
+
+        return predict.main(argv[1:])
+    if argv[:1] == ["prefetch"]:
+        from fcpower_bids.cli import prefetch
+
+        return prefetch.main(argv[1:])
+    from fcpower_bids.cli.parser import parse_settings  # the commands have no need of it
+
+    settings = parse_settings(argv)
+    refuse_links(settings.output_dir)
+    _limit_threads(settings.omp_nthreads)
+    try:
+        return level_of(settings)(settings)
+    except SystemExit as error:
+        if error.code:  # of a process that leaves the words to the first one
+            raise
+        raise RuntimeError(
+            "the run was ended from within, with exit code 0: by a library, and not as a success"
+        ) from error
+
+
+def level_of(settings: Settings) -> Callable[[Settings], int]:
+    """Return the function of a level, which gives the exit code."""
+    with unsearched():
+        if settings.level == "participant":
+            from fcpower_bids.workflows.participant import run_participants
+
+            return run_participants
+        if settings.level == "group":
+            from fcpower_bids.workflows.group import run_group
+
+            return run_group
+        from fcpower_bids.workflows.pretraining import run_pack, run_pretrain
+
+        return run_pack if settings.level == "pack" else run_pretrain
+
+
+def _limit_threads(number: int) -> None:
+    """Limit the threads of BLAS, on which the last bits depend."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        os.environ[variable] = str(number)
+    os.environ.setdefault("NO_ET", "1")  # nipype's version check
+
+
+def _closed(argv: Sequence[str], sentence: str) -> str | None:
     """Name a closed folder of the command line that a sentence is about: Python 3.14 hides that it is there at all."""
     for word in argv:
         path = word.rpartition("=")[2]
         try:
             os.stat(os.path.join(path, os.curdir))
         except PermissionError as error:
-            if path in said or os.path.abspath(path) in said:
+            if path in sentence or os.path.abspath(path) in sentence:
                 return _refused(PermissionError(error.errno, error.strerror, path))
         except (OSError, ValueError):
             continue
@@ -81,41 +128,6 @@ def _refused(error: Exception) -> str | None:
             return f"{folder} is closed to you, so {place.name} cannot be written. Open it, or choose another folder."
         return f"{place} is closed to you. Open it, or choose another folder."
     return explain_no_room(error)
-
-
-def _run(argv: list[str]) -> int:
-    _limit_threads(1)
-    if argv and (module := COMMANDS.get(argv[0])):
-        return int(import_module(module).main(argv[1:]))
-    from fcpower_bids.cli.parser import parse_settings  # a command of a slice has no need of it
-
-    settings = parse_settings(argv)
-    refuse_links(settings.output_dir)
-    _limit_threads(settings.omp_nthreads)
-    with unsearched():
-        run = _level(settings)
-    try:
-        return run(settings)
-    except SystemExit as error:
-        if error.code:  # of a process that leaves the words to the first one
-            raise
-        raise RuntimeError(
-            "the run was ended from within, with exit code 0: by a library, and not as a success"
-        ) from error
-
-
-def _limit_threads(number: int) -> None:
-    """Limit the threads of BLAS, on which the last bits depend: it reads these when numpy is first imported."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
-        os.environ[variable] = str(number)
-    os.environ.setdefault("NO_ET", "1")  # nipype's version check
-
-
-def _level(settings: Settings) -> Callable[[Settings], int]:
-    """Import the function of a level: after the limits of threads are set, which numpy reads when it is loaded."""
-    module, _, function = LEVELS[settings.level].run.partition(":")
-    run: Callable[[Settings], int] = getattr(import_module(module), function)
-    return run
 
 
 def entry_point() -> None:

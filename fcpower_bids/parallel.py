@@ -1,0 +1,286 @@
+"""Work in processes: tasks of the group level here or on a Dask scheduler, and calls each in a worker of this machine.
+
+A task touches nothing else, so whoever executes it, the numbers are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from importlib import import_module
+from itertools import islice
+from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Any, TypeVar
+
+from fcpower_bids.errors import Incomplete, UsageError
+from fcpower_bids.resources import cores, memory_limit
+from fcpower_bids.settings import Resources
+from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+WORTH = 5.0
+"""Seconds of work that is left from which on others are asked to help; starting one takes a second or two."""
+ANSWER = 30.0
+"""Seconds in which a scheduler that is running answers."""
+ATTEMPTS = 3
+"""How often workers may be lost without one more task being done."""
+COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Kernel counters of processes killed for want of memory in this container or job: cgroups of version 2, and 1."""
+
+
+MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
+"""Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
+
+
+def processes(settings: Resources, memory_gb: float = MEMORY_GB) -> int:
+    """Return how many recordings at a time the settings allow, where each takes so much memory."""
+    wanted = (settings.nprocs or cores()) // settings.omp_nthreads
+    return max(1, min(wanted, int(settings.mem_mb / 1024 / memory_gb)) if settings.mem_mb else wanted)
+
+
+class WorkersLost(Incomplete):
+    """Workers were lost at the same tasks until there was no sense in trying again."""
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController  # the participant level has no need of it
+
+    return ThreadpoolController()  # looks through all libraries, which takes longer than many a task
+
+
+def call_alone(function: Callable[..., Result], item: Any, *bound: Any, **named: Any) -> Result:
+    """Call with one thread of BLAS: with more, the last bits would depend on the machine's load and number of cores."""
+    with _blas().limit(limits=1):
+        return function(*bound, item, **named)
+
+
+def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    return map(partial(call_alone, function), items)
+
+
+_EXECUTOR: ContextVar[Callable[..., Iterator[Any]]] = ContextVar("who does the tasks", default=_here)
+
+
+def map_tasks(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Yield the function of each item, in order; arrays bound to it are shared, not changed. Raises WorkersLost."""
+    return _EXECUTOR.get()(function, items)
+
+
+@contextmanager
+def executing(settings: Resources, folder: Path | None = None) -> Iterator[None]:
+    """Let processes or the Dask scheduler of the settings do the tasks, in the memory that is given. Raises UsageError.
+
+    SIGTERM ends a run as Ctrl-C does: workers end and jobs are cancelled instead of outliving it.
+    """
+    number = settings.nprocs or cores()
+    with ExitStack() as opened:
+        executor: Callable[..., Iterator[Any]] = _here if number == 1 else partial(_by_processes, number, folder)
+        if settings.executor:
+            executor = partial(_by_dask, opened.enter_context(_dask_client(settings.executor)))
+        opened.callback(_EXECUTOR.reset, _EXECUTOR.set(executor))
+        opened.enter_context(memory_limit(settings.mem_mb, folder))
+        if current_thread() is main_thread():
+            opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
+        yield
+
+
+def _by_processes(
+    number: int, folder: Path | None, function: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[Result]:
+    """Share the tasks, once those that are left would take more than `WORTH` here; again what a lost worker leaves."""
+    started, done, attempts = time.monotonic(), 0, 0
+    while done < len(items) and (
+        len(items) - done < 2 or (time.monotonic() - started) / max(done, 1) * (len(items) - done) < WORTH
+    ):
+        yield call_alone(function, items[done])
+        done += 1
+    if done == len(items):
+        return
+    from joblib import Parallel, delayed  # takes a fifth of a second
+
+    while done < len(items):
+        work = Parallel(number, backend="loky", return_as="generator", temp_folder=folder)
+        try:
+            for result in work(delayed(call_alone)(function, item) for item in items[done:]):
+                done, attempts = done + 1, 0
+                yield result
+        except BrokenProcessPool as error:
+            attempts += 1
+            if attempts == ATTEMPTS:
+                raise WorkersLost(
+                    f"Processes that share the work were lost {ATTEMPTS} times at the same place; as a rule memory "
+                    "ran out. Give more memory, or fewer --nprocs."
+                ) from error
+
+
+def _dask_client(address: str) -> Any:
+    try:  # an extra, and takes a second
+        from distributed import Client
+    except ImportError as error:
+        raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
+    try:
+        return Client(address, timeout=ANSWER)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"No Dask scheduler answers at {address} ({error}). Correct --executor.") from error
+
+
+def _by_dask(client: Any, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Share the tasks among workers that get what is bound once.
+
+    Not by joblib's backend: where one worker is left, that computes in this process.
+    """
+    from distributed import CancelledError, KilledWorker
+    from distributed.comm import CommClosedError
+
+    call: Any = function
+    plain, bound, named = (call.func, call.args, call.keywords) if type(call) is partial else (call, (), {})
+    futures, done, attempts = deque[Any](), 0, 0
+    while done < len(items):
+        try:
+            shared = client.scatter([*bound, *named.values()], hash=False) if bound or named else []
+            by_name = dict(zip(named, shared[len(bound) :], strict=True))
+            for item in items[done:]:
+                futures.append(client.submit(call_alone, plain, item, *shared[: len(bound)], **by_name, pure=False))
+            while futures:
+                result = futures.popleft().result()
+                done, attempts = done + 1, 0
+                yield result
+        except KilledWorker as error:
+            raise WorkersLost(
+                "Workers of the Dask scheduler were lost again and again at the same task; as a rule memory ran out. "
+                "Give each of them more."
+            ) from error
+        except (CancelledError, CommClosedError) as error:
+            attempts += 1  # what is bound is lost with the only worker that has it: it is shared again
+            if attempts == ATTEMPTS or client.status != "running":
+                raise WorkersLost(
+                    f"The Dask scheduler ended during the run ({error}). The tables of finished analyses are kept; "
+                    "the same command goes on from there."
+                ) from error
+        finally:
+            client.cancel(list(futures))
+            futures.clear()
+
+
+class WorkerDied(BrokenProcessPool):
+    """A worker ended without a word. `cause`: the beginning of a sentence ("The process was ..."); `processes`: who."""
+
+    def __init__(self, cause: str, processes: Collection[int] = ()) -> None:
+        super().__init__(cause)
+        self.cause, self.processes = cause, processes
+
+
+def run_calls(
+    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_processes: int, modules: Iterable[str] = ()
+) -> Generator[Result, None, None]:
+    """Yield what calls in workers of this machine return, in the order of their ends. Raises WorkerDied.
+
+    Modules that a function imports when it needs them are imported once, before the workers are forked. Workers are
+    forked from here, or from a server where another thread of this process could hold a lock.
+    """
+    waiting = iter(calls)
+    first = list(islice(waiting, n_processes))
+    if not first:
+        return
+    if _is_forkable():
+        context: BaseContext = get_context("fork")
+        with unsearched():
+            for module in modules:
+                import_module(module)
+        gc.freeze()  # memory without writes stays shared
+    else:
+        context = get_context("forkserver")
+        set_forkserver_preload([function.__module__, *modules])
+        with in_safe_folder():
+            forkserver.ensure_running()
+    pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
+    before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
+
+    def submit(arguments: tuple[Any, ...]) -> Future[Result]:
+        try:
+            return pool.submit(function, *arguments)
+        except (EOFError, ConnectionError) as error:  # silence of a server that was killed
+            raise BrokenProcessPool("The server of the workers ended.") from error
+
+    try:
+        running = set(map(submit, first))
+        while running:
+            workers |= set(active_children()) - before
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield future.result()
+                running |= set(map(submit, islice(waiting, 1)))
+    except BrokenProcessPool:
+        pool.shutdown(wait=True, cancel_futures=True)
+        number, dead = first_to_die(workers)
+        raise WorkerDied(cause_of_death(number, kills), dead) from None
+    except BaseException:
+        for worker in set(active_children()) - before:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(folder: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that waits ends the others
+    os.chdir(folder)
+    begin_worker()
+
+
+def _is_forkable() -> bool:
+    """Whether this process has one thread; known on Linux alone."""
+    for _ in range(20):  # those of a pool before this one are not gone at once for the system
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:
+            return False
+        if len(sys._current_frames()) > 1:  # threads that Python runs stay
+            return False
+        time.sleep(0.005)
+    return False
+
+
+def memory_kills() -> int:
+    """Return how often the kernel has killed a process of this container or job for want of memory; 0 if unknown."""
+    for counter in COUNTERS:
+        with suppress(OSError, ValueError):
+            for line in Path(counter).read_text(encoding="ascii").splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0
+
+
+def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
+    """Signal that ended the first of some workers, and whom; those that a broken pool ends itself got SIGTERM after."""
+    codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
+    code = min(codes, key=lambda code: -code == signal.SIGTERM, default=0)
+    return -code, [worker.pid for worker in workers if worker.pid and worker.exitcode == code < 0]
+
+
+def cause_of_death(number: int, kills_before: int) -> str:
+    """Say what a signal that ends a worker means."""
+    if number == signal.SIGKILL and memory_kills() > kills_before:
+        return "The process was killed by the kernel because memory ran out"
+    if number in (signal.SIGKILL, 0):
+        return "The process was killed from outside; as a rule memory ran out, or a scheduler's limit was reached"
+    if number == signal.SIGTERM:
+        return "The process received SIGTERM, as from a scheduler at its limit of time"
+    return f"The process crashed ({signal.Signals(number).name}), which no input should make it do: please report it"

@@ -1,0 +1,308 @@
+"""The verdict on a request, from headers and tables alone; ``--dry-run`` prints it and the run executes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.confounds.cleaning import foresee_volumes
+from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.query import Discovery, find_recordings
+from fcpower_bids.outputs.dataset import check_dataset
+from fcpower_bids.outputs.names import output_folder
+from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
+    FAILED,
+    MOST_ALIKE,
+    RUNNING,
+    SKIPPED,
+    Status,
+    describe_reasons,
+    embedding_names,
+    explain,
+    group_alike,
+    is_finished,
+    read_status,
+)
+from fcpower_bids.parallel import MEMORY_GB, MEMORY_GB_ENCODER, WorkerDied, processes, run_calls
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import make_transform
+
+BLOCK = 200
+"""Recordings that one process judges before another is worth its start: about two seconds."""
+DIGITS, WORD = 17, 8
+"""Bytes of a number in a table, which holds all its digits, and in the work folder."""
+GIGA = 1e9
+FINISHED, ELSEWHERE = "finished", "elsewhere"
+"""Ends of a recording: done or excluded, which the summary distinguishes; or another run is at work on it."""
+SOME_FAILED, ALL_FAILED = 4, 5
+"""Exit codes of the participant level."""
+MOST_ROWS = 200
+"""Recordings that can be processed and are listed without ``--verbose``."""
+HEADER = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "kept (min)", "output")
+PARTS = ("bold", "mask", "confounds", "TR")
+UNKNOWN = (
+    "Headers and tables were read, volumes were not: a damaged block of a series, an empty mask, or a parcel without "
+    "signal is found when the volumes are read."
+)
+OUTCOMES = {0: "everything would be done", 4: "some would fail", 5: "nothing would be done"}
+
+
+def workers(settings: Settings) -> int:
+    """Return the number of recordings at a time."""
+    return processes(settings, MEMORY_GB if settings.encoder is None else MEMORY_GB_ENCODER)
+
+
+def exit_code(states: Sequence[str]) -> int:
+    """Return the documented exit code for the states of all recordings."""
+    failed = any(state in (FAILED, RUNNING) for state in states)
+    if DONE not in states and (failed or EXCLUDED in states):  # what was skipped has no result either
+        return ALL_FAILED
+    return SOME_FAILED if failed else 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recording that will be processed."""
+
+    recording: Recording
+    atlases: tuple[Atlas, ...]
+    volumes: int  # volumes of its series
+    kept: int = 0  # volumes left after dummy scans and censoring
+    excluded: str = ""  # why quality control will exclude it; empty when it will not
+    # whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a run."""
+
+    discovery: Discovery  # found recordings
+    jobs: tuple[Job, ...]  # recordings that are processed
+    refused: tuple[Status, ...]  # recordings that are not processed, as the run records them
+    others: tuple[Status, ...]  # embeddings that there will not be, as the run will record them
+
+    @property
+    def expected(self) -> list[Status]:
+        """The status of everything after the run, unless the volumes bring something new."""
+        ends = [
+            Status(job.recording.name, *((EXCLUDED, "bandpass", job.excluded) if job.excluded else (DONE,)))
+            for job in self.jobs
+        ]
+        return sorted([*ends, *self.refused, *self.others], key=lambda status: status.recording)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the run, unless the volumes bring something new."""
+        return exit_code([status.state for status in self.expected])
+
+
+def plan_run(settings: Settings, cache: Path) -> Plan:
+    """Say what a run of the participant level will do; atlases that are made go into `cache`.
+
+    Raises UsageError, DatasetError.
+    """
+    check_dataset(settings.output_dir)
+    for folder in (settings.output_dir, settings.work):
+        home = _existing(folder)
+        if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+            raise UsageError(
+                f"Nothing can be written to {folder}: {home} is a file, closed to you or read-only. Choose another "
+                "folder."
+            )
+    load_strategy(settings.strategy)
+    for name in settings.transforms:
+        make_transform(name, settings)
+    discovery = find_recordings(settings)
+    refused = []
+    for name, problems in groupby(discovery.problems, key=lambda problem: problem.recording):
+        found = list(problems)
+        state = SKIPPED if all(problem.kind == SKIPPED for problem in found) else FAILED
+        refused.append(Status(name, state, "inputs", " ".join(problem.sentence for problem in found)))
+    jobs, without_atlas = _with_atlases(discovery, settings, cache)
+    verdicts = _judge_all(jobs, settings)
+    refused += [*without_atlas, *(each for each in verdicts if isinstance(each, Status))]
+    jobs = [each for each in verdicts if isinstance(each, Job)]
+    _check_room([job for job in jobs if not job.finished], settings)
+    return Plan(discovery, tuple(jobs), tuple(refused), tuple(_embeddings(jobs, settings)))
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    absolute = folder.absolute()
+    return next(path for path in (absolute, *absolute.parents) if path.exists())
+
+
+def _check_room(jobs: Sequence[Job], settings: Settings) -> None:
+    """Refuse folders that have not the room for what is to be written at the least. Raises UsageError."""
+    # series and connectomes, by far the most of what is written; the parcel means in the work folder
+    matrices = 1 + len(settings.transforms)
+    sizes = [(atlas.n_parcels, job.volumes) for job in jobs for atlas in job.atlases]
+    needed = {
+        settings.output_dir: DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes),
+        settings.work: WORD * sum(parcels * volumes for parcels, volumes in sizes),
+    }
+    sharing: dict[int, list[Path]] = {}
+    for folder in needed:
+        sharing.setdefault(_existing(folder).stat().st_dev, []).append(folder)
+    for folders in sharing.values():
+        free, wanted = shutil.disk_usage(_existing(folders[0])).free, sum(needed[folder] for folder in folders)
+        if wanted > free:
+            raise UsageError(
+                f"{' and '.join(map(str, folders))} will need at least {wanted / GIGA:.1f} GB, but only "
+                f"{free / GIGA:.1f} GB are free there: make room, or choose other folders."
+            )
+
+
+def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:
+    """Give each recording its atlases, each loaded once for all in a space; so it is with errors. Raises FcPowerError.
+
+    Two atlases of one name are refused: one would overwrite what the other gave.
+    """
+    loaded: dict[Any, Atlas | FcPowerError] = {}
+    jobs: list[Job] = []
+    errors: dict[str, FcPowerError] = {}
+    for recording, volumes in zip(found.recordings, found.volumes, strict=True):
+        atlases: dict[str, Atlas] = {}
+        for spec in settings.atlas:
+            key = (spec, recording.space, recording.is_cifti)
+            if key not in loaded:
+                try:
+                    loaded[key] = load_atlas(*key[:2], settings.atlas_dir, cache, cifti=recording.is_cifti)
+                except FcPowerError as error:
+                    loaded[key] = error
+            if isinstance(atlas := loaded[key], FcPowerError):
+                errors[recording.name] = atlas
+                break
+            twin = next((other for other, one in atlases.items() if one.name == atlas.name), None)
+            if twin is not None:
+                raise UsageError(
+                    f"Two atlases of --atlas would write the same files, for both are called '{atlas.name}': {twin} "
+                    f"and {spec}. Leave out one of them, or rename the file and its table."
+                )
+            atlases[spec] = atlas
+        else:
+            jobs.append(Job(recording, tuple(atlases.values()), volumes))
+    if errors and not jobs:
+        raise next(iter(errors.values()))
+    return jobs, [Status(name, FAILED, "atlas", str(reason)) for name, reason in errors.items()]
+
+
+def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
+    """Say what will become of each recording; of many at once, where several processes were asked for."""
+    settings = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
+    blocks = [
+        (number, jobs[first : first + BLOCK], settings) for number, first in enumerate(range(0, len(jobs), BLOCK))
+    ]
+    found: dict[int, list[Job | Status]] = {}
+    if (at_once := min(workers(settings), len(blocks))) > 1:
+        with suppress(WorkerDied):  # what it leaves is judged here
+            found |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.series.parcellation",))
+    return [verdict for block in blocks for verdict in found.get(block[0]) or _judge_block(*block)[1]]
+
+
+def _judge_block(number: int, jobs: Sequence[Job], settings: Settings) -> tuple[int, list[Job | Status]]:
+    """Say what will become of the recordings of one block; its number comes back with it."""
+    return number, [_judge(job, settings) for job in jobs]
+
+
+def _judge(job: Job, settings: Settings) -> Job | Status:
+    recording = job.recording
+    try:
+        if is_finished(settings.output_dir, recording, job.atlases, settings, settings.dataset_name):
+            before = read_status(settings.output_dir, recording.name)
+            return replace(job, excluded=before.reason if before else "", finished=True)
+        from fcpower_bids.imaging.series.parcellation import check_request  # loads nibabel
+
+        check_request(recording.bold, recording.mask, job.atlases)
+        kept, excluded = foresee_volumes(recording, job.volumes, settings)
+    except Exception as error:  # of one recording: the others go on
+        reason = explain(error, settings.output_dir, f"{recording.name}_inputs")
+        return Status(recording.name, FAILED, "inputs", reason)
+    return replace(job, kept=kept, excluded=excluded)
+
+
+def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[Status]:
+    """Embeddings that there will not be, because the encoder is not for the atlas. Raises UsageError."""
+    if settings.encoder is None:
+        return
+    from fcpower_bids.interfaces.embedding import refusals  # loads nipype, and then torch
+
+    fit = [job for job in jobs if not job.excluded]
+    known = {
+        atlases: refusals(settings.method_only(), atlases) for atlases in dict.fromkeys(job.atlases for job in fit)
+    }
+    if known and all(len(known[atlases]) == len(atlases) for atlases in known):
+        sentence = next(sentence for refused in known.values() for _, sentence in refused.values())
+        raise UsageError(f"No recording can be embedded. {sentence} Mend that, or leave out --encoder.")
+    for job in fit:
+        for name, (state, sentence) in known[job.atlases].items():
+            yield Status(embedding_names(job.recording.name, [name], settings)[name], state, "embed", sentence)
+
+
+def describe_plan(plan: Plan, settings: Settings) -> str:
+    """Return what ``--dry-run`` prints."""
+    jobs, code, every = plan.jobs, plan.exit_code, settings.verbose
+    shown = jobs if every else jobs[:MOST_ROWS]
+    rows = [HEADER, *(_row(job, settings) for job in shown), *_refused_rows(plan, every)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if len(shown) < len(jobs):
+        lines.append(f"... and {len(jobs) - len(shown)} more that can be processed (--verbose lists them).")
+    lines.append("")
+    lines += describe_reasons([status for status in plan.expected if status.reason], every)
+    notes = plan.discovery.notes
+    for first, *others in group_alike(notes, str, len(notes) if every else 1):
+        lines.append(f"Note: {first}{f' So it is {1 + len(others)} times in all.' if others else ''}")
+    lines += [f"Read from {root}" for root in plan.discovery.derivatives]
+    fit = [job for job in jobs if not job.excluded]
+    people = {job.recording.subject for job in fit}
+    hours = sum(job.volumes * job.recording.repetition_time for job in fit) / 3600
+    states = [status.state for status in plan.expected]
+    failed, skipped = states.count(FAILED), states.count(SKIPPED)
+    return "\n".join(
+        [
+            *lines,
+            UNKNOWN,
+            f"Exit code {code}: {OUTCOMES[code]}.",
+            f"{len(fit)} recording{'s' * (len(fit) != 1)} of {len(people)} participant{'s' * (len(people) != 1)} "
+            f"({hours:.1f} h) can be processed; {failed} {'has' if failed == 1 else 'have'} problems, {skipped} "
+            f"{'is' if skipped == 1 else 'are'} skipped, {states.count(EXCLUDED)} would be excluded.\n",
+        ]
+    )
+
+
+def _row(job: Job, settings: Settings) -> tuple[str, ...]:
+    recording, seconds = job.recording, job.recording.repetition_time
+    folder = output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir).as_posix()
+    output = f"{folder}/{recording.name}_*{' (finished)' if job.finished else ''}"
+    return (
+        *(recording.name, "yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none"),
+        *(f"{seconds:g}", str(job.volumes), f"{job.volumes * seconds / 60:.1f}"),
+        "-" if job.finished else f"{job.kept * seconds / 60:.1f}",
+        "none (excluded)" if job.excluded else output,
+    )
+
+
+def _refused_rows(plan: Plan, every: bool) -> Iterator[tuple[str, ...]]:
+    """One row each; of many with the same problem the first."""
+    problems = {problem.recording: problem for problem in plan.discovery.problems}
+    for status, *_ in group_alike(
+        plan.refused, lambda status: status.reason, len(plan.refused) if every else MOST_ALIKE
+    ):
+        problem = problems.get(status.recording)
+        found = PARTS if problem is None else problem.found
+        marks = ("-" if found is None else "yes" if part in found else "NO" for part in PARTS)
+        yield (status.recording, *marks, "-", "-", "-", f"none ({status.state})")
