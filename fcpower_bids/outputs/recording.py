@@ -13,8 +13,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.signal.censoring import convention_of
-from fcpower_bids.core.signal.quality import HEAD_RADIUS
+from fcpower_bids.core.series import HEAD_RADIUS, convention_of
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.quality.qc_fc import QCFC_PARCELS
+from fcpower_bids.analyses.qc_fc import QCFC_PARCELS
 from fcpower_bids.cohort.inclusion import CAUTION, EXCLUDED_TABLE, PARCEL
 from fcpower_bids.cohort.recordings import FILE as RECORDINGS_FILE
 from fcpower_bids.errors import DatasetError
