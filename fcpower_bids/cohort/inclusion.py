@@ -43,7 +43,7 @@ LOW_DICE = 0.8
 """Dice coefficient of mask and template below which a recording gets a caution: fMRIPrep's masks have .9 or more."""
 FEW_DEGREES = 20
 """Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
-JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom", "mask_dice")
+JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
 WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
 """Entries of sidecars that name parcels without a value: not covered, without any variance, or no signal."""
 MOST_NAMED = 8
@@ -168,7 +168,7 @@ def cautions_of(one: Connectome) -> list[str] | None:
     row, facts = quality_row(one), one.facts
     if not row and "Notes" not in facts:
         return None
-    name, numbers = one.beside(QUALITY).name, {}
+    name, numbers = one.beside(QUALITY).name, dict[str, float]()
     for key in JUDGED if row else ():
         if key not in row:
             raise DatasetError(f"{name} lacks the column {key}: run the participant level again.")
@@ -178,6 +178,8 @@ def cautions_of(one: Connectome) -> list[str] | None:
             raise DatasetError(
                 f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
             ) from None
+    if row:
+        numbers["mask_dice"] = _number(row.get("mask_dice"))  # of scans alone that are in the template's space
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
     return find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
 
