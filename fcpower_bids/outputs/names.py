@@ -122,3 +122,10 @@ def previews_of(outputs: Iterable[Path]) -> list[Path]:
     """Return the previews that can go with the outputs of a recording."""
     coverage = [path for path in outputs if path.name.endswith(COVERAGE_END)]
     return [preview_path(path, end) for path in coverage for end in (BEFORE, SLICES)]
+
+
+def short_name(atlas: str) -> str:
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names; several may be joined by &."""
+    if " & " in atlas:
+        return " & ".join(map(short_name, atlas.split(" & ")))
+    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))

@@ -22,7 +22,7 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, read_accounts
-from fcpower_bids.reports.person.verdict import WORDS, judge, minutes_kept
+from fcpower_bids.reports.person.verdict import WORDS, judge, minutes_kept, word_of
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.settings.command import command_of
 
@@ -139,7 +139,7 @@ def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     base: dict[str, Any] = {
         "anchor": _anchor(account, 0),
         "name": account.without("sub", *dull),
-        "state": WORDS[account.status.state],
+        "state": word_of(account),
         "atlas": "",
     }
     rows = []
@@ -150,7 +150,7 @@ def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
             {
                 **base,
                 **row,
-                "state": WORDS[account.status.state],
+                "state": base["state"],
                 "anchor": _anchor(account, number),
                 "minutes": kept,
                 "of_minutes": whole,
