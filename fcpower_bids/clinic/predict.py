@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import bdtr
 
-from fcpower_bids.clinic.applying import AppliedModel, NewScan, apply_model
+from fcpower_bids.clinic.applying import NewScan, apply_model
 from fcpower_bids.clinic.fit import REFERENCE, SEX, UNUSUAL, FinalModel, is_female
 from fcpower_bids.clinic.folder import load_model, say_signed, scan_digest, telling_edges
 from fcpower_bids.clinic.page import write_prediction_pages
@@ -121,15 +120,10 @@ class Predictions:
     coverage: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_model(path: Path) -> FinalModel:
-    """Read a model with its tables. Raises DatasetError."""
-    arrays, facts, (reference,) = load_model(path, (REFERENCE,))
-    return FinalModel(arrays, facts, reference)
-
-
 def predict_scans(path: Path, request: Request) -> Predictions:
     """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
-    model = open_model(path)
+    arrays, card, (reference,) = load_model(path, (REFERENCE,))
+    model = FinalModel(arrays, card, reference)
     refuse_without_skill(model.facts, request.accept_no_skill)
     scans, outside = _choose(model.facts, request)
     people = read_people(request.output_dir, request.phenotypes, [(one.participant, one.session) for one in scans])
@@ -268,14 +262,16 @@ def _predict(
     )
     found = apply_model(model, matrix, parcels, about)
     alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
+    warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
     return {
         "scan": scan,
         "participant_id": one.participant,
         "session": one.session,
         "state": DONE,
-        "warning": f"{alarm}{_sentence(found.warnings)}".rstrip(),
+        "warning": f"{alarm}{warning}".rstrip(),
         "reason": "",
-        **_numbers(found),
+        **{key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")},
+        "classes": " or ".join(found.classes),
         "inside_range": not found.warnings,
         "in_training": seen,
         "minutes": quality.seconds / 60,
@@ -283,15 +279,6 @@ def _predict(
         "differences": "; ".join(named),
         COMPARED: list(found.compared),
     }
-
-
-def _numbers(found: AppliedModel) -> dict[str, Any]:
-    keys = [field.name for field in dataclasses.fields(found) if field.name in PREDICTED.columns]
-    return {key: getattr(found, key) for key in keys} | {"classes": " or ".join(found.classes)}
-
-
-def _sentence(warnings: Sequence[str]) -> str:
-    return f"Treat with caution: {'; '.join(warnings)}." if warnings else ""
 
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
@@ -304,8 +291,8 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     if found.facts["PositiveClass"] is None:
         say(
             f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
-            f"{_percent(interval, 'Nominal')} of 100 cases (measured on what was held out: "
-            f"{_percent(interval, 'Measured')} of 100)."
+            f"{100 * interval['NominalCoverage']:.0f} of 100 cases (measured on what was held out: "
+            f"{100 * interval['MeasuredCoverage']:.0f} of 100)."
         )
     if coverage := found.coverage:
         known = f"{coverage['Known']} scans with a known {found.facts['Target']}"
@@ -326,7 +313,3 @@ def _notes(row: Any, facts: Mapping[str, Any]) -> Iterator[str]:
         yield warning
     if row.quality == CAUTION:
         yield f"the scan itself calls for caution. {row.cautions!s}"
-
-
-def _percent(interval: Mapping[str, Any], which: str) -> str:
-    return f"{100 * interval[f'{which}Coverage']:.0f}"
