@@ -172,11 +172,6 @@ KNOWN = {
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
     "slices/elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
-    "inputs/pipelines.py": (
-        "results / name",
-        "results / f'{results.name}{end}.nii.gz'",
-        "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
-    ),
     "inputs/layout.py": (
         "root / f'sub-{label}'",
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
