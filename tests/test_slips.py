@@ -77,11 +77,11 @@ STEPS = {
         "FloatingPointError",
     ),
     "measure": Slip(
-        "fcpower_bids.measures.quality.spectrum_summary",
+        "fcpower_bids.measures.spectrum_summary",
         raising(AttributeError("rank")),
         "AttributeError",
     ),
-    "quality": Slip("fcpower_bids.measures.quality.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
+    "quality": Slip("fcpower_bids.measures.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
 }
 
 

@@ -29,6 +29,7 @@ CONNECTIVITY = Output("relmat", (("stat", "pearsoncorrelation"),))
 DESIGN = Output("design", (("desc", "confounds"),))
 OUTLIERS = Output("outliers", (("desc", "confounds"),))
 QUALITY = Output("qc", (("desc", "fcpower"),))
+SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
 BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
 """Ends of the names of previews, which only a page reads: a recording is finished without them."""
 

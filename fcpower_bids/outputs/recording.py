@@ -15,12 +15,18 @@ from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.censoring import convention_of
 from fcpower_bids.core.signal.quality import HEAD_RADIUS
-from fcpower_bids.measures import MEASURES
+from fcpower_bids.measures import COVERAGE as COVERAGE_TABLE
+from fcpower_bids.measures import QUALITY as QUALITY_TABLE
+from fcpower_bids.measures import SPECTRUM as SPECTRUM_TABLE
+from fcpower_bids.measures import Measured, tabulate_coverage, tabulate_quality, tabulate_spectrum
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (
     CONNECTIVITY,
+    COVERAGE,
     DESIGN,
     OUTLIERS,
+    QUALITY,
+    SPECTRUM,
     TIMESERIES,
     file_name,
     order_entities,
@@ -89,17 +95,21 @@ class Results:
 
 def write_recording(output_dir: Path, results: Results) -> Written:
     """Write all files of a recording but its status; nothing where a table cannot be computed."""
-    excluded = results.cleaning.excluded
-    tables = {name: _measure(results, name) for name in MEASURES}
-    paths = [*_recording_files(output_dir, results, tables)]
+    excluded, cleaning, settings = results.cleaning.excluded, results.cleaning, results.settings
+    seen = [
+        (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, cleaning, atlas, settings)
+        for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True)
+    ]
+    coverage, quality = [tabulate_coverage(*each) for each in seen], [tabulate_quality(*each) for each in seen]
+    spectrum = [] if excluded else [tabulate_spectrum(*each) for each in seen]
+    paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
-        for name, measure in MEASURES.items():
-            if not measure.of_recording and (measure.of_excluded or not excluded):
-                table, facts = tables[name][number]
-                path = output_path(output_dir, results.recording, measure.output, atlas)
-                paths.append(write_declared(path, table, measure.table))
-                about = {**common_metadata(results, atlas), **facts, **measure.table.describe()}
-                paths.append(describe_files(about, path))
+        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum)]
+        for output, spec, measured in tables[: 1 if excluded else 2]:
+            table, facts = measured[number]
+            path = output_path(output_dir, results.recording, output, atlas)
+            paths.append(write_declared(path, table, spec))
+            paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
         if excluded:
             _forget(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
         else:
@@ -130,21 +140,8 @@ def conclude_recording(
     return status
 
 
-def _measure(results: Results, name: str) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
-    """Table and metadata of one measure under every atlas; none where it is not computed of an excluded recording."""
-    if results.cleaning.excluded and not MEASURES[name].of_excluded:
-        return []
-    found = []
-    for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True):
-        seen = replace(series, connectivity=matrices[FC][0]) if FC in matrices else series
-        found.append(MEASURES[name].compute(seen, results.cleaning, atlas, results.settings))
-    return found
-
-
-def _recording_files(
-    output_dir: Path, results: Results, tables: Mapping[str, list[tuple[pd.DataFrame, dict[str, Any]]]]
-) -> Iterator[Path]:
-    """Files that do not depend on the atlas: design, censored volumes, measures of the recording."""
+def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measured]) -> Iterator[Path]:
+    """Files that do not depend on the atlas: design, censored volumes, quality."""
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
     path = output_path(output_dir, recording, DESIGN)
@@ -163,15 +160,12 @@ def _recording_files(
     yield write_declared(path, outliers, VOLUMES)
     motion = motion_metadata(results.settings)
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
-    for name, measure in MEASURES.items():
-        if measure.of_recording:
-            path = output_path(output_dir, recording, measure.output)
-            table = pd.concat([table for table, _ in tables[name]], ignore_index=True)
-            text = declared_text(table, measure.table)
-            yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
-            facts = {key: value for _, facts in tables[name] for key, value in facts.items()}
-            chosen = {"CleaningChoices": results.settings.cleaning()}
-            yield describe_files({**base, **facts, **chosen, **measure.table.describe()}, path)
+    path = output_path(output_dir, recording, QUALITY)
+    text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
+    yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
+    facts = {key: value for _, facts in quality for key, value in facts.items()}
+    chosen = {"CleaningChoices": results.settings.cleaning()}
+    yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 
 def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:

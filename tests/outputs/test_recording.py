@@ -15,8 +15,8 @@ from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
-from tests.measures.test_measures import ATLAS, NAMES, P, make_cleaning
 from tests.reports.outputs import finish_recording
+from tests.test_measures import ATLAS, NAMES, P, make_cleaning
 
 
 @pytest.fixture

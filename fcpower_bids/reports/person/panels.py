@@ -6,18 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.measures import MEASURES
-from fcpower_bids.measures.quality import COVERAGE, SPECTRUM
-from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
+from fcpower_bids.measures import COVERAGE, SPECTRUM
+from fcpower_bids.outputs.names import SLICES, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.records import Slices
@@ -29,7 +26,6 @@ from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage,
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
 from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
 from fcpower_bids.reports.person.verdict import LOW_DICE
-from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -227,7 +223,7 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("eigenvalues")
     if path is None:
         return
-    table, facts = read_columns(path, SPECTRUM.table), read_json(path.with_suffix(".json"))
+    table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
     ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
     before, after = table["eigenvalue"].to_numpy(), table["eigenvalue_power"].to_numpy()
     yield Panel(
@@ -275,31 +271,6 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         )
 
 
-def make_measures(context: Context) -> Iterator[Panel]:
-    """One panel for every measure that has a title, of whatever its table holds."""
-    for path, measure in product((*context.view.files, *context.account.tables.values()), MEASURES.values()):
-        entities, suffix, _ = parse_name(path.name)
-        written_by_it = suffix == measure.output.suffix and set(measure.output.entities) <= set(entities)
-        if not measure.title or not written_by_it:
-            continue
-        table = read_columns(path, measure.table)
-        columns = {key: column for key, column in measure.table.columns.items() if key in table}
-        yield Panel(
-            measure.title,
-            f"Median and range of {len(table)} rows.",
-            rows=tuple((one.heading or one.meaning, _range(table[key], one)) for key, one in columns.items()),
-            sources=context.links(path),
-        )
-
-
-def _range(values: pd.Series, column: Column) -> str:
-    known = values[np.isfinite(values)]
-    if known.empty:
-        return "n/a"
-    median, low, high = (f"{value:.{column.digits}f}" for value in (known.median(), known.min(), known.max()))
-    return " ".join([f"{median} ({low} to {high})", column.unit]).strip()
-
-
 def make_panels(account: Account, view: View, settings: ParticipantOutputs) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why."""
     context = Context(account, view, settings)
@@ -319,7 +290,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("bold")
     if path is None:
         return
-    coverage = read_columns(path, COVERAGE.table)["coverage"].to_numpy()
+    coverage = read_columns(path, COVERAGE)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]
@@ -387,7 +358,6 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "From the identity to FC": make_spectral_path,
     "Coverage": make_coverage,
     "Embedding": make_embedding,
-    "Measures": make_measures,
     "Correlation of the nuisance regressors": make_design,
     "Provenance": make_provenance,
 }
