@@ -66,7 +66,7 @@ def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Method) -> dic
     }
 
 
-def tabulate_coverage(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method) -> Measured:
+def tabulate_coverage(series: ParcelSeries, atlas: Atlas, settings: Method) -> Measured:
     """Return one row per parcel, and which parcels fall below ``--min-coverage``."""
     uncovered = [name for name, seen in zip(atlas.names, series.coverage, strict=True) if seen < settings.min_coverage]
     table = pd.DataFrame({"Node": atlas.names, "coverage": series.coverage})
@@ -93,7 +93,7 @@ NAMES = {
 """Figures of the spectrum as the sidecar calls them; Power marks those of FC^alpha."""
 
 
-def tabulate_spectrum(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method) -> Measured:
+def tabulate_spectrum(series: ParcelSeries, settings: Method) -> Measured:
     """Return one row per eigenvalue, with rank, clipped eigenvalues and participation ratios as metadata."""
     covered = covered_parcels(series.connectivity)
     eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])

@@ -51,18 +51,23 @@ def series() -> ParcelSeries:
 
 
 @pytest.mark.parametrize(
-    ("tabulate", "spec"), [(tabulate_coverage, COVERAGE), (tabulate_quality, QUALITY), (tabulate_spectrum, SPECTRUM)]
+    ("tabulate", "given", "spec"),
+    [
+        (tabulate_coverage, (ATLAS,), COVERAGE),
+        (tabulate_quality, (make_cleaning(), ATLAS), QUALITY),
+        (tabulate_spectrum, (), SPECTRUM),
+    ],
 )
-def test_every_column_is_declared_and_the_same_twice(series, tabulate, spec):
-    table, facts = tabulate(series, make_cleaning(), ATLAS, SETTINGS)
+def test_every_column_is_declared_and_the_same_twice(series, tabulate, given, spec):
+    table, facts = tabulate(series, *given, SETTINGS)
     assert list(table.columns) == list(spec.columns)
-    again, same = tabulate(series, make_cleaning(), ATLAS, SETTINGS)
+    again, same = tabulate(series, *given, SETTINGS)
     pd.testing.assert_frame_equal(table, again, check_exact=True)
     assert plain(facts) == plain(same)
 
 
 def test_coverage_names_what_is_below_the_threshold(series):
-    table, facts = tabulate_coverage(series, make_cleaning(), ATLAS, SETTINGS)
+    table, facts = tabulate_coverage(series, ATLAS, SETTINGS)
     assert table["Node"].tolist() == list(NAMES)
     assert table["coverage"].tolist() == series.coverage.tolist()
     assert facts["UncoveredNodes"] == ["d"]
@@ -95,7 +100,7 @@ def test_quality_of_an_excluded_recording_has_no_figures_of_the_connectome():
 
 
 def test_spectrum_covers_the_covered_parcels(series):
-    table, facts = tabulate_spectrum(series, make_cleaning(), ATLAS, SETTINGS)
+    table, facts = tabulate_spectrum(series, SETTINGS)
     eigenvalues = np.linalg.eigvalsh(np.corrcoef(np.delete(series.clean, 3, 1).T))[::-1]
     np.testing.assert_allclose(table["eigenvalue"], eigenvalues)
     np.testing.assert_allclose(table["eigenvalue_power"], eigenvalues**0.35)

@@ -97,11 +97,12 @@ def write_recording(output_dir: Path, results: Results) -> Written:
     """Write all files of a recording but its status; nothing where a table cannot be computed."""
     excluded, cleaning, settings = results.cleaning.excluded, results.cleaning, results.settings
     seen = [
-        (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, cleaning, atlas, settings)
+        (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, atlas)
         for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True)
     ]
-    coverage, quality = [tabulate_coverage(*each) for each in seen], [tabulate_quality(*each) for each in seen]
-    spectrum = [] if excluded else [tabulate_spectrum(*each) for each in seen]
+    coverage = [tabulate_coverage(series, atlas, settings) for series, atlas in seen]
+    spectrum = [] if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
+    quality = [tabulate_quality(series, cleaning, atlas, settings) for series, atlas in seen]
     paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
         tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum)]

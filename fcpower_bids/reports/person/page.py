@@ -123,7 +123,7 @@ def _write(
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    written.pages.append(write_page(output / f"{title}.html", text))
+    written.pages.append(write_page(settings.output_dir / f"{title}.html", text))
     panels = (panel for _, members in shown for section in members for panel in section.panels)
     written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
 
