@@ -17,14 +17,13 @@ from fcpower_bids.measures import COVERAGE, SPECTRUM
 from fcpower_bids.outputs.names import SLICES, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
-from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.charts import network_spans
 from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
-from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
+from fcpower_bids.reports.person.recording_facts import Account, View, name_parcels, read_columns
 from fcpower_bids.reports.person.verdict import LOW_DICE
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
@@ -98,7 +97,9 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         else {name: np.full(clean, value) for name, value in _UNKNOWN_VOLUMES.items()}
     )
     censored = int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum())
-    networks = _network_shares(context.view.parcellation(context.root))
+    parcels = context.view.parcellation(context.root)
+    spans, whole = network_spans([parcels.networks[place] for place in parcels.order]), len(parcels.order)
+    networks = [(name, start / whole, stop / whole) for name, start, stop in spans]  # shares of the sorted parcels
     svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets, networks)
     text = (
         "Framewise displacement with the limit (dashed), "
@@ -117,12 +118,6 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
         wide=True,
     )
-
-
-def _network_shares(parcels: Parcellation) -> list[tuple[str, float, float]]:
-    """Name of each network, and where it begins and ends among the sorted parcels, as shares of these."""
-    spans = network_spans([parcels.networks[place] for place in parcels.order])
-    return [(name, start / len(parcels.order), stop / len(parcels.order)) for name, start, stop in spans]
 
 
 def make_power(context: Context) -> Iterator[Panel]:
@@ -300,8 +295,13 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         note = ""
         svg = draw_coverage(context.view.parcellation(context.root), coverage, threshold)
     else:
+        rims = "the brain mask (orange) and of the atlas (blue)"
+        if slices.template.any():  # where its space is that of the recording
+            known = np.isfinite(slices.dice)
+            dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if known else ""
+            rims = f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
         note = (
-            f"Axial slices of this recording: the temporal mean with the rims of {_name_rims(slices)}, which should "
+            f"Axial slices of this recording: the temporal mean with the rims of {rims}, which should "
             "follow the anatomy; temporal SNR, mean over standard deviation before cleaning, median "
             f"{median_tsnr(slices):.0f} in the mask; and, also from the side and the front, red where the scan has no "
             "data, "
@@ -321,14 +321,6 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         wide=True,
         leads=bool(missing) or (slices is not None and bool(slices.dice < LOW_DICE)),
     )
-
-
-def _name_rims(slices: Slices) -> str:
-    """Name what the outlines are of; of the template where its space is that of the recording."""
-    if not slices.template.any():
-        return "the brain mask (orange) and of the atlas (blue)"
-    dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if np.isfinite(slices.dice) else ""
-    return f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:
