@@ -11,9 +11,7 @@ The template is the symmetric ICBM 2009a, so the right hemisphere is the exact m
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.tables import AtlasTable, encode_table
 from fcpower_bids.records import Atlas
 from fcpower_bids.store import write_bytes
 
@@ -49,15 +48,13 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
     names, networks, hemispheres = _describe_parcels()
     labels = tuple(range(1, N_PARCELS + 1))
     _keep_or_replace(image, IMAGE.read_bytes())
-    _keep_or_replace(image.with_name(f"{stem}.tsv"), _encode_table(labels, names, networks, hemispheres))
+    table = AtlasTable(labels, names, networks, hemispheres)
+    _keep_or_replace(image.with_name(f"{stem}.tsv"), encode_table(table))
     return Atlas(
         entities=ENTITIES,
         image=image,
         space=space,
-        labels=labels,
-        names=names,
-        networks=networks,
-        hemispheres=hemispheres,
+        **table._asdict(),
         source="Recursive bisection of the ICBM 2009a symmetric grey-matter template shipped with nilearn",
         licence="ICBM template: free to use, copy, modify and distribute with its copyright notice",
         citation="Fonov et al. 2011, NeuroImage 54:313-327, doi:10.1016/j.neuroimage.2010.07.033",
@@ -127,15 +124,6 @@ def encode_image(labels: NDArray[np.uint8], affine: NDArray[np.float64]) -> byte
     image.set_sform(affine, code="mni")
     image.set_qform(affine, code="mni")
     return gzip.compress(image.to_bytes(), mtime=0)
-
-
-def _encode_table(labels: tuple[int, ...], *columns: tuple[str, ...]) -> bytes:
-    """The BIDS table of the image."""
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
-    writer.writerow(("index", "name", "network", "hemisphere"))
-    writer.writerows(zip(labels, *columns, strict=True))
-    return text.getvalue().encode()
 
 
 def _keep_or_replace(path: Path, content: bytes) -> None:
