@@ -18,14 +18,14 @@ from types import SimpleNamespace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID
+from fcpower_bids.analyses.features import ALPHA_GRID
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
-from fcpower_bids.core.regression.ridge import factorise_kernel
 
 PENALTIES = np.array(PAPER.penalties)
 N_TARGETS = 58
@@ -98,7 +98,7 @@ def prediction_section(n: int, n_parcels: int) -> None:
     ours = {}
     for m in (1, N_TARGETS):
         ours[m], result = timed(
-            lambda m=m: nested_cv(factorise_kernel(cohort.kernel, PENALTIES), cohort.targets[:, :m], folds)
+            lambda m=m: nested_cv(KernelRidge(cohort.kernel, PENALTIES), cohort.targets[:, :m], folds)
         )
         share = nested_flops(n, m, len(folds) * PENALTIES.size) / rate / ours[m]
         score = result.fold_scores("pearson").mean()

@@ -19,15 +19,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fcpower_bids.core.filters.alignment import kernel_alignment
-from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.alignment import kernel_alignment
+from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.slices.pretraining.configuration import PretrainConfig
-from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
-from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
-from fcpower_bids.slices.pretraining.train import pretrain
+from fcpower_bids.pretrain.configuration import PretrainConfig
+from fcpower_bids.pretrain.packing import pack_corpus
+from fcpower_bids.pretrain.teacher import teacher_vector
+from fcpower_bids.pretrain.train import pretrain
 
 PARCELS, WINDOW, PARTS = 400, 80, 3
 STARTS = (0, 80)

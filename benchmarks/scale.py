@@ -20,9 +20,9 @@ import numpy as np
 
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import NestedResult, nested_cv
 from fcpower_bids.core.regression.presets import PAPER
-from fcpower_bids.core.regression.ridge import open_kernel
 from fcpower_bids.parallel import executing, map_tasks
 from fcpower_bids.settings import Resources
 
@@ -55,7 +55,7 @@ def main() -> None:
     for name, resources in ways.items():
         wall, before = time.monotonic(), cpu()
         with tempfile.TemporaryDirectory() as folder, executing(resources, Path(folder)):
-            result = nested_cv(open_kernel(kernel, PAPER.penalties), target, folds, each=map_tasks)
+            result = nested_cv(KernelRidge(kernel, PAPER.penalties), target, folds, each=map_tasks)
         wall, used = time.monotonic() - wall, cpu() - before
         peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1e3
         print(

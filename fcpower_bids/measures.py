@@ -10,7 +10,7 @@ import pandas as pd
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
-from fcpower_bids.core.signal.quality import band_leakage
+from fcpower_bids.core.series import band_leakage
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method

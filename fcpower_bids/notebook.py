@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from fcpower_bids.analyses.engine.connectomes import combine_scans
-from fcpower_bids.analyses.engine.people import join_families, labels_of
-from fcpower_bids.analyses.engine.representations import build_representations, expand_names
-from fcpower_bids.analyses.engine.scan_parts import equalise_scans
+from fcpower_bids.analyses.features import build_representations, combine_scans, expand_names
+from fcpower_bids.analyses.scan_parts import equalise_scans
+from fcpower_bids.analyses.targets import join_families, labels_of
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.cohort.assembly import load_cohort as assemble
 from fcpower_bids.core import ALPHA_STAR
@@ -217,7 +216,7 @@ class LoadedCohort:
         Everyone is a group of their own where there are neither.
         """
         names = sorted(set(self.names))
-        find_alike = load("fcpower_bids.slices.check.check:find_alike")
+        find_alike = load("fcpower_bids.check.check:find_alike")
         alike = list(find_alike(self._cohort, self._settings))
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)

@@ -39,7 +39,7 @@ def loaded_by(code: str) -> set[str]:
     "code",
     [
         "import fcpower_bids",
-        "import fcpower_bids.core.connectome.spd, fcpower_bids.core.signal.timeseries",
+        "import fcpower_bids.core.connectome.spd, fcpower_bids.core.series",
         "from fcpower_bids.cli.parser import build_parser; build_parser().format_help()",
         "from fcpower_bids.cli.parser import parse_settings; parse_settings(['a', 'b', 'participant'])",
     ],
@@ -84,7 +84,7 @@ def test_modules_stay_small_and_explain_themselves():
 
 
 def test_only_the_command_line_and_the_workflows_see_all_the_settings():
-    above = ("settings", "app.py", "cli", "workflows", "slices", "notebook.py")
+    above = ("settings", "app.py", "cli", "workflows", "check", "clinic", "slices", "notebook.py")
     rest = [each for each in MODULES if each.relative_to(PACKAGE).parts[0] not in above and "Settings" in SOURCES[each]]
     assert not [
         path for path in rest if any(isinstance(n, ast.Name) and n.id == "Settings" for n in ast.walk(TREES[path]))

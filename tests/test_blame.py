@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from fcpower_bids.slices.check import workflow as check
-from fcpower_bids.slices.pretraining.corpus import pack
+from fcpower_bids.check import workflow as check
+from fcpower_bids.pretrain import corpus as pack
 from tests.command import main
 from tests.planting.planted import make_cohort
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app
-from tests.slices.pretraining.conftest import made_recordings
-from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1", "--permutations", "0"]
 QUICK += ["--analyses", "prediction", "--representations", "fc", "--targets", "age"]

@@ -13,7 +13,7 @@ from nilearn.signal import clean
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.signal.quality import framewise_displacement
+from fcpower_bids.core.series import framewise_displacement
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy

@@ -13,8 +13,7 @@ from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.signal.quality import band_leakage
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import band_leakage, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.volumes import BOX
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas

@@ -19,13 +19,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.clinic import fit as fitting
+from fcpower_bids.clinic import folder
+from fcpower_bids.clinic.page import fitting as written
+from fcpower_bids.clinic.predict import read_people
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.clinic import fitting, folder
-from fcpower_bids.slices.clinic.pages.prediction import fitting as written
-from fcpower_bids.slices.clinic.people import read_people
 from tests.command import main, parse_settings
 from tests.conftest import copy_study
 from tests.page_figures import unchecked_figures
@@ -513,7 +514,7 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     def slip(*_):
         raise KeyError("slip")
 
-    monkeypatch.setattr("fcpower_bids.slices.clinic.predict.apply_model", slip)
+    monkeypatch.setattr("fcpower_bids.clinic.predict.apply_model", slip)
     assert predict(of_sixteen, batch) == 5
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     rows = read_table(path).set_index("participant_id")

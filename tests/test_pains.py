@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.signal.filtering import filter_series
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import filter_series, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.names import ENTITY_ORDER, LABEL, parse_name

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.signal.timeseries import z_score
-from fcpower_bids.slices.check.check import check_cohort
+from fcpower_bids.check.check import check_cohort
+from fcpower_bids.core.series import z_score
 from tests.analyses.cohorts import choose
 from tests.command import main
 from tests.planting.planted import Planted, draw_series, make_cohort
@@ -210,7 +210,7 @@ def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted, m
     assert (
         f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %." in told["finding"]
     )
-    monkeypatch.setattr("fcpower_bids.slices.check.columns.MOST_PEOPLE", 20)
+    monkeypatch.setattr("fcpower_bids.check.columns.MOST_PEOPLE", 20)
     cohort.phenotypes = cohort.phenotypes.assign(site=np.where(second, "two", "one"))
     check("--site-column", "site")
     drawn = cohort.table("check").set_index("check").loc["site and connectome"]

@@ -10,9 +10,9 @@ import pytest
 from scipy.io import loadmat
 
 from fcpower_bids.core.regression.folds import cbig_folds
+from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PRESETS
-from fcpower_bids.core.regression.ridge import factorise_kernel
 from fcpower_bids.core.regression.targets import remove_covariates
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main
@@ -116,7 +116,7 @@ def test_the_inner_folds_are_those_of_matlab(written, shared):
     example = read_example(shared / "golden" / "cbig_krr")
     y = read_table(group.parents[1] / "bids" / "participants.tsv")["shuffled"].to_numpy(float)[:, None]
     folds = cbig_folds(example.subjects, FOLDS, FOLDS, SEEDS)
-    solver = factorise_kernel(example.kernel, LARGE)
+    solver = KernelRidge(example.kernel, LARGE)
     residuals = functools.partial(remove_covariates, y, example.covariates)
     expected = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
     assert np.unique(expected.chosen).size > 2

@@ -12,9 +12,9 @@ from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows import recording
 from tests.command import main
 from tests.planting.participant_outputs import add_output, make_outputs, series_of
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import QUICK, plant_outputs
 from tests.running import run_app
-from tests.slices.pretraining.conftest import made_recordings
-from tests.slices.pretraining.outputs import QUICK, plant_outputs
 
 assert recording, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a", "--nprocs", "1", "--quiet")
@@ -72,7 +72,7 @@ STEPS = {
         "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
     ),
     "type of a transform": Slip(
-        "fcpower_bids.transforms.power.Power.apply",
+        "fcpower_bids.transforms.stateless.Power.apply",
         lambda self, matrix: np.full(matrix.shape, None),
         "FloatingPointError",
     ),
@@ -174,10 +174,8 @@ def run_group(cohort, capsys, *options) -> tuple[int, str]:
 
 ANALYSES = {
     "prediction": Slip("fcpower_bids.core.regression.nested.selection_scores", shape_slip, "ValueError"),
-    "fingerprinting": Slip(
-        "fcpower_bids.analyses.identification.fingerprinting.identify", raising(KeyError("session")), "KeyError"
-    ),
-    "qc_fc": Slip("fcpower_bids.analyses.quality.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
+    "fingerprinting": Slip("fcpower_bids.analyses.fingerprinting.identify", raising(KeyError("session")), "KeyError"),
+    "qc_fc": Slip("fcpower_bids.analyses.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
 }
 
 
@@ -203,9 +201,9 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-@pytest.mark.parametrize("place", ["analysis.permute_edges", "results.cohens_d", "analysis.describe_edges"])
+@pytest.mark.parametrize("place", ["permute_edges", "cohens_d", "describe_edges"])
 def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
-    monkeypatch.setattr(f"fcpower_bids.slices.edges.{place}", raising(IndexError("edge 15")))
+    monkeypatch.setattr(f"fcpower_bids.analyses.edges.{place}", raising(IndexError("edge 15")))
     code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")
     assert code == 5
     assert "fcpower_bids: edges: Internal error, please report it with logs/crashes/group_edges" in err
@@ -224,7 +222,7 @@ def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, c
 
 
 def test_a_slip_in_a_task_of_an_executor_is_ours(cohort, capsys, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.map_tasks", raising(ValueError("planted")))
+    monkeypatch.setattr("fcpower_bids.analyses.evaluate.map_tasks", raising(ValueError("planted")))
     (cohort.output_dir / "group" / "analyses.json").unlink(missing_ok=True)
     code, err = run_group(cohort, capsys, "--analyses", "prediction")
     assert code == 5
@@ -268,7 +266,7 @@ def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, 
 
 
 def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeypatch):
-    target = "fcpower_bids.slices.clinic.fitting.ridge_model_arrays"
+    target = "fcpower_bids.clinic.fit.ridge_model_arrays"
     with monkeypatch.context() as patch:
         patch.setattr(target, raising(ZeroDivisionError("0")))
         code, err = run_group(cohort, capsys, "--save-models")
@@ -281,7 +279,7 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
     model = next((cohort.output_dir / "group" / "models").glob("*_model"))
     for path in cohort.output_dir.rglob("*_qc.tsv"):  # sound, so that the slip is reached
         write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-    monkeypatch.setattr("fcpower_bids.slices.clinic.applying.predict_from_arrays", shape_slip)
+    monkeypatch.setattr("fcpower_bids.clinic.applying.predict_from_arrays", shape_slip)
     assert main(["predict", str(model), str(cohort.output_dir), "--accept-no-skill"]) == 5
     assert "Internal error, please report it with logs/crashes/predict_sub-" in (told := capsys.readouterr().out)
     assert "(ValueError: matmul" in told
@@ -294,8 +292,8 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
 @pytest.mark.parametrize(
     ("target", "error"),
     [
-        ("fcpower_bids.slices.pretraining.corpus.packing._Pack.add", KeyError("T")),
-        ("fcpower_bids.slices.pretraining.train._Run._one_step", TypeError("Tensor")),
+        ("fcpower_bids.pretrain.packing._Pack.add", KeyError("T")),
+        ("fcpower_bids.pretrain.train._Run._one_step", TypeError("Tensor")),
     ],
 )
 def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatch, target, error):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.outputs.tables import read_matrix

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
+from fcpower_bids.clinic.folder import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.status import write_status_table
-from fcpower_bids.slices.clinic.folder import CARD, load_model, save_model
 from fcpower_bids.store import digest_of, stored_path
 from tests.running import run_app
 
@@ -163,7 +163,7 @@ KNOWN = {
     "reports/person/page.py": ("settings.output_dir / f'{title}.html'",),
     "reports/person/index.py": ("output_dir / f'{page}.html'",),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
-    "slices/clinic/predict.py": ("request.output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
+    "clinic/predict.py": ("request.output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
     "cohort/features.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),
@@ -180,9 +180,7 @@ KNOWN = {
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
-    "slices/published_encoders/parcel_orders.py": (
-        "files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",
-    ),
+    "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
     "imaging/atlas/datasets.py": ("folder / name", "folder.parent / name"),
     "imaging/atlas/described.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
     "imaging/atlas/templateflow.py": (
@@ -195,19 +193,22 @@ KNOWN = {
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
     ),
-    "slices/clinic/folder.py": (
+    "clinic/folder.py": (
         "folder / f'{stem}{digest}_model'",
         "folder / f'{spec.name}.tsv'",
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "slices/pretraining/corpus/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
-    "slices/pretraining/corpus/public.py": ("folder / name",),
+    "pretrain/packing.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "pretrain/corpus.py": (
+        *("folder / name", "folder / f'teacher-{int(shard):05d}.safetensors'"),
+        "folder / f'series-{int(shard):05d}.safetensors'",
+    ),
     "store.py": ("folder / name",),  # the one way, stored_path itself
-    "slices/pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
+    "pretrain/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
-    "slices/pretraining/page.py": ("root / name",),
+    "pretrain/page.py": ("root / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f\"series_{facts['atlas']}.npz\"",

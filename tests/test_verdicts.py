@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.engine import comparisons
+from fcpower_bids.analyses import evaluate as comparisons
 from tests.command import main
 from tests.planting.planted import make_cohort
 
@@ -43,7 +43,7 @@ def test_rounding_makes_no_difference_of_a_person():
     """Under the same model in the same fold; what is left over is drawn as if nobody else were there."""
     errors = np.random.default_rng(0).standard_normal(20) ** 2
     other = np.where(np.arange(20) < 8, errors * (1 + 1e-11), errors + 0.1)
-    gains = comparisons._shared(pd.Series(errors), pd.Series(other))
+    gains = comparisons.error_gains(pd.Series(errors), pd.Series(other))
     assert (gains[:8] == 0).all()
     np.testing.assert_allclose(gains[8:], -0.1)
 

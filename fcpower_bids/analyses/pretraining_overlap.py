@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.representations import EMBEDDING, encoder_of
+from fcpower_bids.analyses.features import EMBEDDING, encoder_of
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.records import Cohort

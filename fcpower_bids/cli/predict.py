@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Predict new scans, a table per model; return 0 where all have a page, 4 where some have not, 5 where none."""
     options = build_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
+    from fcpower_bids.clinic.predict import DONE, Request, predict_scans, say_predictions
     from fcpower_bids.outputs.dataset import note_command
-    from fcpower_bids.slices.clinic.predict import DONE, Request, predict_scans, say_predictions
     from fcpower_bids.store import may_write, refuse_links
 
     refuse_links(options.output_dir)

@@ -37,7 +37,7 @@ from fcpower_bids.cohort.scans import (
     missing_parcels,
     tabulate_scans,
 )
-from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
+from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.signal.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
+from fcpower_bids.core.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders

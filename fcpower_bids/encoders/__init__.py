@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fcpower_bids.encoders.embedding import Encoder
 
 OF_OTHERS = {
-    "brainlm-111m": "fcpower_bids.slices.published_encoders.brainlm:load_brainlm",
-    "brainlm-650m": "fcpower_bids.slices.published_encoders.brainlm:load_brainlm_650m",
-    "brain-jepa": "fcpower_bids.slices.published_encoders.brain_jepa:load_brain_jepa",
-    "brainmass": "fcpower_bids.slices.published_encoders.brainmass:load_brainmass",
-    "brain-harmonix-f": "fcpower_bids.slices.published_encoders.brain_harmonix:load_brain_harmonix",
-    "brain-semantoks": "fcpower_bids.slices.published_encoders.brain_semantoks:load_brain_semantoks",
+    "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
+    "brainlm-650m": "fcpower_bids.encoders.published.brainlm:load_brainlm_650m",
+    "brain-jepa": "fcpower_bids.encoders.published.brain_jepa:load_brain_jepa",
+    "brainmass": "fcpower_bids.encoders.published.brainmass:load_brainmass",
+    "brain-harmonix-f": "fcpower_bids.encoders.published.brain_harmonix:load_brain_harmonix",
+    "brain-semantoks": "fcpower_bids.encoders.published.brain_semantoks:load_brain_semantoks",
 }
 ENCODERS = Registry(
     "encoder",

@@ -18,9 +18,10 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import deal_families, family_numbers
 from fcpower_bids.core.regression.kernels import normalise_rows
-from fcpower_bids.core.regression.penalties import regress_on_kernel, select_penalties
+from fcpower_bids.core.regression.krr import kernel_ridge
+from fcpower_bids.core.regression.nested import select_penalties
 from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
-from fcpower_bids.core.regression.ridge_model import fit_weights
+from fcpower_bids.core.regression.probe import fit_weights
 
 
 class FamilyFolds(_MetadataRequester):
@@ -197,7 +198,7 @@ class CorrelationKernelRidgeCV(_Fitted):
         )
         rows = _normalise(features)
         columns = np.asarray(targets[:, None] if targets.ndim == 1 else targets, dtype=np.float64)
-        solver = regress_on_kernel(rows @ rows.T, self._protocol())
+        solver = kernel_ridge(rows @ rows.T, self._protocol())
         splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
         held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(features, groups=groups)]
         lacking = np.setdiff1d(np.arange(len(features)), np.concatenate(held_out))

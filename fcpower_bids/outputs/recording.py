@@ -13,8 +13,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.signal.censoring import convention_of
-from fcpower_bids.core.signal.quality import HEAD_RADIUS
+from fcpower_bids.core.series import HEAD_RADIUS, convention_of
 from fcpower_bids.measures import COVERAGE as COVERAGE_TABLE
 from fcpower_bids.measures import QUALITY as QUALITY_TABLE
 from fcpower_bids.measures import SPECTRUM as SPECTRUM_TABLE

@@ -18,15 +18,15 @@ from fcpower_bids.registry import Registry
 TRANSFORMS = Registry(
     "transform",
     {
-        "power": "fcpower_bids.transforms.power:Power",
-        "fisher_z": "fcpower_bids.transforms.edges:FisherZ",
-        "log_euclidean": "fcpower_bids.transforms.log_euclidean:LogEuclidean",
-        "partial_correlation": "fcpower_bids.transforms.precision:PartialCorrelation",
+        "power": "fcpower_bids.transforms.stateless:Power",
+        "fisher_z": "fcpower_bids.transforms.stateless:FisherZ",
+        "log_euclidean": "fcpower_bids.transforms.stateless:LogEuclidean",
+        "partial_correlation": "fcpower_bids.transforms.stateless:PartialCorrelation",
         "tangent": "fcpower_bids.transforms.tangent:Tangent",
-        "degree": "fcpower_bids.transforms.edges:Degree",
-        "cholesky": "fcpower_bids.transforms.log_euclidean:Cholesky",
-        "log_cholesky": "fcpower_bids.transforms.log_euclidean:LogCholesky",
-        "precision": "fcpower_bids.transforms.precision:Precision",
+        "degree": "fcpower_bids.transforms.stateless:Degree",
+        "cholesky": "fcpower_bids.transforms.stateless:Cholesky",
+        "log_cholesky": "fcpower_bids.transforms.stateless:LogCholesky",
+        "precision": "fcpower_bids.transforms.stateless:Precision",
         "tucker": "fcpower_bids.transforms.tucker:Tucker",
     },
 )

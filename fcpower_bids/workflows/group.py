@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.engine.connectomes import sharing_spectra
-from fcpower_bids.analyses.engine.study import FEWEST_PEOPLE
+from fcpower_bids.analyses.features import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.analyses.study import FEWEST_PEOPLE
+from fcpower_bids.check.workflow import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
@@ -46,7 +47,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.settings.levels import describe_unread
-from fcpower_bids.slices.check.workflow import check_first
 from fcpower_bids.slices.elsewhere.imports import bring_sources
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
@@ -190,7 +190,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         if not settings.check:
             _run_analyses(cohort, by_atlas, settings, attempts)
     if settings.save_models and not settings.check:
-        from fcpower_bids.slices.clinic.folder import save_models  # most runs need no models
+        from fcpower_bids.clinic.folder import save_models  # most runs need no models
 
         save_models(cohort, settings, attempts)
 

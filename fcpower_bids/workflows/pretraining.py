@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
 from fcpower_bids.cohort.missing_codes import shorten
@@ -34,7 +34,7 @@ from fcpower_bids.store import file_in_the_way
 
 def run_pack(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.slices.pretraining.corpus.public import is_public  # loads torch
+    from fcpower_bids.pretrain.corpus import is_public  # loads torch
 
     corpus = _folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
@@ -43,7 +43,7 @@ def run_pack(settings: Settings) -> int:
     if short := int((table["T"] < settings.window).sum()):
         say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
     if settings.public_corpus is not None:
-        from fcpower_bids.slices.pretraining.corpus.public import write_public  # loads torch
+        from fcpower_bids.pretrain.packing import write_public  # loads torch
 
         n = write_public(corpus, settings.public_corpus, settings.window)
         say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
@@ -52,10 +52,12 @@ def run_pack(settings: Settings) -> int:
 
 def ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
-    from fcpower_bids.slices.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
+    from fcpower_bids.pretrain.corpus import FILES, is_public  # loads torch
 
     if settings.corpus == CORPUS_ID:
-        return fetch_corpus(CORPUS_ID)
+        from fcpower_bids.encoders.checkpoints import fetch
+
+        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
     corpus = _folder(settings)
     if is_public(corpus):
         say(f"Corpus: {corpus}, in the public layout", settings)
@@ -71,7 +73,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def _pack(settings: Settings, corpus: Path) -> Any:
-    from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus  # loads torch
+    from fcpower_bids.pretrain.packing import pack_corpus  # loads torch
 
     check_input_folder(settings.bids_dir)
     if (file := file_in_the_way(corpus)) is not None:
@@ -153,7 +155,7 @@ def choose_atlas(found: Iterable[str], settings: Settings) -> str:
 
 
 def _recordings(settings: Settings, door: Selected, atlas: str) -> Iterable[Any]:
-    from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
+    from fcpower_bids.pretrain.derived_series import find_series  # only this level needs it
 
     own = parse_name(f"{atlas}_timeseries.tsv")[0]
     paths = {path: "" for path, name in _series(door).items() if name == atlas}
@@ -205,14 +207,14 @@ FOLLOWING = ("batch_size", "learning_rate", "warmup")
 
 def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code."""
-    from fcpower_bids.slices.pretraining.processes import on_all_processes  # loads torch
+    from fcpower_bids.pretrain.processes import on_all_processes  # loads torch
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
 def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
-    from fcpower_bids.slices.pretraining.train import train  # loads torch
+    from fcpower_bids.pretrain.train import train  # loads torch
 
     config = pretrain_config(settings)
     processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
@@ -237,7 +239,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
 def _read_probe(settings: Settings, found: list[Any]) -> str:
     """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
-    from fcpower_bids.slices.pretraining.probing import ExternalCohort
+    from fcpower_bids.pretrain.probing import ExternalCohort
 
     out = settings.probe or Path()
     check_input_folder(out)
@@ -272,7 +274,7 @@ def _read_probe(settings: Settings, found: list[Any]) -> str:
 
 
 def _tell(settings: Settings, result: Any) -> None:
-    from fcpower_bids.slices.pretraining.page import write_training_page  # only the end needs it
+    from fcpower_bids.pretrain.page import write_training_page  # only the end needs it
 
     say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
     if result.confirmed is not None:
@@ -294,8 +296,8 @@ SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128}
 
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
-    from fcpower_bids.slices.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
-    from fcpower_bids.slices.pretraining.processes import best_precision
+    from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation  # loads torch
+    from fcpower_bids.pretrain.processes import best_precision
 
     labels, path = "", settings.roi_labels
     try:

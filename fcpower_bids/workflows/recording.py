@@ -58,7 +58,7 @@ PARCELS = "parcels"
 """Folder of the work folder that keeps the parcel means of all recordings."""
 CLUSTER_POLL_SECONDS = 2.0
 """How long nipype sleeps between two looks at a cluster."""
-LAZY = ("fcpower_bids.transforms.power", "scipy.signal")
+LAZY = ("fcpower_bids.transforms.stateless", "scipy.signal")
 """Modules that nodes import when they need them. None of them starts threads."""
 
 

@@ -27,7 +27,7 @@ def cohort():
 
 @pytest.fixture(params=ANALYSES)
 def name(request, monkeypatch) -> str:
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.N_RANDOM_FILTERS", 2)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
     return request.param
 
 

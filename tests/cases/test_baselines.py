@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver
-from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.analyses.prediction.baselines import Baselines
+from fcpower_bids.analyses.baselines import Baselines
+from fcpower_bids.analyses.evaluate import make_solver
+from fcpower_bids.analyses.study import open_study
 from tests.analyses.cohorts import choose, cohort_of
 from tests.cases.cohorts import group, read, write_series, write_table
 

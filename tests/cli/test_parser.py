@@ -11,7 +11,7 @@ import pytest
 from fcpower_bids.cli import parser
 from fcpower_bids.cli.parser import read_configuration
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.signal.censoring import CONVENTIONS
+from fcpower_bids.core.series import CONVENTIONS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, Settings
 from tests.command import parse_settings

@@ -13,7 +13,7 @@ from fcpower_bids.cohort.inclusion import read_quality
 from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, tabulate_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
 from tests.planting.participant_outputs import P, add_output, series_of

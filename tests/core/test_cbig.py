@@ -12,9 +12,9 @@ from scipy.io import loadmat
 
 from fcpower_bids.core.regression.folds import cbig_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.krr import KernelRidge, Split
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PRESETS
-from fcpower_bids.core.regression.ridge import Split, factorise_kernel
 from fcpower_bids.core.regression.scores import CONTINUOUS_SCORES
 from fcpower_bids.core.regression.targets import remove_covariates
 
@@ -45,8 +45,7 @@ def example(shared):
 
 @pytest.fixture(scope="module")
 def solver(example):
-    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
-        return factorise_kernel(example.kernel, example.penalties)
+    return KernelRidge(example.kernel, example.penalties)
 
 
 @pytest.fixture(params=SEEDS)
@@ -102,9 +101,10 @@ def test_inner_losses(solver, folds, reference, residuals, seed):
 
 def test_predictions_of_every_penalty(solver, folds, reference, residuals, seed):
     for number, fold in enumerate(folds, start=1):
-        sides = solver.prepare(residuals(fold.train))
+        part = solver.at(solver.penalties)
+        sides = part.prepare(residuals(fold.train))
         split = Split(fold.test, fold.train, fold.inner, np.empty(0, np.intp))
-        ours = solver.predict(split, sides, [sides] * 5)[0][..., 0]
+        ours = part.predict(split, sides)[0][..., 0]
         theirs = loadmat(reference / "test_cv" / f"fold_{number}" / f"acc_CO_{seed}.mat")["y_p"].ravel()[1:]
         for penalty, mine, cbig in zip(solver.penalties, ours, theirs, strict=True):
             np.testing.assert_allclose(mine, cbig.item().ravel(), rtol=0, atol=1e-8 if penalty <= 1e-3 else 1e-10)

@@ -7,13 +7,13 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.inference.identification import (
+from fcpower_bids.core.differences import permutation_p_value
+from fcpower_bids.core.identification import (
     compare_identification,
     identifiability,
     identify,
     permutation_null,
 )
-from fcpower_bids.core.inference.permutation import permutation_p_value
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 
 REFERENCE = {1.0: 0.838, 0.5: 0.986, 0.35: 1.000}

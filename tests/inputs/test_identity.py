@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.inputs.identity import dataset_identity
-from tests.slices.pretraining.conftest import made_recordings
-from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import plant_outputs, run_pretrain
 
 
 def describe(folder, **facts):

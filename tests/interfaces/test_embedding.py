@@ -11,13 +11,13 @@ import torch
 
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
 from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
 from tests.slices.published_encoders.test_brainmass import published_shapes
 
 ORDER = parcel_order("Schaefer100")

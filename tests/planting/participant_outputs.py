@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, order_entities, output_path, parse_name
 from fcpower_bids.outputs.status import DONE, Status, write_status
 from fcpower_bids.outputs.tables import write_json, write_matrix, write_table

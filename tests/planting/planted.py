@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.demo.dataset import draw_connectome, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.outputs.tables import read_table, write_table

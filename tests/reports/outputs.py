@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fcpower_bids.core.signal.timeseries import clean_series
+from fcpower_bids.core.series import clean_series
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
 from fcpower_bids.outputs.status import Status, embedding_names

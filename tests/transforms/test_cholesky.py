@@ -5,7 +5,7 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.transforms.log_euclidean import Cholesky, LogCholesky
+from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
 
 def test_agrees_with_scipy(shared):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.edges import Degree
+from fcpower_bids.transforms.stateless import Degree
 
 
 def test_by_hand():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError
-from fcpower_bids.transforms.edges import FisherZ
+from fcpower_bids.transforms.stateless import FisherZ
 
 
 def test_is_arctanh_with_a_zero_diagonal():

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.transforms.log_euclidean import LogEuclidean
-from fcpower_bids.transforms.power import Power
+from fcpower_bids.transforms.stateless import LogEuclidean, Power
 
 
 def test_agrees_with_pyriemann(shared):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.transforms.precision import PartialCorrelation
+from fcpower_bids.transforms.stateless import PartialCorrelation
 
 
 @pytest.mark.parametrize("standardised", ["z", "raw"])

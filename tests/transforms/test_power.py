@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.transforms.power import Power
+from fcpower_bids.transforms.stateless import Power
 
 
 @pytest.mark.parametrize("alpha", ["0.1", "0.35", "0.5", "0.75"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError
-from fcpower_bids.transforms.precision import Precision, shrunk_covariance
+from fcpower_bids.transforms.stateless import Precision, shrunk_covariance
 
 
 def test_agrees_with_nilearn_and_scikit_learn(shared):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.log_euclidean import LogEuclidean
+from fcpower_bids.transforms.stateless import LogEuclidean
 from fcpower_bids.transforms.tangent import Tangent
 
 

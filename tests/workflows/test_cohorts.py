@@ -10,12 +10,12 @@ import pytest
 from safetensors.torch import save_file
 
 from fcpower_bids.analyses import ALL
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
+from fcpower_bids.encoders.published import brainlm as brainlm_module
+from fcpower_bids.encoders.published.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_json, read_table
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.published_encoders import brainlm as brainlm_module
-from fcpower_bids.slices.published_encoders.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
 from tests.command import parse_settings

@@ -82,7 +82,7 @@ def test_long_tables_are_compressed_and_averaged_and_the_page_reads_them(lines, 
     lines(**choices)
     folder, plain = settings.output_dir / "group", tables(settings)
     each = pd.read_csv(folder / "predictions.tsv", sep="\t", na_values="n/a")
-    monkeypatch.setattr("fcpower_bids.analyses.prediction.prediction.MOST_ROWS", 30)
+    monkeypatch.setattr("fcpower_bids.analyses.prediction.MOST_ROWS", 30)
     monkeypatch.setattr("fcpower_bids.outputs.group.MOST_PLAIN", 15)
     lines(**choices, random_seed=1)
     lines(**choices)

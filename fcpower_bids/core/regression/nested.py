@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import Fold, check_folds
-from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split
+from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, OnGrid, Regression, Sides, Split, decades
 from fcpower_bids.core.regression.scores import (
     NEEDS_TRAINING,
     Training,
@@ -25,6 +24,8 @@ from fcpower_bids.core.regression.scores import (
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 
+GAIN = 1e-4
+"""Gain of the selection score below which the next penalty is no better: without it a plateau never ends."""
 TOGETHER = 2**22
 """Numbers of targets, over all folds in which they are built, up to which all folds are prepared at once."""
 
@@ -34,7 +35,7 @@ class NestedResult:
     """Out-of-fold predictions with the penalty selected inside each training set."""
 
     folds: tuple[Fold, ...]  # the F outer folds
-    penalties: FloatArray  # (n_penalties,): the grid that was searched
+    penalties: FloatArray  # (n_penalties,): the grid that every fold searched
     chosen: FloatArray  # (F, m): penalty selected for each fold and target
     # (F, n_penalties, m): selection score of each penalty, more is better, NaN where it is not defined
     inner_scores: FloatArray
@@ -68,230 +69,247 @@ class NestedResult:
         return np.stack(scores)
 
 
-class EachFold(Protocol):
-    """Whoever goes through the folds."""
+@dataclass(eq=False)
+class Outcome:
+    """One fold."""
 
-    def __call__(self, function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-        """Return what the function, which depends on nothing else, returns of every fold, in their order."""
+    observed: FloatArray  # (n_test, m)
+    train: Training
+    scores: FloatArray  # (n_penalties, m): selection score of each penalty
+    predicted: FloatArray  # (n_penalties, n_test, m)
+    slopes: FloatArray  # (n_penalties, m): of the targets on their inner predictions
 
 
-def in_turn(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-    """Go through the folds one after the other."""
-    return map(function, items)
+Each = Callable[[Callable[[Fold], Outcome], Sequence[Fold]], Iterable[Outcome]]
+"""Goes through the folds, in their order; a fold depends on nothing else."""
 
 
 def nested_cv(
-    solver: Solver,
+    regression: Regression,
     targets: FloatArray | TargetBuilder,
     folds: Sequence[Fold],
     selection: str = "pooled_pearson",
-    strict: bool = False,
-    each: EachFold = in_turn,
+    each: Each = map,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
-    `solver`: a kernel (`factorise_kernel`), or a linear probe.
-    `targets` (n, m): a row with NaN trains nothing for that target and is predicted in its test fold; or a builder,
-    called once per fold with the training rows. `selection`: see `scores.selection_scores`; the first best penalty is
-    taken. `strict`: build the targets anew on the training rows of every inner fold; the default uses those of the
-    outer ones, as CBIG does: the test fold informs nothing either way. `each`: who goes through the folds. Raises
-    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some
-    fold. Source: the paper, Appendix "Evaluation protocols".
+    The first best penalty of the grid is taken. Where the grid goes on and the best lies at its edge, each fold and
+    target continues by decades for itself, as far as its own inner folds gain: the choices of others change nothing, so
+    the choice stays nested; it is `at_edge` only where even the last decade still gained. The inner folds use the
+    targets that were built on the training rows of the outer one, as CBIG does: the test fold informs nothing.
+
+    Parameters
+    ----------
+    regression : `KernelRidge`, `BlockRidge` or `probe.LinearProbe`
+    targets : ndarray (n, m), or callable
+        A row with NaN trains nothing for that target and is predicted in its test fold. A builder is called with the
+        training rows of each fold.
+    folds : sequence of Fold
+    selection : str
+        See `scores.selection_scores`.
+    each : callable
+        Who goes through the folds.
+
+    Raises
+    ------
+    ValueError
+        The folds are not sound, or the selection score is unknown.
+    Unfit
+        A target has no training rows in some fold.
+
+    Notes
+    -----
+    Source: the paper, Appendix "Evaluation protocols".
     """
+    folds = tuple(folds)
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
-    outcomes = _go_through(solver, targets, strict, selection, folds, each)
-    chosen = np.stack([outcome.chosen for outcome in outcomes])
+    grid = regression.penalties
+    outcomes = _evaluate_all(regression, grid, targets, folds, selection, each)
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
-    notes = []
-    for name, edge in (("smallest", solver.penalties.min()), ("largest", solver.penalties.max())):
-        count = int((chosen == edge).sum())
-        if count and solver.penalties.size > 1:
+    best = np.stack([best_penalty(outcome.scores, grid) for outcome in outcomes])
+    chosen, predicted = grid[best], [_take(one.predicted, at) for one, at in zip(outcomes, best, strict=True)]
+    slopes = np.stack([_take(one.slopes, at) for one, at in zip(outcomes, best, strict=True)])
+    best_scores = np.take_along_axis(inner_scores, best[:, None], axis=1)[:, 0]
+    at_edge = (chosen == grid.min()) | (chosen == grid.max())
+    notes = list(regression.notes)
+    if regression.unit:
+        at_edge = np.zeros_like(at_edge)
+        for edge, beyond in _beyond_grid(grid):
+            going = (grid[best] == edge) & np.isfinite(best_scores)
+            for decade in beyond:
+                some = np.flatnonzero(going.any(axis=1)).tolist()
+                if not some:
+                    break
+                penalty = decades(regression.unit, (decade,))
+                further = _evaluate_all(regression, penalty, targets, [folds[i] for i in some], selection, each)
+                for i, outcome in zip(some, further, strict=True):
+                    gained = going[i] & (outcome.scores[0] > best_scores[i] + GAIN)
+                    best_scores[i, gained], chosen[i, gained] = outcome.scores[0, gained], penalty[0]
+                    predicted[i][:, gained], slopes[i, gained] = (
+                        outcome.predicted[0][:, gained],
+                        outcome.slopes[0, gained],
+                    )
+                    going[i] = gained
+            at_edge |= going
+        if at_edge.any():
+            where = f"In {int(at_edge.sum())} of {at_edge.size} fits"
+            notes.append(f"{where} the selection score still rose at the last penalty of all.")
+    for name, edge in (("smallest", grid.min()), ("largest", grid.max())):
+        if (count := int((chosen == edge).sum())) and grid.size > 1 and not regression.unit:
             where = f"was selected in {count} of {chosen.size} fits"
             notes.append(f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid.")
+    if (lacking := np.isnan(inner_scores).all(axis=1)).any():
+        where = f"In {int(lacking.sum())} of {lacking.size} fits"
+        notes.append(f"{where} no penalty had a score (constant target); the largest was taken.")
     return NestedResult(
-        folds=tuple(folds),
-        penalties=solver.penalties,
+        folds=folds,
+        penalties=grid,
         chosen=chosen,
         inner_scores=inner_scores,
-        best_scores=_best(inner_scores),
-        at_edge=(chosen == solver.penalties.min()) | (chosen == solver.penalties.max()),
+        best_scores=best_scores,
+        at_edge=at_edge,
         observed=tuple(outcome.observed for outcome in outcomes),
-        predicted=tuple(outcome.predicted[0] for outcome in outcomes),
+        predicted=tuple(predicted),
         train=tuple(outcome.train for outcome in outcomes),
-        notes=(*solver.notes, *notes, *unscored_notes(inner_scores)),
-        slopes=np.stack([outcome.slopes[0] for outcome in outcomes]),
+        notes=tuple(notes),
+        slopes=slopes,
     )
 
 
-def _go_through(
-    solver: Solver,
+def _beyond_grid(grid: FloatArray) -> tuple[tuple[float, range], ...]:
+    """Both edges of a grid, with the decades that lie beyond each."""
+    up = range(DECADES[-1] + 1, LAST_DECADE + 1)
+    return (grid.max(), up), (grid.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1))
+
+
+def _take(values: FloatArray, best: NDArray[np.intp]) -> FloatArray:
+    """Of each target (last axis) the entry of its penalty (first axis)."""
+    return np.stack([values[at, ..., j] for j, at in enumerate(best)], axis=-1)
+
+
+def _evaluate_all(
+    regression: Regression,
+    penalties: FloatArray,
     targets: FloatArray | TargetBuilder,
-    strict: bool,
-    selection: str,
     folds: Sequence[Fold],
-    each: EachFold,
+    selection: str,
+    each: Each,
 ) -> list[Outcome]:
-    """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
-    if not isinstance(solver, KernelPenalties):
-        source = _TargetSource(solver, targets, strict, folds)
-        evaluate = partial(_evaluate, solver, source, selection)
-        return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
+    """Evaluate some penalties on all folds: together, or one after the other as the regression asks."""
+    source = _Targets(targets, folds)
 
-    def evaluate_one(penalty: float) -> list[Outcome]:
-        part = solver.part(penalty)
-        source = _TargetSource(part, targets, strict, folds)
-        return list(each(partial(_evaluate, part, source, selection), folds))
+    def evaluate(some: FloatArray) -> list[Outcome]:
+        part = regression.at(some)
+        return list(each(partial(_evaluate, part, source, source.prepare(part), selection), folds))
 
-    passes = [evaluate_one(penalty) for penalty in solver.penalties.tolist()]
-    return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
+    outcomes, *more = [evaluate(some) for some in regression.passes(penalties)]
+    for name in ("scores", "predicted", "slopes") if more else ():
+        for outcome, *rest in zip(outcomes, *more, strict=True):
+            setattr(outcome, name, np.concatenate([getattr(one, name) for one in (outcome, *rest)]))
+    return outcomes
 
 
-class _TargetSource:
-    """Right-hand sides of a fold, prepared for all folds at once: an inverse is then read from memory once.
+class _Targets:
+    """Targets of all folds, built at once where they are built in every fold: an inverse is then read once for all.
 
-    Where the targets are built in every fold that takes as many columns as there are folds; with too many of them
-    (`TOGETHER`) each fold is prepared by itself, which costs little more then.
+    That takes as many columns as there are folds; with too many of them (`TOGETHER`) each fold is prepared by itself,
+    which costs little more then.
     """
 
-    def __init__(
-        self, solver: Solver, targets: FloatArray | TargetBuilder, strict: bool, folds: Sequence[Fold]
-    ) -> None:
-        self.solver, self.strict = solver, strict
-        self.build = targets if callable(targets) else None
+    def __init__(self, targets: FloatArray | TargetBuilder, folds: Sequence[Fold]) -> None:
+        self.build: TargetBuilder | None = None
         self.places: dict[bytes, slice] = {}
         if not callable(targets):
             self.values = _as_columns(targets)
-        elif strict or not self._build_together(targets, folds):
             return
-        self.prepared = solver.prepare(np.nan_to_num(self.values))
-
-    def _build_together(self, build: TargetBuilder, folds: Sequence[Fold]) -> bool:
         sets = {fold.train.tobytes(): fold.train for fold in folds}
-        first = _as_columns(build(folds[0].train))
+        first = _as_columns(targets(folds[0].train))
         if first.size * len(sets) > TOGETHER:
-            return False
-        m = first.shape[1]
-        self.values = np.hstack([_as_columns(build(train)) for train in sets.values()])
-        self.places = {key: slice(i * m, (i + 1) * m) for i, key in enumerate(sets)}
-        self.build = None  # no worker needs it
-        return True
+            self.build = targets
+            return
+        self.values = np.hstack([_as_columns(targets(train)) for train in sets.values()])
+        self.places = {key: slice(i * first.shape[1], (i + 1) * first.shape[1]) for i, key in enumerate(sets)}
 
-    def sides(self, fold: Fold) -> tuple[FloatArray, Sides, list[Sides]]:
-        """Return the targets with NaN, the right-hand sides of the outer and those of each inner fold."""
-        if self.build is None:
-            own = self.places.get(fold.train.tobytes(), slice(None))
-            outer = self.prepared.columns(own)
-            return self.values[:, own], outer, [outer] * len(fold.inner)
-        values = _as_columns(self.build(fold.train))
-        if not self.strict:
-            outer = self.solver.prepare(np.nan_to_num(values))
-            return values, outer, [outer] * len(fold.inner)
-        again = [_as_columns(self.build(np.setdiff1d(fold.train, rows))) for rows in fold.inner]
-        if any((np.isnan(each) != np.isnan(values))[fold.train].any() for each in again):
-            raise ValueError("A target that is built in the fold is missing in other rows when built on an inner fold.")
-        # One multiplication for all: the inverse, not the right-hand sides, is what has to be read from memory.
-        stacked = self.solver.prepare(np.nan_to_num(np.hstack([values, *again])))
-        m = values.shape[1]
-        blocks = [stacked.columns(slice(i * m, (i + 1) * m)) for i in range(1 + len(again))]
-        return values, blocks[0], blocks[1:]
+    def prepare(self, part: OnGrid) -> Sides | None:
+        """Right-hand sides of all folds, unless each has its own."""
+        return None if self.build else part.prepare(np.nan_to_num(self.values))
+
+    def of(self, fold: Fold, part: OnGrid, prepared: Sides | None) -> tuple[FloatArray, Sides]:
+        """Targets (n, m) of a fold, NaN where missing, and their right-hand sides."""
+        if self.build and prepared is None:
+            values = _as_columns(self.build(fold.train))
+            return values, part.prepare(np.nan_to_num(values))
+        own = self.places.get(fold.train.tobytes(), slice(None))
+        return self.values[:, own], prepared.columns(own) if prepared else Sides(self.values[:, own])
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """One fold, see `NestedResult`."""
-
-    scores: FloatArray  # (n_penalties, m): selection score of each penalty
-    predicted: FloatArray  # (n_penalties, n_test, m): of each penalty; of the selected one alone once that is known
-    observed: FloatArray  # (n_test, m)
-    train: Training
-    slopes: FloatArray  # (n_penalties, m): of the targets on their inner predictions; as `predicted`
-    chosen: FloatArray = field(default_factory=lambda: np.empty(0))  # (m,): the selected penalty, once it is known
-
-
-def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold) -> Outcome:
-    values, outer, inner = source.sides(fold)
-    m, n_penalties = values.shape[1], solver.penalties.size
+def _evaluate(part: OnGrid, source: _Targets, prepared: Sides | None, selection: str, fold: Fold) -> Outcome:
+    values, sides = source.of(fold, part, prepared)
+    m, n_penalties = values.shape[1], part.penalties.size
     outcome = Outcome(
-        scores=np.empty((n_penalties, m)),
-        predicted=np.empty((n_penalties, fold.test.size, m)),
         observed=values[fold.test],
         train=Training(np.empty(m), np.empty(m)),
+        scores=np.empty((n_penalties, m)),
+        predicted=np.empty((n_penalties, fold.test.size, m)),
         slopes=np.empty((n_penalties, m)),
     )
-    for columns, split, used in _splits(fold, values):
-        sides = outer.columns(columns)
-        own = [sides if inner[i] is outer else inner[i].columns(columns) for i in used]
-        test, validation = solver.predict(split, sides, own)
-        scores = _score_inner(selection, split, own, validation)
-        outcome.scores[:, columns], outcome.predicted[:, :, columns] = scores, test
-        outcome.slopes[:, columns] = _slopes(
-            [each.values[rows] for each, rows in zip(own, split.inner, strict=True)], validation
-        )
-        outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
+    for columns, split in _splits(fold, values):
+        own = sides.columns(columns)
+        test, validation = part.predict(split, own)
+        observed = [own.values[rows] for rows in split.inner]
+        outcome.scores[:, columns] = _score_inner(selection, own.values, split.inner, observed, validation)
+        outcome.predicted[:, :, columns] = test
+        outcome.slopes[:, columns] = _slopes(observed, validation)
+        outcome.train.mean[columns], outcome.train.std[columns] = Training.of(own.values[split.train])
     return outcome
 
 
-def _select(parts: Sequence[Outcome], penalties: FloatArray) -> Outcome:
-    """Select the penalty of every target of a fold, from its outcomes for parts of the grid."""
-    scores = np.concatenate([part.scores for part in parts])
-    best = best_penalty(scores, penalties)
-    predicted = np.empty((1, *parts[0].observed.shape))
-    slopes = np.concatenate([part.slopes for part in parts])
-    start = 0
-    for part in parts:
-        own = np.flatnonzero((best >= start) & (best < start + len(part.scores)))
-        predicted[0, :, own] = part.predicted[best[own] - start, :, own]
-        start += len(part.scores)
-    slopes = np.take_along_axis(slopes, best[None], axis=0)
-    return dataclasses.replace(parts[0], scores=scores, predicted=predicted, slopes=slopes, chosen=penalties[best])
+def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np.bool_], Split]]:
+    """Group the targets (n, m) by the training rows in which they are missing."""
 
+    def others(train: Rows) -> Rows:
+        rest = np.ones(len(values), dtype=bool)
+        rest[np.concatenate([train, fold.test])] = False
+        return np.flatnonzero(rest)
 
-def _slopes(observed: Sequence[FloatArray], predicted: Sequence[FloatArray]) -> FloatArray:
-    """Slope of targets (rows, m) on predictions (n_penalties, rows, m), each inner fold about its own means."""
-    pairs = [
-        (own - own.mean(axis=0), guess - guess.mean(axis=1, keepdims=True))
-        for own, guess in zip(observed, predicted, strict=True)
-    ]
-    both, size = (sum((one * guess).sum(axis=1) for one, guess in each) for each in (pairs, [(g, g) for _, g in pairs]))
-    return np.divide(both, size, out=np.zeros_like(both), where=size > 0)
-
-
-def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:
-    observed = [each.values[rows] for each, rows in zip(sides, split.inner, strict=True)]
-    train = None
-    if selection.partition("_")[2] in NEEDS_TRAINING:
-        rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
-        train = [Training.of(each.values[rows]) for each, rows in zip(sides, rest, strict=True)]
-    return selection_scores(selection, observed, validation, train)
-
-
-def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np.bool_], Split, list[int]]]:
-    """Group the targets by the training rows in which they are missing; name the inner folds that keep any row."""
     missing = np.isnan(values[fold.train])
     if not missing.any():
-        others = _others(len(values), fold.train, fold.test)
-        yield slice(None), Split(fold.test, fold.train, fold.inner, others), list(range(len(fold.inner)))
+        yield slice(None), Split(fold.test, fold.train, fold.inner, others(fold.train))
         return
     patterns, members = np.unique(missing, axis=1, return_inverse=True)
     for number, pattern in enumerate(patterns.T):
-        columns = members.ravel() == number
-        train = fold.train[~pattern]
-        inner = [rows[np.isin(rows, train)] for rows in fold.inner]
-        used = [i for i, rows in enumerate(inner) if rows.size]
-        if len(used) < 2:
+        columns, train = members.ravel() == number, fold.train[~pattern]
+        inner = tuple(rows for rows in (rows[np.isin(rows, train)] for rows in fold.inner) if rows.size)
+        if len(inner) < 2:
             raise Unfit(
                 f"Target {np.flatnonzero(columns)[0]} is known for only {train.size} training rows of repeat "
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )
-        others = _others(len(values), train, fold.test)
-        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others), used
+        yield columns, Split(fold.test, train, inner, others(train))
 
 
-def _others(n: int, *rows: Rows) -> Rows:
-    """Return all of n rows but these."""
-    others = np.ones(n, dtype=bool)
-    others[np.concatenate(rows)] = False
-    return np.flatnonzero(others)
+def _score_inner(
+    selection: str,
+    values: FloatArray,
+    inner: Sequence[Rows],
+    observed: Sequence[FloatArray],
+    validation: Sequence[FloatArray],
+) -> FloatArray:
+    train = None
+    if selection.partition("_")[2] in NEEDS_TRAINING:
+        rest = [np.concatenate([*inner[:v], *inner[v + 1 :]]) for v in range(len(inner))]
+        train = [Training.of(values[rows]) for rows in rest]
+    return selection_scores(selection, observed, validation, train)
+
+
+def _slopes(observed: Sequence[FloatArray], predicted: Sequence[FloatArray]) -> FloatArray:
+    """Slope of targets (rows, m) on predictions (n_penalties, rows, m), each inner fold about its own means."""
+    both: Any = 0.0
+    size: Any = 0.0
+    for own, guess in zip(observed, predicted, strict=True):
+        about, beside = own - own.mean(axis=0), guess - guess.mean(axis=1, keepdims=True)
+        both, size = both + (about * beside).sum(axis=1), size + (beside * beside).sum(axis=1)
+    return np.divide(both, size, out=np.zeros_like(both), where=size > 0)
 
 
 def _as_columns(targets: FloatArray) -> FloatArray:
@@ -302,16 +320,85 @@ def _as_columns(targets: FloatArray) -> FloatArray:
     return values
 
 
-def _best(inner_scores: FloatArray) -> FloatArray:
-    best = np.where(np.isnan(inner_scores), -np.inf, inner_scores).max(axis=1)
-    return np.asarray(np.where(np.isinf(best), np.nan, best))
+def merge_folds(results: Sequence[NestedResult]) -> NestedResult:
+    """Put the results of several sets of folds together, in the order of repeats and folds."""
+    folds = [fold for result in results for fold in result.folds]
+    order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
+
+    def sort(name: str) -> list[Any]:
+        found = [one for result in results for one in getattr(result, name)]
+        return [found[i] for i in order]
+
+    arrays: Any = {name: np.array(sort(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
+    lists: Any = {name: tuple(sort(name)) for name in ("folds", "observed", "predicted", "train")}
+    notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
+    return NestedResult(penalties=results[0].penalties, notes=notes, **arrays, **lists)
 
 
-def unscored_notes(inner_scores: FloatArray) -> Iterator[str]:
-    """Count the fits without a selection score, (F, n_penalties, m)."""
-    lacking = np.isnan(inner_scores).all(axis=1)
-    if lacking.any():
-        yield (
-            f"In {int(lacking.sum())} of {lacking.size} fits no penalty had a score (constant target); the largest was "
-            "taken."
-        )
+def merge_targets(results: Sequence[NestedResult]) -> NestedResult:
+    """Put the results of single targets on the same folds side by side."""
+
+    def side_by_side(name: str) -> Any:
+        each = zip(*(getattr(result, name) for result in results), strict=True)
+        return tuple(np.concatenate(values, axis=-1) for values in each)
+
+    arrays = {name: np.array(side_by_side(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
+    return NestedResult(
+        folds=results[0].folds,
+        penalties=results[0].penalties,
+        **arrays,
+        observed=side_by_side("observed"),
+        predicted=side_by_side("predicted"),
+        train=tuple(
+            Training(*(np.concatenate(values) for values in zip(*each, strict=True)))
+            for each in zip(*(result.train for result in results), strict=True)
+        ),
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+    )
+
+
+def score_penalties(
+    regression: Regression, penalties: FloatArray, targets: FloatArray, validation: Sequence[Rows], selection: str
+) -> FloatArray:
+    """Score penalties on folds that are each predicted from the rows of all others.
+
+    `targets` (n, m): known for all rows of the folds; the values of other rows take no part. `validation`: the rows of
+    each fold. `selection`: see `scores.selection_scores`. Returns (n_penalties, m): more is better; NaN where a score
+    is not defined.
+    """
+    everyone = np.concatenate(validation)
+    others = np.setdiff1d(np.arange(len(targets)), everyone)
+    splits = [Split(test, np.setdiff1d(everyone, test), (), others) for test in validation]
+    train = [Training.of(targets[split.train]) for split in splits]
+    scores = []
+    for some in regression.passes(penalties):
+        part = regression.at(some)
+        sides = part.prepare(np.nan_to_num(targets))
+        predicted = [part.predict(split, sides)[0] for split in splits]
+        scores.append(selection_scores(selection, [targets[test] for test in validation], predicted, train))
+    return np.concatenate(scores)
+
+
+def select_penalties(
+    regression: Regression, targets: FloatArray, validation: Sequence[Rows], selection: str
+) -> tuple[FloatArray, FloatArray]:
+    """Choose a penalty for each target; parameters as in `score_penalties`.
+
+    A grid that goes on does so as in `nested_cv`: on the training rows of a fold of a nested cross-validation this is
+    the penalty that it selects there. Returns `penalties, scores` (m,): the selected penalties, and their selection
+    scores.
+    """
+    base = regression.penalties
+    grid = score_penalties(regression, base, targets, validation, selection)
+    best = best_penalty(grid, base)
+    chosen, scores = base[best], np.take_along_axis(grid, best[None], axis=0)[0]
+    for edge, beyond in _beyond_grid(base) if regression.unit else ():
+        going = (base[best] == edge) & np.isfinite(scores)
+        for decade in beyond:
+            if not going.any():
+                break
+            penalty = decades(regression.unit, (decade,))
+            gained = score_penalties(regression, penalty, targets, validation, selection)[0]
+            going &= gained > scores + GAIN
+            chosen[going], scores[going] = penalty[0], gained[going]
+    return chosen, scores

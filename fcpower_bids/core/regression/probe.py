@@ -1,10 +1,10 @@
-"""Linear probe: ridge regression on features z-scored inside the fold."""
+"""Linear regression on features: the probe, z-scored inside the fold, and a fitted model as plain arrays."""
 
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +12,8 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
+from fcpower_bids.core.regression.kernels import PANEL, FeatureSource, normalise_rows
+from fcpower_bids.core.regression.krr import BlockRidge, Sides, Split, check_penalties, fit_weights
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import available_bytes
 
@@ -29,25 +29,31 @@ ROUNDING = 1e-12
 
 
 class LinearProbe:
-    """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
+    """Linear-kernel ridge regression on z-scored features, to be given to `krr.nested_cv`.
 
     The scaler depends on the training rows, so every fold is solved anew: for the weights of up to 512 features (and no
-    more than people), and above that by `SubsetSolver` on the kernel. `features` (n, d): none missing; they may lie on
-    disk. `penalties`: none negative; zero is dropped, with a warning, unless the features have full column rank.
-    `strict`: fit the scaler again in every inner fold, not in the outer one alone; the test fold informs nothing either
-    way. `everyone`: fit it to all people, test people too. A feature that is constant in the training rows is centred
+    more than people), and above that by `BlockRidge` on the kernel. `features` (n, d): none missing; they may lie on
+    disk. Or a function from training rows to features that are fitted to these. `penalties`: none negative; zero is
+    dropped, with a note, unless the features have full column rank. `everyone`: fit the scaler to all people, test
+    people too; else to the training rows of the outer fold. A feature that is constant in the training rows is centred
     and not scaled, as by scikit-learn. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
     used.
     """
 
     def __init__(
         self,
-        features: FeatureSource,
+        features: FeatureSource | Callable[[Rows], FeatureSource],
         penalties: ArrayLike,
         intercept: bool = True,
-        strict: bool = False,
         everyone: bool = False,
+        unit: float = 0.0,
     ) -> None:
+        self.penalties = check_penalties(penalties)
+        self.notes: tuple[str, ...] = ()
+        self.intercept, self.everyone, self.unit, self.fitted = intercept, everyone, unit, callable(features)
+        self.make = features if callable(features) else None
+        if callable(features):
+            return
         self.features: FeatureSource = features
         if len(self.features.shape) != 2:
             raise ValueError(f"Features must be one row per person, not of shape {self.features.shape}.")
@@ -57,63 +63,46 @@ class LinearProbe:
                 raise ValueError(
                     f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
                 )
-        self.intercept, self.strict, self.everyone = intercept, strict, everyone
         self._kept: list[_Panel] = []
         if self.features.shape[1] > PRIMAL_WIDTH:
             self._panels()  # now, so that whoever is given this regression need not
-        self._set_penalties(penalties)
-
-    def with_penalties(self, penalties: ArrayLike) -> LinearProbe:
-        """Return the same regression for other penalties; the features are shared."""
-        other = copy.copy(self)
-        other._set_penalties(penalties)
-        return other
-
-    def _set_penalties(self, penalties: ArrayLike) -> None:
-        self.penalties = check_penalties(penalties)
-        self.notes: tuple[str, ...] = ()
         if 0 in self.penalties and not self._has_full_rank():
             self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
-            warnings.warn(self.notes[0], stacklevel=2)
             self.penalties = check_penalties(self.penalties[self.penalties > 0])
+
+    def at(self, penalties: FloatArray) -> LinearProbe:
+        """Return the same regression for other penalties; the features are shared."""
+        other = copy.copy(self)
+        other.penalties = penalties
+        return other
+
+    def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
+        """All penalties together."""
+        return (penalties,)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing here depends on the targets alone."""
         return Sides(targets)
 
-    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+    def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
-        if not self.strict:
-            return self._predict(split, outer, inner)
-        test, _ = self._predict(Split(split.test, split.train, (), split.others), outer, ())
-        validation = []
-        for rows, sides in zip(split.inner, inner, strict=True):
-            train = np.setdiff1d(split.train, rows, assume_unique=True)
-            validation.append(self._predict(Split(rows, train, (), split.others), sides, ())[0])
-        return test, validation
-
-    def _predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
-        """Predict all sets of a split under one scaler, that of its training rows."""
-        if self.features.shape[1] <= min(PRIMAL_WIDTH, split.train.size):
-            return self._predict_primal(split, outer, inner)
+        if self.make:
+            return LinearProbe(self.make(split.train)[:], self.penalties, self.intercept).predict(split, sides)
+        n, width = self.features.shape
+        scaled_on = np.arange(n) if self.everyone else split.train
+        if width <= min(PRIMAL_WIDTH, split.train.size):
+            mean, scale = standardising_scale(np.asarray(self.features[:], dtype=float)[scaled_on])
+            standard = (self.features[:] - mean) / scale
+            sets = [(split.train, split.test)]
+            sets += [(np.setdiff1d(split.train, rows, assume_unique=True), rows) for rows in split.inner]
+            paths = [self._primal_path(standard[train], sides.values[train], standard[rows]) for train, rows in sets]
+            return paths[0], paths[1:]
         used = np.union1d(split.train, split.test)
-        solver = SubsetSolver(self._kernel(self._scaled_on(split), used), self.penalties, self.intercept)
-        place = np.empty(len(outer.values), np.intp)
+        blocks = BlockRidge(self._kernel(scaled_on, used), self.penalties, self.intercept)
+        place = np.empty(n, np.intp)
         place[used] = np.arange(used.size)
         within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
-        shared = Sides(outer.values[used])
-        own = [shared if sides is outer else Sides(sides.values[used]) for sides in inner]
-        return solver.predict(within, shared, own)
-
-    def _predict_primal(
-        self, split: Split, outer: Sides, inner: Sequence[Sides]
-    ) -> tuple[FloatArray, list[FloatArray]]:
-        standard = _standardise(np.asarray(self.features, dtype=float), self._scaled_on(split))
-        fits = [(split.train, split.test, outer.values)]
-        for rows, sides in zip(split.inner, inner, strict=True):
-            fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
-        paths = [self._primal_path(standard[train], values[train], standard[rows]) for train, rows, values in fits]
-        return paths[0], paths[1:]
+        return blocks.predict(within, Sides(sides.values[used]))
 
     def _primal_path(self, x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
         """Predictions (n_penalties, rows, m) at some features, of a fit to features x (n, d) and targets y (n, m)."""
@@ -122,9 +111,6 @@ class LinearProbe:
             centre, level = x.mean(axis=0), y.mean(axis=0)
             x, y, at = x - centre, y - level, at - centre
         return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
-
-    def _scaled_on(self, split: Split) -> Rows:
-        return np.arange(self.features.shape[0]) if self.everyone else split.train
 
     def kernel(self) -> FloatArray:
         """Inner products (n, n) of features z-scored on everyone."""
@@ -213,11 +199,6 @@ def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
     return mean, np.where(constant, 1.0, scale)
 
 
-def _standardise(features: FloatArray, scaled_on: Rows) -> FloatArray:
-    mean, scale = standardising_scale(features[scaled_on])
-    return (features - mean) / scale
-
-
 def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:
     """Return cross (gram + l I)^-1 right for every penalty l, shape (n_penalties, rows, m)."""
     path = np.empty((penalties.size, cross.shape[0], right.shape[1]))
@@ -229,3 +210,83 @@ def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties
             raise Unfit(f"Penalty {penalty:g} is too small for these features; remove it from the grid.")
         path[i] = cross @ solution
     return path
+
+
+ModelArrays = dict[str, NDArray[np.generic]]
+KINDS = ("correlation", "linear")
+
+
+@dataclass(frozen=True, eq=False)
+class NewPredictions:
+    """Predictions for new scans, and their likeness to the scans that the model was fitted on."""
+
+    predicted: FloatArray  # (n, m): in the unit of the targets
+    # (n,): correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
+    similarity: FloatArray
+
+
+def ridge_model_arrays(
+    features: ArrayLike, targets: ArrayLike, penalty: ArrayLike, kind: str = "correlation", intercept: bool = True
+) -> ModelArrays:
+    """Fit a kernel ridge regression on all rows and describe it by arrays.
+
+    Both kernels are linear in the (row-normalised or z-scored) features, so the model is one weight per feature: small,
+    and without the data of any single person. `features` (n, E): one scan per row. `targets` (n,) or (n, m): none
+    missing. `penalty` (m,): ridge penalty of each target, above 0. `kind`: "correlation" (rows centred and of unit
+    norm) or "linear" (columns z-scored). `intercept`: whether there is an unpenalised intercept. Returns ``kind``,
+    ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m), ``similarity_range`` (2,),
+    ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale`` (E,). Plain types, for
+    ``numpy.savez``. Raises ValueError: if the kind is unknown, a value is missing, or a penalty is not positive.
+    """
+    y = np.asarray(targets, dtype=float)
+    y = y[:, None] if y.ndim == 1 else y
+    x = np.asarray(features, dtype=float)
+    penalties = np.broadcast_to(np.asarray(penalty, dtype=float), (y.shape[1],))
+    if kind not in KINDS:
+        raise ValueError(f"There is no kernel called '{kind}'. Choose from: {', '.join(KINDS)}.")
+    if not np.isfinite(y).all() or not np.isfinite(x).all() or x.shape[0] != y.shape[0]:
+        raise ValueError("A model is fitted on rows whose features and targets are both known.")
+    if not (penalties > 0).all():
+        raise ValueError("The penalty of a model must be above 0.")
+    mean, scale = standardising_scale(x)
+    rows = normalise_rows(x) if kind == "correlation" else (x - mean) / scale
+    weights, level = fit_weights(rows, y, penalties, intercept)
+    arrays: ModelArrays = {
+        "kind": np.asarray(kind),
+        "penalty": penalties.copy(),
+        "weights": weights,
+        "intercept": level,
+        "target_range": np.stack([y.min(axis=0), y.max(axis=0)]),
+        "n_train": np.asarray(len(y)),
+    }
+    if kind == "correlation":
+        arrays["mean_features"] = rows.mean(axis=0)
+        # A training scan is compared with the others, not with itself.
+        similarity = (rows @ rows.sum(axis=0) - 1) / (len(rows) - 1)
+    else:
+        arrays["centre"], arrays["scale"] = mean, scale
+        similarity = np.mean(rows**2, axis=1)
+    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
+    return arrays
+
+
+def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
+    """Predict new scans from the arrays of `ridge_model_arrays`.
+
+    `arrays`: as written; an open ``.npz`` file will do. `features` (n, E): one scan per row, made as the training
+    features were. Raises ValueError: if the number of features differs, or one is missing.
+    """
+    x = np.asarray(features, dtype=float)
+    model = {name: np.asarray(arrays[name]) for name in arrays}
+    weights = model["weights"].astype(float)
+    if x.ndim != 2 or x.shape[1] != weights.shape[0]:
+        raise ValueError(f"The model has {weights.shape[0]} features per scan; the new scans are of shape {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"Scan {np.argmin(np.isfinite(x).all(axis=1))} has missing or infinite features.")
+    if str(model["kind"]) == "correlation":
+        rows = normalise_rows(x)
+        similarity = rows @ model["mean_features"].astype(float)
+    else:
+        rows = (x - model["centre"].astype(float)) / model["scale"].astype(float)
+        similarity = np.mean(rows**2, axis=1)
+    return NewPredictions(rows @ weights + model["intercept"].astype(float), similarity)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fcpower_bids.core.signal.censoring import Convention, censor_mask, convention_of
-from fcpower_bids.core.signal.filtering import check_band
-from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
+from fcpower_bids.core.series import CleanedSeries, Convention, censor_mask, check_band, clean_series, convention_of
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.plausibility import judge_series
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcpower_bids.core.signal.plausibility import (
+from fcpower_bids.core.plausibility import (
     FOREIGN,
     MOST_AT_TOP,
     SCALED,

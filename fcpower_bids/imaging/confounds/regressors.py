@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.signal.plausibility import times_of_cosines
-from fcpower_bids.core.signal.quality import (
+from fcpower_bids.core.plausibility import times_of_cosines
+from fcpower_bids.core.series import (
     HEAD_RADIUS,
     MotionFilter,
     filter_motion,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.signal.quality import framewise_displacement
+from fcpower_bids.core.series import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.table_checks import content_fault
 

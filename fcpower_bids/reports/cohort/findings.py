@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, OF_CLASSES, POOLED_MEAN, SPREAD, WITHIN_MEAN
-from fcpower_bids.analyses.prediction.baselines import SITE, Added, find_added
-from fcpower_bids.core.inference.differences import POWER
+from fcpower_bids.analyses.baselines import SITE, Added, find_added
+from fcpower_bids.analyses.evaluate import FOLD_MEAN, OF_CLASSES, POOLED_MEAN, SPREAD, WITHIN_MEAN
+from fcpower_bids.core.differences import POWER
 from fcpower_bids.reports.cohort.pretraining_overlap import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, missing, percent, say_p
 

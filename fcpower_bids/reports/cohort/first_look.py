@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.prediction.sites import RANDOM, WITHIN
+from fcpower_bids.analyses.sites import RANDOM, WITHIN
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,

@@ -57,17 +57,17 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
 
 
 FURTHER = (
-    "edges.page:METHODS",
-    "spectrum.page:METHODS_SCREEN",
-    "spectrum.page:METHODS_CONTROLS",
-    "spectrum.geometry_page:METHODS",
-    "curves.page:METHODS_LEARNING",
-    "curves.page:METHODS_IDENTIFICATION",
-    "curves.page:METHODS_SWEEP",
-    "encoders_compared.page:METHODS",
-    "sites.page:METHODS",
+    "edges:METHODS",
+    "spectrum:METHODS_SCREEN",
+    "spectrum:METHODS_CONTROLS",
+    "geometry:METHODS",
+    "curves:METHODS_LEARNING",
+    "curves:METHODS_IDENTIFICATION",
+    "curves:METHODS_SWEEP",
+    "encoders:METHODS",
+    "sites:METHODS",
 )
-"""Paragraphs of the further analyses, by their places in `slices`."""
+"""Paragraphs of the further analyses, by their places in `sections`."""
 
 
 def group_methods(tables: GroupTables) -> str:
@@ -82,7 +82,7 @@ def group_methods(tables: GroupTables) -> str:
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
     }
     motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
-    known = (*PARAGRAPHS, *(load(f"fcpower_bids.slices.{place}") for place in FURTHER))
+    known = (*PARAGRAPHS, *(load(f"fcpower_bids.reports.cohort.sections.{place}") for place in FURTHER))
     parts = [one for one in known if one.analysis in done and len(tables.rows(one.table))]
     texts = {one: fill_part(one.template, one=one.facts(tables, one.table), chosen=chosen, **facts) for one in parts}
     headed = [tables.facts(one.table) for one in parts if one.heading]

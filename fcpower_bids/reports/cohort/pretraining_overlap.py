@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fcpower_bids.analyses.engine.representations import EMBEDDING
+from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH
 from fcpower_bids.reports.cohort.comparisons import score_label
 from fcpower_bids.reports.cohort.tables import GroupTables, count, percent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from fcpower_bids.core.inference.differences import adjust_p_values
+from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
-from fcpower_bids.core.signal.censoring import convention_of
+from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy

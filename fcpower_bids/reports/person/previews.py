@@ -10,8 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from fcpower_bids.core.signal.censoring import interpolate_censored
-from fcpower_bids.core.signal.quality import power_spectrum
+from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import Slices

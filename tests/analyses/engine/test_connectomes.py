@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids import parallel
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, describe_precision, similarity
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily, describe_precision, similarity
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power

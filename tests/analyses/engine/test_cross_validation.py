@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, cross_validate_anew, make_solver
-from fcpower_bids.analyses.engine.study import open_study
+from fcpower_bids.analyses.evaluate import cross_validate, cross_validate_anew, make_solver
+from fcpower_bids.analyses.study import open_study
 from tests.analyses.cohorts import choose, single_session
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
-from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
+from fcpower_bids.analyses.features import Representation
 from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
-from fcpower_bids.core.regression.ridge import KernelSolver
 
 N = 80
 FOLDS = replicated_folds(N, 5, 3, 2)
@@ -41,9 +41,9 @@ def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypat
     few = Representation("embedding", "linear", lambda: edges[:, :8])
     found = []
     for width in (PRIMAL_WIDTH, 0):
-        monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.PRIMAL_WIDTH", width)
+        monkeypatch.setattr("fcpower_bids.analyses.evaluate.PRIMAL_WIDTH", width)
         solver = make_solver(few, PAPER)
-        assert isinstance(solver, LinearProbe if width else KernelSolver)
+        assert isinstance(solver, LinearProbe if width else KernelRidge)
         found.append(run_nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER).predicted)
     np.testing.assert_allclose(*map(np.concatenate, found), rtol=0, atol=1e-9)
 

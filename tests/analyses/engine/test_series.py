@@ -9,11 +9,10 @@ import pytest
 from sklearn.covariance import LedoitWolf
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.representations import build_representations
-from fcpower_bids.analyses.engine.scan_parts import first_half, first_minutes
-from fcpower_bids.analyses.engine.series import cut_series, series_features
+from fcpower_bids.analyses.features import build_representations, cut_series, series_features
+from fcpower_bids.analyses.scan_parts import first_half, first_minutes
 from fcpower_bids.errors import Unfit
-from fcpower_bids.transforms.precision import PartialCorrelation
+from fcpower_bids.transforms.stateless import PartialCorrelation
 from tests.analyses.cohorts import TR, choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 

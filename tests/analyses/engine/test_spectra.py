@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.engine import connectomes
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, sharing_spectra
+from fcpower_bids.analyses import features as connectomes
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily, sharing_spectra
 from fcpower_bids.resources import memory_limit
 from tests.analyses.engine.test_connectomes import choose, draw_edges
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fcpower_bids.analyses.engine import targets
+from fcpower_bids.analyses import targets
 
 
 def test_targets_are_built_once_per_training_set_as_far_as_they_are_kept(monkeypatch):

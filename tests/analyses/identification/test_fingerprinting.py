@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
-from fcpower_bids.analyses.identification.scan_lengths import choose_lengths
+from fcpower_bids.analyses.fingerprinting import choose_lengths, repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.inference.identification import edge_reliability
+from fcpower_bids.core.identification import edge_reliability
 from tests.analyses.cohorts import choose, cohort_of, single_session
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses import ANALYSES, analyses_to_run
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, AveragedEdges, PowerFamily
-from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.analyses.prediction.alpha_selection import nested_exponent
-from fcpower_bids.core.filters.alignment import target_alignment
+from fcpower_bids.analyses.alpha import nested_exponent
+from fcpower_bids.analyses.features import ALPHA_GRID, AveragedEdges, PowerFamily
+from fcpower_bids.analyses.study import open_study
+from fcpower_bids.core.alignment import target_alignment
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS
 
@@ -97,7 +97,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
 
 
 def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch):
-    from fcpower_bids.analyses.prediction import alpha_selection
+    from fcpower_bids.analyses import alpha as alpha_selection
 
     monkeypatch.setattr(alpha_selection, "available_bytes", lambda: 10)
     tables = select(cohort, alpha_selection="align", targets=("planted_score",))

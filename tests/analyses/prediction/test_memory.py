@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fcpower_bids.analyses.prediction import prediction
+from fcpower_bids.analyses import prediction
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.workflows.cohorts import open_cohorts

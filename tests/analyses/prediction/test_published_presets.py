@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.prediction.prediction import analyse_prediction
+from fcpower_bids.analyses.prediction import analyse_prediction
 from tests.analyses.cohorts import choose, demo_cohort
 
 PUBLISHED = {

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.quality.qc_fc import analyse_qc_fc, correlation_p_values, edge_distances
+from fcpower_bids.analyses.qc_fc import analyse_qc_fc, correlation_p_values, edge_distances
 from fcpower_bids.core.connectome.connectivity import average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.core.filters.alignment import (
+from fcpower_bids.core.alignment import (
     emptied,
     fold_moments,
     fold_targets,

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from fcpower_bids.core.filters.alignment import kernel_and_derivative, target_alignment
-from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
+from fcpower_bids.core.alignment import (
+    AlignmentCurves,
+    alignment_curves,
+    chebyshev_nodes,
+    kernel_and_derivative,
+    target_alignment,
+)
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 
 NODES = chebyshev_nodes(25)

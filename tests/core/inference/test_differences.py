@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fcpower_bids.core.inference.differences import (
+from fcpower_bids.core.differences import (
     adjust_p_values,
     corrected_resampled_t,
     exact_mcnemar,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.core import duplicates as duplicate_scans
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.inference import duplicate_scans
-from fcpower_bids.core.inference.duplicate_scans import (
+from fcpower_bids.core.duplicates import (
     PairScores,
     aligned_correlation,
     median_of_parts,

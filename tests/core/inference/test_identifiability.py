@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.core.inference.identification import edge_reliability, identifiability
-from fcpower_bids.core.inference.reliability import intraclass_correlation
+from fcpower_bids.core.identification import edge_reliability, identifiability, intraclass_correlation
 
 PERSONS, SESSIONS = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fcpower_bids.core.inference.identification import (
+from fcpower_bids.core.differences import permutation_p_value
+from fcpower_bids.core.identification import (
     compare_identification,
     identifiability,
     identify,
     identify_within,
     permutation_null,
 )
-from fcpower_bids.core.inference.permutation import permutation_p_value
 
 PERSONS = np.array(["ann", "ben", "cem", "ann", "ben", "cem"])
 SESSIONS = np.array(["1", "1", "1", "2", "2", "2"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.slices.pretraining.judgement import jackknife_limit
+from fcpower_bids.pretrain.judgement import jackknife_limit
 
 
 def test_the_limit_of_a_mean_is_that_of_the_t_test():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.permutation import false_discovery_rates, permutation_p_value, sign_flips
+from fcpower_bids.core.differences import false_discovery_rates, permutation_p_value, sign_flips
 
 
 def test_p_value_counts_the_observed_statistic_and_ties():

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit
 
-from fcpower_bids.core.inference.recognition import PENALTY, compare_sources, recognise_groups
+from fcpower_bids.core.duplicates import PENALTY, compare_sources, recognise_groups
 
 PEOPLE = 60
 

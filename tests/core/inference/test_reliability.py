@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.core.inference.reliability import (
+from fcpower_bids.core.identification import (
     ICC_FORMS,
     disattenuated_ceiling,
     intraclass_correlation,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.sentinel_codes import (
+from fcpower_bids.core.sentinel_codes import (
     group_share,
     mixed_units,
     one_class_groups,

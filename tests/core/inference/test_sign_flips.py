@@ -7,8 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fcpower_bids.core.inference.differences import exact_mcnemar
-from fcpower_bids.core.inference.permutation import largest_of_permutations, sign_flip_p_value, sum_by_block
+from fcpower_bids.core.differences import exact_mcnemar, largest_of_permutations, sign_flip_p_value, sum_by_block
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.prediction.edge_importance import haufe_transform, network_importance
+from fcpower_bids.analyses.importance import haufe_transform, network_importance
 from fcpower_bids.core.connectome.edges import vectorise_edges
 
 

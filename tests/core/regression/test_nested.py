@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sklearn.kernel_ridge import KernelRidge
+from sklearn import kernel_ridge
 from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.regression import nested
 from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.core.regression.ridge import factorise_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import (
     composite_target,
@@ -39,10 +39,12 @@ def fit_predict(kernel, y, train, rows, penalty, intercept=True):
     if intercept:
         centre = KernelCenterer().fit(gram)
         gram, cross, level = centre.transform(gram), centre.transform(cross), y[train].mean()
-    return KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
+    return (
+        kernel_ridge.KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
+    )
 
 
-def brute_force(kernel, build, folds, selection, strict=False, intercept=True):
+def brute_force(kernel, build, folds, selection, intercept=True):
     """Yield per fold and target: chosen penalty, predictions, inner scores; every loop written out."""
     for fold in folds:
         outer = build(fold.train)
@@ -50,7 +52,7 @@ def brute_force(kernel, build, folds, selection, strict=False, intercept=True):
             observed, predicted, train = [], [], []
             for rows in fold.inner:
                 rest = np.setdiff1d(fold.train, rows)
-                y = (build(rest) if strict else outer)[:, j]
+                y = outer[:, j]
                 rows = rows[~np.isnan(y[rows])]
                 if not rows.size:
                     continue
@@ -63,11 +65,11 @@ def brute_force(kernel, build, folds, selection, strict=False, intercept=True):
             yield penalty, fit_predict(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
 
 
-def assert_equals_brute_force(kernel, build, folds, selection, strict=False, intercept=True):
-    solver = factorise_kernel(kernel, PENALTIES, intercept)
-    result = nested_cv(solver, build, folds, selection, strict)
+def assert_equals_brute_force(kernel, build, folds, selection, intercept=True):
+    solver = KernelRidge(kernel, PENALTIES, intercept)
+    result = nested_cv(solver, build, folds, selection)
     m = result.chosen.shape[1]
-    for i, expected in enumerate(brute_force(kernel, build, folds, selection, strict, intercept)):
+    for i, expected in enumerate(brute_force(kernel, build, folds, selection, intercept)):
         f, j = divmod(i, m)
         assert result.chosen[f, j] == expected[0]
         np.testing.assert_allclose(result.predicted[f][:, j], expected[1], rtol=0, atol=1e-8)
@@ -97,28 +99,28 @@ def cohorts(draw):
 def test_missing_targets_equal_brute_force(cohort, selection, intercept):
     _, features, y, folds = cohort
     assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, selection, intercept=intercept)
-    ours = nested_cv(factorise_kernel(correlation_kernel(features), PENALTIES, intercept), y, folds, selection)
+    ours = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES, intercept), y, folds, selection)
     built = nested_cv(
-        factorise_kernel(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
+        KernelRidge(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
     )
     for a, b in zip(ours.predicted, built.predicted, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)  # built ones are multiplied for all folds at once
 
 
 @quick
-@given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
-def test_composites_and_covariates_equal_brute_force(cohort, selection, strict):
+@given(cohorts(), st.sampled_from(SELECTIONS))
+def test_composites_and_covariates_equal_brute_force(cohort, selection):
     rng, features, y, folds = cohort
     covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
     build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
-    assert_equals_brute_force(correlation_kernel(features), build, folds, selection, strict)
+    assert_equals_brute_force(correlation_kernel(features), build, folds, selection)
 
 
 def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatch):
     rng = np.random.default_rng(0)
     features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
     measures[3, 2] = np.nan
-    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    solver = KernelRidge(correlation_kernel(features), PENALTIES)
     folds = replicated_folds(40, 4, 3, 2)
     together = nested_cv(solver, composite_target(measures), folds)
     monkeypatch.setattr(nested, "TOGETHER", 0)
@@ -127,17 +129,6 @@ def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatc
     for name in ("predicted", "observed"):
         for a, b in zip(getattr(together, name), getattr(one_by_one, name), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
-def test_strict_targets_are_other_targets():
-    rng = np.random.default_rng(0)
-    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
-    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
-    folds = replicated_folds(40, 4, 3, 1)
-    loose = nested_cv(solver, composite_target(measures), folds)
-    strict = nested_cv(solver, composite_target(measures), folds, strict=True)
-    assert np.abs(loose.inner_scores - strict.inner_scores).max() > 1e-3
-    np.testing.assert_array_equal(loose.observed[0], strict.observed[0])
 
 
 def test_relatives_at_other_sites_are_left_out():
@@ -166,14 +157,13 @@ def test_fewer_edges_than_people_and_no_penalty():
     rng = np.random.default_rng(3)
     features, y = rng.standard_normal((40, 8)), rng.standard_normal((40, 1))
     kernel = correlation_kernel(features)
-    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
-        solver = factorise_kernel(kernel, [0, *PENALTIES])
+    solver = KernelRidge(kernel, [0, *PENALTIES])
     np.testing.assert_array_equal(solver.penalties, PENALTIES)
     folds = replicated_folds(40, 4, 3, 1)
     result = nested_cv(solver, y, folds)
     assert "Penalty 0 was dropped" in result.notes[0]
     assert_equals_brute_force(kernel, fixed_target(y), folds, "pooled_pearson")
-    assert 0 in factorise_kernel(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
+    assert 0 in KernelRidge(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
 
 
 def test_scans_shorter_than_the_number_of_parcels():
@@ -190,7 +180,7 @@ def test_scores_pool_each_repeat_and_keep_each_fold():
     rng = np.random.default_rng(4)
     features, y = rng.standard_normal((40, 30)), rng.standard_normal((40, 2))
     folds = replicated_folds(40, 4, 3, 3)
-    result = nested_cv(factorise_kernel(correlation_kernel(features), PENALTIES), y, folds)
+    result = nested_cv(KernelRidge(correlation_kernel(features), PENALTIES), y, folds)
     assert result.fold_scores("pearson").shape == (12, 2)
     together = np.concatenate(result.predicted[4:8]), y[np.concatenate([fold.test for fold in folds[4:8]])]
     expected = [np.corrcoef(together[0][:, j], together[1][:, j])[0, 1] for j in range(2)]
@@ -205,7 +195,7 @@ def test_edge_of_the_grid_is_reported():
     features = rng.standard_normal((60, 40))
     y = np.column_stack([features @ rng.standard_normal(40), rng.standard_normal(60)])
     result = nested_cv(
-        factorise_kernel(correlation_kernel(features), [1.0, 10.0]), y, replicated_folds(60, 5, 3, 1), "pooled_mse"
+        KernelRidge(correlation_kernel(features), [1.0, 10.0]), y, replicated_folds(60, 5, 3, 1), "pooled_mse"
     )
     assert result.at_edge.all()
     assert any("smallest penalty, 1, was selected in" in note for note in result.notes)
@@ -215,7 +205,7 @@ def test_constant_target_is_counted_and_gets_the_largest_penalty():
     rng = np.random.default_rng(6)
     y = np.column_stack([np.full(30, 2.5), rng.standard_normal(30)])
     folds = replicated_folds(30, 3, 3, 1)
-    result = nested_cv(factorise_kernel(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES), y, folds)
+    result = nested_cv(KernelRidge(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES), y, folds)
     assert (result.chosen[:, 0] == PENALTIES.max()).all()
     assert np.isnan(result.fold_scores("pearson")[:, 0]).all()
     np.testing.assert_allclose(np.concatenate(result.predicted)[:, 0], 2.5, atol=1e-9)
@@ -226,7 +216,7 @@ def test_target_known_for_too_few_is_refused():
     rng = np.random.default_rng(7)
     y = np.full((30, 1), np.nan)
     y[:2, 0] = 1.0, 2.0
-    solver = factorise_kernel(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES)
+    solver = KernelRidge(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES)
     with pytest.raises(ValueError, match="Target 0 is known for only"):
         nested_cv(solver, y, replicated_folds(30, 3, 3, 1))
     with pytest.raises(ValueError, match="Targets must be finite"):
@@ -243,16 +233,15 @@ def test_permuted_targets_are_at_chance_and_the_true_one_is_not():
     features = rng.standard_normal((120, 60))
     y = features @ rng.standard_normal(60)
     columns = np.column_stack([y, y[permuted_rows(120, 200, seed=1)].T])
-    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    solver = KernelRidge(correlation_kernel(features), PENALTIES)
     scores = nested_cv(solver, columns, replicated_folds(120, 5, 3, 1)).pooled_scores("pearson")[0]
     assert scores[0] > 0.5
     assert abs(scores[1:].mean()) < 0.1
     assert np.mean(scores[1:] >= scores[0]) == 0
 
 
-@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("kind", ["kernel", "probe", "wide probe"])
-def test_predictions_ignore_everything_about_the_test_rows_but_their_features(kind, strict):
+def test_predictions_ignore_everything_about_the_test_rows_but_their_features(kind):
     rng = np.random.default_rng(9)
     features = rng.standard_normal((50, 600 if kind == "wide probe" else 30))
     measures, covariates = rng.standard_normal((50, 4)), rng.standard_normal((50, 2))
@@ -260,12 +249,12 @@ def test_predictions_ignore_everything_about_the_test_rows_but_their_features(ki
 
     def predict(measures, covariates, features, test):
         solver = (
-            factorise_kernel(correlation_kernel(features), PENALTIES)
+            KernelRidge(correlation_kernel(features), PENALTIES)
             if kind == "kernel"
-            else LinearProbe(features, PENALTIES, strict=strict)
+            else LinearProbe(features, PENALTIES)
         )
         build = residual_target(composite_target(measures), covariates)
-        result = nested_cv(solver, build, [Fold(0, 0, fold.train, test, fold.inner)], strict=strict)
+        result = nested_cv(solver, build, [Fold(0, 0, fold.train, test, fold.inner)])
         return result.chosen, result.predicted[0][0], result.inner_scores
 
     honest = predict(measures, covariates, features, fold.test)
@@ -290,7 +279,7 @@ def test_composite_that_only_the_test_rows_would_suggest_stays_at_chance():
         second = share * signal[:, None] + np.sqrt(1 - share**2) * rng.standard_normal((240, 6))
         measures = np.hstack([first, second])
         fold = Fold(0, 0, train, test, (train[:60], train[60:]))
-        solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+        solver = KernelRidge(correlation_kernel(features), PENALTIES)
         honest.append(nested_cv(solver, composite_target(measures), [fold]).fold_scores("pearson")[0, 0])
         everyone = composite_target(measures)(np.arange(240))
         leaked.append(nested_cv(solver, everyone, [fold]).fold_scores("pearson")[0, 0])
@@ -304,7 +293,7 @@ def test_covariates_regressed_on_everyone_would_leak():
     rng = np.random.default_rng(11)
     covariates, y = rng.standard_normal((100, 30)), rng.standard_normal((100, 1))
     features = np.hstack([covariates, 0.3 * rng.standard_normal((100, 30))])
-    solver, folds = factorise_kernel(correlation_kernel(features), PENALTIES), replicated_folds(100, 5, 3, 4)
+    solver, folds = KernelRidge(correlation_kernel(features), PENALTIES), replicated_folds(100, 5, 3, 4)
     honest = nested_cv(solver, residual_target(y, covariates), folds).fold_scores("pearson").mean()
     leaked = residual_target(y, covariates)(np.arange(100))
     assert abs(honest) < 0.1
@@ -316,7 +305,7 @@ def test_planted_twins_help_only_where_folds_split_them():
     family = np.repeat(np.arange(60), 2)
     features = rng.standard_normal((60, 400))[family] + 0.2 * rng.standard_normal((120, 400))
     y = rng.standard_normal((60, 200))[family]
-    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    solver = KernelRidge(correlation_kernel(features), PENALTIES)
     grouped = nested_cv(solver, y, replicated_folds(120, 5, 4, 4, families=family)).fold_scores("pearson").mean()
     split = nested_cv(solver, y, replicated_folds(120, 5, 4, 4)).fold_scores("pearson").mean()
     assert abs(grouped) < 0.05

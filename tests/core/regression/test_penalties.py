@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.regression.folds import replicated_folds
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.core.regression.penalties import DECADES, GAIN, LAST_DECADE, PenaltyLadder, nested_cv_extending
-from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, KernelRidge, kernel_ridge
+from fcpower_bids.core.regression.nested import GAIN, nested_cv
+from fcpower_bids.core.regression.presets import RECOMMENDED
 
 N, SELECTION = 60, "pooled_pearson"
 WIDE = 10.0 ** np.arange(-LAST_DECADE, LAST_DECADE + 1)
@@ -28,7 +28,7 @@ def planted():
 
 
 def ladder_of(kernel):
-    return PenaltyLadder(lambda penalties: factorise_kernel(kernel, penalties), np.trace(kernel) / len(kernel))
+    return kernel_ridge(kernel, RECOMMENDED)
 
 
 def walk(scores):
@@ -46,9 +46,9 @@ def walk(scores):
 def test_every_fold_goes_on_as_far_as_its_own_inner_folds_gain(planted):
     kernel, targets = planted
     folds = replicated_folds(N, 5, 5, 2)
-    result = nested_cv_extending(ladder_of(kernel), targets, folds, SELECTION)
-    wide = nested_cv(factorise_kernel(kernel, WIDE), targets, folds, SELECTION)
-    single = [nested_cv(factorise_kernel(kernel, [penalty]), targets, folds, SELECTION) for penalty in WIDE]
+    result = nested_cv(ladder_of(kernel), targets, folds, SELECTION)
+    wide = nested_cv(KernelRidge(kernel, WIDE), targets, folds, SELECTION)
+    single = [nested_cv(KernelRidge(kernel, [penalty]), targets, folds, SELECTION) for penalty in WIDE]
     beyond = 0
     for i, j in np.ndindex(result.chosen.shape):
         at, rising = walk(wide.inner_scores[i, :, j])
@@ -63,7 +63,7 @@ def test_every_fold_goes_on_as_far_as_its_own_inner_folds_gain(planted):
 def test_the_unit_of_the_features_does_not_matter(planted):
     kernel, targets = planted
     folds = replicated_folds(N, 5, 5, 1)
-    one, other = (nested_cv_extending(ladder_of(kernel * unit), targets, folds, SELECTION) for unit in (1.0, 4e6))
+    one, other = (nested_cv(ladder_of(kernel * unit), targets, folds, SELECTION) for unit in (1.0, 4e6))
     np.testing.assert_allclose(other.chosen, 4e6 * one.chosen, rtol=1e-12)
     for mine, theirs in zip(one.predicted, other.predicted, strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-8)
@@ -72,9 +72,9 @@ def test_the_unit_of_the_features_does_not_matter(planted):
 def test_what_a_fold_selects_does_not_depend_on_the_other_folds(planted):
     kernel, targets = planted
     folds = replicated_folds(N, 5, 5, 1)
-    together = nested_cv_extending(ladder_of(kernel), targets, folds, SELECTION)
+    together = nested_cv(ladder_of(kernel), targets, folds, SELECTION)
     for i, fold in enumerate(folds):
-        alone = nested_cv_extending(ladder_of(kernel), targets, [fold], SELECTION)
+        alone = nested_cv(ladder_of(kernel), targets, [fold], SELECTION)
         np.testing.assert_array_equal(alone.chosen[0], together.chosen[i])
 
 

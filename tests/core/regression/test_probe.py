@@ -32,10 +32,7 @@ def referee(features, y, folds, scaling, intercept):
         inner = [rows[known[rows]] for rows in fold.inner]
         rests = [np.setdiff1d(train, rows) for rows in inner]
         everyone = np.arange(len(values)) if scaling == "everyone" else train
-        predicted = [
-            paths(values, rest if scaling == "strict" else everyone, rest, rows)
-            for rest, rows in zip(rests, inner, strict=True)
-        ]
+        predicted = [paths(values, everyone, rest, rows) for rest, rows in zip(rests, inner, strict=True)]
         observed = [values[rows, None] for rows in inner]
         known_means = [Training.of(values[rest, None]) for rest in rests]
         best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PENALTIES)[0]
@@ -43,7 +40,7 @@ def referee(features, y, folds, scaling, intercept):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("scaling", ["strict", "fold", "everyone"])
+@pytest.mark.parametrize("scaling", ["fold", "everyone"])
 @pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
 @pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
 def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monkeypatch):
@@ -55,7 +52,7 @@ def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monk
     y = features[:, :2] @ [[1.0], [0.3]] + rng.standard_normal((45, 1))
     y[[4, 20, 33]] = np.nan
     folds = replicated_folds(45, 4, 3, 1)
-    probe = LinearProbe(features, PENALTIES, intercept, scaling == "strict", scaling == "everyone")
+    probe = LinearProbe(features, PENALTIES, intercept, scaling == "everyone")
     result = nested_cv(probe, y, folds)
     for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, scaling, intercept)):
         assert result.chosen[f, 0] == penalty
@@ -101,9 +98,9 @@ def test_primal_and_dual_agree(monkeypatch):
     rng = np.random.default_rng(0)
     features, measures = rng.standard_normal((60, 25)), rng.standard_normal((60, 4))
     folds = replicated_folds(60, 4, 3, 1)
-    primal = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    primal = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds)
     monkeypatch.setattr("fcpower_bids.core.regression.probe.PRIMAL_WIDTH", 0)
-    dual = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    dual = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds)
     for a, b in zip(primal.predicted, dual.predicted, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
@@ -121,8 +118,7 @@ def test_unit_and_offset_of_a_feature_do_not_matter():
 def test_zero_penalty_needs_full_rank():
     rng = np.random.default_rng(2)
     assert 0 in LinearProbe(rng.standard_normal((50, 5)), [0, 1.0]).penalties
-    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
-        probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
+    probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
     assert probe.notes
     np.testing.assert_array_equal(probe.penalties, [1.0])
 

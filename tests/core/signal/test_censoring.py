@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from fcpower_bids.core.signal.censoring import LONGEST_SPLINE, censor_mask, interpolate_censored
-from fcpower_bids.core.signal.filtering import filter_series
+from fcpower_bids.core.series import LONGEST_SPLINE, censor_mask, filter_series, interpolate_censored
 
 
 def test_volumes_above_the_threshold_and_dummy_scans_are_not_kept():

@@ -3,7 +3,7 @@ import pytest
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, freqz_sos, sosfiltfilt
 
-from fcpower_bids.core.signal.filtering import butterworth, check_band, filter_degrees_of_freedom, filter_series
+from fcpower_bids.core.series import butterworth, check_band, filter_degrees_of_freedom, filter_series
 
 BAND = (0.01, 0.08)
 

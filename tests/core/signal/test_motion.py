@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import butter, filtfilt, iirnotch
 
-from fcpower_bids.core.signal.quality import aliased, filter_motion, framewise_displacement, sphere_radius
+from fcpower_bids.core.series import aliased, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import Unfit
 
 T = 300

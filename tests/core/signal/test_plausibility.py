@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.signal.plausibility import (
+from fcpower_bids.core.plausibility import (
     compare_with_table,
     find_copies,
     find_like,

@@ -2,9 +2,7 @@ import numpy as np
 import pytest
 from scipy.signal import periodogram
 
-from fcpower_bids.core.signal.filtering import butterworth
-from fcpower_bids.core.signal.quality import band_leakage, power_spectrum
-from fcpower_bids.core.signal.timeseries import clean_series
+from fcpower_bids.core.series import band_leakage, butterworth, clean_series, power_spectrum
 
 TIMES = np.arange(300) * 2.0
 

@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.signal.censoring import OURS
-from fcpower_bids.core.signal.filtering import filter_series
-from fcpower_bids.core.signal.timeseries import clean_series, regress_confounds, z_score
+from fcpower_bids.core.series import OURS, clean_series, filter_series, regress_confounds, z_score
 
 BAND = (0.01, 0.08)
 VOLUMES, PARCELS, CONFOUNDS = 240, 8, 5

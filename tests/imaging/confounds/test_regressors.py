@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.signal.quality import framewise_displacement
+from fcpower_bids.core.series import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.regressors import PARAMETERS, _contradicted, load_confounds
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy

@@ -17,11 +17,11 @@ from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
 from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
 from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections import page_parts
+from fcpower_bids.reports.cohort.sections.geometry import coarser, square
+from fcpower_bids.reports.cohort.sections.spectrum import control_title
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.spectrum.geometry_page import coarser, square
-from fcpower_bids.slices.spectrum.page import control_title
 from tests.page_figures import links_that_lead_somewhere, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.signal.quality import power_spectrum
+from fcpower_bids.core.series import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.previews import make_preview, read_preview, standardise_trend

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.inference.recognition import recognise_groups
-from fcpower_bids.slices.check import columns as recognition
-from fcpower_bids.slices.check.check import check_cohort
-from fcpower_bids.slices.check.pairs import build_similarity
+from fcpower_bids.check import columns as recognition
+from fcpower_bids.check.check import check_cohort
+from fcpower_bids.check.pairs import build_similarity
+from fcpower_bids.core.duplicates import recognise_groups
 from tests.analyses.cohorts import choose
 from tests.doors.ways_on import run, table
 from tests.planting.planted import draw_series

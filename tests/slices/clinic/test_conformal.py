@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fcpower_bids.slices.clinic.equations import conformal_radius, measure_coverage, normal_at
+from fcpower_bids.clinic.fit import conformal_radius, measure_coverage, normal_at
 
 
 def test_single_scans_give_the_quantile_of_split_conformal_prediction():

@@ -9,8 +9,8 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+from fcpower_bids.clinic.folder import load_model, model_path, prove, save_model, say_signed
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.slices.clinic.folder import load_model, model_path, prove, save_model, say_signed
 
 
 def test_round_trip(tmp_path):
@@ -106,7 +106,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
     def planted(card):
         raise KeyError("planted")
 
-    monkeypatch.setattr("fcpower_bids.slices.clinic.folder._digest_of", planted)
+    monkeypatch.setattr("fcpower_bids.clinic.folder._digest_of", planted)
     with pytest.raises(KeyError, match="planted"):
         load_model(tmp_path / "x_model")
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.core.regression.folds import deal_families
-from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main
 from tests.doors.cohort import ridge

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 import pytest
 
-from fcpower_bids.slices.clinic.pages.prediction import answer_person, fitting, write_prediction_pages
+from fcpower_bids.clinic.page import answer_person, fitting, write_prediction_pages
 
 NETWORKS = [f"within SalVentAttn{number}" for number in range(17)]
 SCAN = "sub-01_ses-followup_task-rest_run-1_space-MNI152NLin2009cAsym_atlas-Schaefer2018_seg-17n_scale-400_res-2"

@@ -8,9 +8,9 @@ import shutil
 import pandas as pd
 import pytest
 
+from fcpower_bids.clinic import page as prediction
+from fcpower_bids.clinic.page import fitting
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.slices.clinic.pages import prediction
-from fcpower_bids.slices.clinic.pages.prediction import fitting
 from tests.command import main
 from tests.planting.participant_outputs import make_outputs, write_participants
 from tests.slices.clinic.planted import as_arrays

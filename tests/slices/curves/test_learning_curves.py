@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
-from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.core.inference.differences import corrected_resampled_t
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.curves import learning as learning_curves
-from fcpower_bids.slices.curves.learning import (
+from fcpower_bids.analyses import curves as learning_curves
+from fcpower_bids.analyses.curves import (
     choose_sizes,
     cross_validate_smaller,
     shrink_folds,
 )
+from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
+from fcpower_bids.analyses.features import Representation
+from fcpower_bids.analyses.study import open_study
+from fcpower_bids.analyses.targets import join_target_builders
+from fcpower_bids.core.differences import corrected_resampled_t
+from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
 from tests.analyses.stages import stages_cohort

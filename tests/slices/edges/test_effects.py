@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.slices.edges.equations import build_model, cohens_d, comparable_t, partial_correlation
+from fcpower_bids.analyses.edge_model import build_model, cohens_d, comparable_t, partial_correlation
 
 
 def test_without_covariates_it_is_pearsons_r_with_fishers_interval():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses.edge_model import build_model, comparable_t
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.edges.equations import build_model, comparable_t
 
 N, EDGES = 40, 12
 

@@ -10,10 +10,10 @@ import pytest
 from nilearn.mass_univariate import permuted_ols
 from scipy import stats
 
+from fcpower_bids.analyses import edge_permutations as permuted
+from fcpower_bids.analyses.edge_model import build_model
+from fcpower_bids.analyses.edge_permutations import find_components, permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
-from fcpower_bids.slices.edges import permuted
-from fcpower_bids.slices.edges.equations import build_model
-from fcpower_bids.slices.edges.permuted import find_components, permute_edges
 
 N, PARCELS, THRESHOLD = 30, 15, 2.0
 UPPER = np.triu_indices(PARCELS, 1)

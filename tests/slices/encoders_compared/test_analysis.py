@@ -12,7 +12,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.identification import identify
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
 

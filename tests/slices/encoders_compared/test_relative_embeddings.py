@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
-from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.core.regression.nested import nested_cv
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.encoders_compared.analysis import (
+from fcpower_bids.analyses.encoder_comparison import (
     cross_validate_refitted,
     describe_statistics,
     embed_relative_to,
     embed_where_missing,
 )
+from fcpower_bids.analyses.evaluate import cross_validate, make_solver
+from fcpower_bids.analyses.features import EMBEDDING, Representation
+from fcpower_bids.analyses.study import open_study
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose
 
 N, LABEL = 24, "brainlm111m"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
+from fcpower_bids.encoders.published.adapters import Attention, Block, crops, resample, sincos, z_scored
+from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.described import parcel_centroids
-from fcpower_bids.slices.published_encoders.adapters import Attention, Block, crops, resample, sincos, z_scored
-from fcpower_bids.slices.published_encoders.parcel_orders import ParcelOrder, match_labels, parcel_order
 from tests.slices.published_encoders.references import doubles, slow_block, slow_sincos
 
 

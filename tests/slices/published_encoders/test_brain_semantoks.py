@@ -11,8 +11,7 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.published_encoders.brain_semantoks import (
+from fcpower_bids.encoders.published.brain_semantoks import (
     BrainSemantoks,
     NetworkTokenizer,
     SemantoksSize,
@@ -20,7 +19,8 @@ from fcpower_bids.slices.published_encoders.brain_semantoks import (
     network_order,
     published_keys,
 )
-from fcpower_bids.slices.published_encoders.parcel_orders import BUCKNER, parcel_order
+from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
+from fcpower_bids.errors import RecordingError
 from tests.slices.published_encoders.references import (
     accepted,
     doubles,

@@ -13,9 +13,7 @@ from torch import nn
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.statistics import CohortStatistics, read_statistics, write_statistics
-from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.slices.published_encoders.brainlm import (
+from fcpower_bids.encoders.published.brainlm import (
     SIZES,
     BrainLM,
     BrainLMSize,
@@ -23,6 +21,8 @@ from fcpower_bids.slices.published_encoders.brainlm import (
     load_brainlm,
     published_keys,
 )
+from fcpower_bids.encoders.statistics import CohortStatistics, read_statistics, write_statistics
+from fcpower_bids.errors import RecordingError, UsageError
 from tests.slices.published_encoders.references import (
     accepted,
     doubles,

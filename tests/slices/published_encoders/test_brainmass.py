@@ -9,14 +9,14 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.errors import RecordingError
-from fcpower_bids.slices.published_encoders.brainmass import (
+from fcpower_bids.encoders.published.brainmass import (
     BrainMass,
     BrainMassSize,
     load_brainmass,
     shrunk_correlation,
 )
-from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
+from fcpower_bids.errors import RecordingError
 from tests.slices.published_encoders.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
 
 SIZE = BrainMassSize(layers=2, heads=10, ff=24)

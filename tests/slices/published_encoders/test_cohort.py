@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.encoders.published.brainlm import LABELS
+from fcpower_bids.encoders.published.cohort import main, read_series_tables
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.encoders.statistics import fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.slices.published_encoders.brainlm import LABELS
-from fcpower_bids.slices.published_encoders.cohort import main, read_series_tables
-from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
 
 
 def write(path, names, series):

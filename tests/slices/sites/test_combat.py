@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses.sites import HarmonisedFeatures, fit_combat
 from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.sites.combat import HarmonisedFeatures, fit_combat
 
 
 def draw(n=120, n_edges=200, seed=0):

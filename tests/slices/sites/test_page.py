@@ -7,12 +7,12 @@ import itertools
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.prediction.sites import RANDOM
+from fcpower_bids.analyses.sites import RANDOM
 from fcpower_bids.outputs.tables import write_table
+from fcpower_bids.reports.cohort.sections.sites import MOST_SAID, sites_section
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.sites.page import MOST_SAID, sites_section
 
 
 def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float] | None = None) -> list[str]:

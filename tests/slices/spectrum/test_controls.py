@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.engine.study import open_study
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.spectrum.controls import principal_scores
+from fcpower_bids.analyses.spectrum.learned_filters import LearnedFilters
+from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.slices.spectrum.controls import principal_scores
-from fcpower_bids.slices.spectrum.learned_filters import LearnedFilters
 from tests.analyses.cohorts import choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -22,7 +22,7 @@ CHOICES = {"targets": ("weak",), "repeats": 2, "folds": 5}
 
 @pytest.fixture(autouse=True)
 def few_random_filters(monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.N_RANDOM_FILTERS", 4)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cohort():
 @pytest.fixture(scope="module")
 def tables(cohort):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fcpower_bids.slices.spectrum.controls.N_RANDOM_FILTERS", 4)
+        patch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 4)
         return ANALYSES["spectral_controls"](cohort, choose(**CHOICES))
 
 
@@ -118,7 +118,7 @@ def test_features_that_only_identify_people_predict_at_chance(tables, scores):
 
 def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
     monkeypatch.setattr(
-        "fcpower_bids.slices.spectrum.controls._Controls.groups", lambda self: [self._whole, self._identity]
+        "fcpower_bids.analyses.spectrum.controls._Controls.groups", lambda self: [self._whole, self._identity]
     )
     phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
     centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())
@@ -212,7 +212,7 @@ def learned(cohort):
 
 @pytest.mark.parametrize("name", ["learned_bins", "learned_network"])
 def test_learned_filters_predict_every_target(learned, name, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.N_ITERATIONS", 5)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 5)
     result = learned.validate(name)
     assert result.chosen.shape == (3, 2)
     assert (result.fold_scores("pearson")[:, 0] > 0.8).all()
@@ -222,7 +222,7 @@ def test_learned_filters_predict_every_target(learned, name, monkeypatch):
 
 def test_without_corrections_learned_filters_are_fc_power(learned, monkeypatch):
     monkeypatch.setattr(
-        "fcpower_bids.slices.spectrum.learned_filters.learn_filter", lambda grams, *_: np.zeros(grams.n_filters)
+        "fcpower_bids.analyses.spectrum.learned_filters.learn_filter", lambda grams, *_: np.zeros(grams.n_filters)
     )
     expected = ANALYSES["prediction"](learned.study.cohort, learned.study.settings)["prediction"].frame
     expected = expected[(expected["representation"] == "fc_power") & (expected["target"] == "weak")]["r"]
@@ -230,7 +230,7 @@ def test_without_corrections_learned_filters_are_fc_power(learned, monkeypatch):
 
 
 def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.N_ITERATIONS", 3)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.N_ITERATIONS", 3)
     before = learned.validate("learned_bins")
     fold, study = learned.study.folds[0], learned.study
     targets = [dataclasses.replace(each, measures=each.measures.copy()) for each in study.targets]
@@ -240,7 +240,7 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
 
 
 def test_slow_controls_are_opt_in_and_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.available_bytes", lambda: 1e6)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.available_bytes", lambda: 1e6)
     small = dataclasses.replace(cohort, series=())
     tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, slow_controls=True))
     scores = tables["spectral_controls"].frame.set_index("representation")
@@ -250,7 +250,7 @@ def test_slow_controls_are_opt_in_and_refused_where_memory_is_short(cohort, monk
 
 
 def test_random_filters_are_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.available_bytes", lambda: 1e5)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.available_bytes", lambda: 1e5)
     small = dataclasses.replace(cohort, series=())
     tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}))
     scores = tables["spectral_controls"].frame.set_index("representation")

@@ -7,9 +7,9 @@ import pytest
 from scipy import optimize
 from scipy.stats import ortho_group
 
+from fcpower_bids.analyses.spectrum.learned_filters import FilterGrams, filter_grams
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.slices.spectrum.learned_filters import FilterGrams, filter_grams
 
 N, B, P = 9, 4, 11
 

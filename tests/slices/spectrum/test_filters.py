@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.slices.spectrum.filters import (
+from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.spectrum.filters import (
     FilteredFamily,
     ambiguous_cuts,
     clipped,
@@ -17,6 +16,7 @@ from fcpower_bids.slices.spectrum.filters import (
     random_heights,
     single_mode,
 )
+from fcpower_bids.core.regression.kernels import correlation_kernel
 from tests.analyses.cohorts import choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 

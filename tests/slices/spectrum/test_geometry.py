@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.analyses.spectrum.geometry import analyse_geometry
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.slices.spectrum.geometry import analyse_geometry
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 

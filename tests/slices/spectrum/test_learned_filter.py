@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose
-from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
-from fcpower_bids.slices.spectrum.learned_filters import (
+from fcpower_bids.analyses.spectrum.learned_filters import (
     BinnedFilter,
     NetworkFilter,
     bin_eigenvalues,
@@ -18,6 +15,9 @@ from fcpower_bids.slices.spectrum.learned_filters import (
     inner_loss,
     learn_filter,
 )
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
 TOLERANCE = 1e-10

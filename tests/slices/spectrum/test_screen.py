@@ -12,10 +12,10 @@ import pytest
 from scipy.linalg import subspace_angles
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.study import open_study
+from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
+from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.slices.spectrum.screen import GROUP_FIT, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -72,7 +72,7 @@ def test_every_column_is_described(screen):
 
 def test_two_classes_composites_and_covariates(cohort, monkeypatch):
     rows = {name: SCREEN[name] for name in ("fc_power", "fc", "tangent_harmonic", "pca")}
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.screen.SCREEN", rows)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.screen.SCREEN", rows)
     table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["weak"] > 0, "b", "a"))
     table["copy"] = table["weak"] + 0.1 * table["noise"]
     table.iloc[3, 0] = np.nan
@@ -194,7 +194,7 @@ def test_features_agree_with_the_reference_numbers(golden, golden_rows, name, mo
     if name in TANGENTS:
         nearly = np.corrcoef(golden_rows.representation(name).features()[:])
         np.testing.assert_allclose(nearly, np.corrcoef(expected), rtol=0, atol=1e-4)
-        near = "fcpower_bids.slices.spectrum.screen.NEAR"
+        near = "fcpower_bids.analyses.spectrum.screen.NEAR"
         monkeypatch.setattr(near, 1e-8 / 24)  # norm of the mean tangent vector that is left
     np.testing.assert_allclose(golden_rows.representation(name).features()[:], expected, rtol=1e-7, atol=1e-8)
 
@@ -224,7 +224,7 @@ def test_principal_components_are_the_leading_ones(golden, golden_rows):
     ],
 )
 def test_reductions_span_the_reference(golden, golden_rows, monkeypatch, name, number, key, angle):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.screen.N_COMPONENTS", number)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.screen.N_COMPONENTS", number)
     monkeypatch.setattr("fcpower_bids.transforms.subspace.FACTOR_ITERATIONS", 100)
     scores, expected = golden_rows.representation(name).features()[:], golden[key]
     assert scores.shape == expected.shape

@@ -6,6 +6,7 @@ from functools import cache
 
 from fcpower_bids.registry import load
 from fcpower_bids.reports.cohort.findings import smallest_p_of_targets
+from fcpower_bids.reports.cohort.sections import curves, edges, encoders, geometry, sites, spectrum
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import (
     identification_section,
@@ -26,27 +27,12 @@ PARTS = (
     ),
     Part(exponent_section, "exponent", "The exponent", 90, quoted=True),
     Part(privacy_section, "privacy", "Privacy", 170),
+    *(edges.PART, spectrum.SCREEN_PART, spectrum.CONTROLS_PART, geometry.PART, sites.PART),
+    *(curves.CURVES_PART, curves.SWEEP_PART, encoders.ENCODER_PART, encoders.COMPARISON_PART),
 )
-
-
-FURTHER = (
-    "check.page:PART",
-    "edges.page:PART",
-    "spectrum.page:SCREEN_PART",
-    "spectrum.page:CONTROLS_PART",
-    "spectrum.geometry_page:PART",
-    "curves.page:CURVES_PART",
-    "curves.page:SWEEP_PART",
-    "encoders_compared.page:ENCODER_PART",
-    "encoders_compared.page:COMPARISON_PART",
-    "sites.page:PART",
-)
-"""Parts of the further analyses, by their places in `slices`."""
 
 
 @cache
 def page_parts() -> tuple[Part, ...]:
     """Parts of the page in their order."""
-    return tuple(
-        sorted((*PARTS, *(load(f"fcpower_bids.slices.{place}") for place in FURTHER)), key=lambda part: part.place)
-    )
+    return tuple(sorted((*PARTS, load("fcpower_bids.check.page:PART")), key=lambda part: part.place))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
+from fcpower_bids.analyses.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.findings import describe_power

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.quality.qc_fc import QCFC_PARCELS
+from fcpower_bids.analyses.qc_fc import QCFC_PARCELS
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PARCEL
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import LEFT_OUT

@@ -1,0 +1,329 @@
+"""What is known of people without a scan: how well it predicts on the same folds, and what connectomes add to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.evaluate import run_nested_cv
+from fcpower_bids.analyses.nulls import choose_permutations, list_scores, null_p_values
+from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, site_columns
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.krr import Regression
+from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.core.regression.targets import (
+    TargetBuilder,
+    fixed_target,
+    join_targets,
+    leave_nothing,
+    predict_known,
+    remove_covariates,
+    residual_target,
+)
+from fcpower_bids.core.site_scores import scores_within
+from fcpower_bids.records import Table
+from fcpower_bids.schema import TABLES
+
+MEAN, SITE, KNOWN, STACKED = "mean", "site", "known", "known and connectome"
+CALLED = ("age", "sex", "gender")
+"""Columns that are known of most people, in lower case."""
+MOTION, MINUTES = "mean_fd", "minutes"
+PEOPLE_PER_COLUMN = 10
+MOST_PERMUTATIONS = 200
+"""Taken where no number is asked for."""
+SIGNIFICANT = 0.05
+GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
+"""Columns of differences, and those whose they are."""
+
+BASELINES = TABLES["prediction_baselines"]
+FACTS = {
+    "Rule": (
+        "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "
+        "(classes: of their probability). Known columns are taken into the range of the training people, and their "
+        "prediction is drawn towards the mean by the slope of the target on predictions of each training person from "
+        "the others; that of the representation is multiplied by the slope, not below 0, of what is left on the "
+        "predictions of the inner folds, and both are added. The gain is over the best of mean, site and known. "
+        "For its p what the known columns leave in everyone changes places (Freedman and Lane), classes are drawn from "
+        "their odds given what is known, and all of this is done again."
+    )
+}
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a representation adds to the best predictor without a scan."""
+
+    over: str  # that predictor in words
+    # alone, together: scores as a sentence shows them, of which the gain is the difference
+    alone: float
+    together: float
+    p: float  # NaN without permutations
+    adds: bool
+
+    @property
+    def gain(self) -> float:
+        """The difference of both scores."""
+        return round(self.together - self.alone, 2)
+
+    def clause(self, name: str) -> str:
+        """``age alone 0.41, with FC 0.52; FC adds +0.11 (p = 0.005)``."""
+        if np.isnan(self.p):
+            said = f"whether {name} adds to it was not tested"
+        elif self.adds:
+            said = f"{name} adds {self.gain:+.2f} (p {'<' if self.p < 0.001 else '='} {max(self.p, 0.001):.3f})"
+        else:
+            said = f"{name} adds nothing that was shown (p = {self.p:.3f})"
+        return f"{self.over} {self.alone:.2f}, with {name} {self.together:.2f}; {said}"
+
+
+def find_added(rows: pd.DataFrame, target: str, representation: str) -> Added | None:
+    """Read what a representation adds to a target from rows of ``prediction_baselines``; None where none is there."""
+    own = rows[rows["target"].astype(str) == target] if len(rows) else rows
+    stacked = own[own["representation"] == representation] if len(own) else own
+    if stacked.empty:
+        return None
+    row = stacked.iloc[0]
+    base = own[own["model"] == row["over"]].iloc[0]
+    over = {MEAN: "without a scan", SITE: f"the site ({base['known']}) alone"}.get(
+        str(row["over"]), f"{base['known']} alone"
+    )
+    alone, together = (round(float(each["value"]), 2) for each in (base, row))
+    return Added(over, alone, together, float(row["p_adds"]), str(row["adds"]).lower() == "true")
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of people besides their scans."""
+
+    names: tuple[str, ...]
+    columns: FloatArray  # (n, c), means where missing
+
+
+class Baselines:
+    """Collects what is predicted without a scan, and what each entry adds."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.sites = study.protocol.scored_within
+        self._rows: list[dict[str, Any]] = []
+        self._null: list[dict[str, Any]] = []
+        self._known = {target.name: find_known(study, target) for target in study.targets}
+
+    def add(self, entry: str, solver: Regression) -> None:
+        """Predict with one entry what the known columns leave of every target."""
+        for target in self.study.targets:
+            known, site = self._known[target.name], self._site(target)
+            if not known.names:
+                continue
+            given = self.study.people.covariates.shape[1] > 0
+            found = self._predict(solver, target, known, None if given else site)
+            values = {name: found.score(target, name, self.sites) for name in found.predicted}
+            alone = {name: scores for name, scores in values.items() if name != STACKED}
+            first = {name: float(scores[0]) for name, scores in alone.items()}
+            over = max(first, key=lambda name: first[name])
+            about = {"target": target.name, "n_people": int(target.known.sum())}
+            own = {name: {"value": values[name][0], **found.describe(target, name, self.sites)} for name in values}
+            row = {**about, "model": STACKED, "representation": entry, "known": ", ".join(known.names), **own[STACKED]}
+            row |= {gain: row[column] - own[over][column] for gain, column in GAINS.items()}
+            if not any(one["target"] == target.name for one in self._rows):
+                names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
+                if site and given:
+                    own[SITE] = self._site_given_covariates(target, site)
+                models = [name for name in (MEAN, SITE, KNOWN) if name in own]
+                self._rows += [{**about, "model": name, "known": names.get(name), **own[name]} for name in models]
+            self._rows.append(row | {"over": over})
+            if len(values[STACKED]) > 1:
+                gains = values[STACKED] - np.max(list(alone.values()), axis=0)
+                self._null += list_scores(target, entry, found.studentise(gains, target, self.sites))
+
+    def table(self) -> dict[str, Table]:
+        """Return ``prediction_baselines``; nothing where nothing is known."""
+        if not self._rows:
+            return {}
+        p = null_p_values(self._null)
+        binary = {target.name for target in self.study.targets if target.is_binary}
+        for row in self._rows:
+            if row["model"] == STACKED:
+                own = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
+                row |= {"p_adds": own["p_max_targets"], "n_permutations": own["n_permutations"], "adds": None}
+                falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
+                if np.isfinite(row["p_adds"]):
+                    row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
+        first = {name: place for place, name in enumerate(self._known)}
+        rows = sorted(self._rows, key=lambda row: first[row["target"]])
+        frame = pd.DataFrame(rows).reindex(columns=list(BASELINES.columns))
+        return {BASELINES.name: Table(frame, BASELINES, FACTS)}
+
+    def _site(self, target: Target) -> Known | None:
+        """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""
+        exchange = self.study.protocol.exchange
+        names = [each.column for each in exchange.shares(target.name)]
+        labels = exchange.sites_of(target.name)
+        if not names or labels is None or self.sites is not None:
+            return None
+        indicators = labels[:, None] == np.unique(labels)[1:]
+        return Known(tuple(dict.fromkeys(names)), indicators.astype(float))
+
+    def _site_given_covariates(self, target: Target, site: Known) -> dict[str, Any]:
+        """Scores of the site alone for what the covariates leave of a target, which is what is predicted."""
+        covariates, folds = self.study.people.covariates, self.study.first_repeat
+        build = residual_target(target.build(), covariates, target.is_binary)
+        each = [(build(fold.train), fold) for fold in folds]
+        guess = [predict_known(values, site.columns, fold.train)[fold.test] for values, fold in each]
+        mean = [np.full((fold.test.size, 1), np.nanmean(values[fold.train])) for values, fold in each]
+        rows = np.concatenate([fold.test for fold in folds])
+        there = target.known[rows]
+        found = _Predictions(
+            rows[there],
+            np.concatenate([values[fold.test] for values, fold in each])[there],
+            {SITE: np.concatenate(guess)[there], MEAN: np.concatenate(mean)[there]},
+        )
+        return {"value": found.score(target, SITE, None)[0], **found.describe(target, SITE, None)}
+
+    def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
+        """Predictions of the true target and of permuted ones."""
+        folds, classes = self.study.first_repeat, target.is_binary
+        build = build_once(self._targets(target, known))
+        assert callable(build)
+
+        def guess(values: FloatArray, train: Rows) -> FloatArray:
+            return predict_known(values, known.columns, train, classes, self.sites)
+
+        residual = build_once(lambda train: build(train) - guess(build(train), train))
+        result = run_nested_cv(solver, residual, folds, self.study.preset)
+        found: dict[str, list[FloatArray]] = {name: [] for name in (MEAN, SITE, KNOWN, STACKED) if site or name != SITE}
+        observed = []
+        for number, fold in enumerate(folds):
+            values = build(fold.train)
+            base = guess(values, fold.train)[fold.test]
+            observed.append(values[fold.test])
+            found[MEAN].append(np.broadcast_to(np.nanmean(values[fold.train], axis=0), base.shape))
+            found[KNOWN].append(base)
+            if site:
+                found[SITE].append(predict_known(values, site.columns, fold.train)[fold.test])
+            found[STACKED].append(base + np.maximum(result.slopes[number], 0) * result.predicted[number])
+        rows = np.concatenate([fold.test for fold in folds])
+        there = target.known[rows]
+        return _Predictions(
+            rows[there],
+            np.concatenate(observed)[there],
+            {name: np.concatenate(each)[there] for name, each in found.items()},
+        )
+
+    def _targets(self, target: Target, known: Known) -> TargetBuilder:
+        """The target, and permutations of what the known columns leave of it, side by side."""
+        number = choose_permutations(self.study).number
+        if self.study.settings.permutations is None:
+            number = min(number, MOST_PERMUTATIONS)
+        if not number:
+            return target.build()
+        rows, exchange = np.flatnonzero(target.known), self.study.protocol.exchange
+        values = target.measures[rows]
+        if target.is_binary:
+            drawn = exchange.draws(target, number, known.columns, shrunken=True)
+            permuted = values[np.vstack([np.arange(len(rows)), drawn])]
+        else:
+            given = known.columns
+            if self.sites is not None:  # their levels stay where they are, and say nothing of the other columns
+                given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
+            left = remove_covariates(values, given[rows], np.arange(len(rows)))
+            permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
+        if target.measures.shape[1] == 1:
+            columns = np.full((len(target.known), number + 1), np.nan)
+            columns[rows] = permuted[:, :, 0].T
+            return fixed_target(columns)
+        each = np.full((number + 1, *target.measures.shape), np.nan)
+        each[:, rows] = permuted
+        return join_targets([replace(target, measures=measures).build() for measures in each])
+
+
+@dataclass(frozen=True, eq=False)
+class _Predictions:
+    """Out-of-fold predictions of the true target, and of permuted ones, by the model."""
+
+    rows: Rows  # the people
+    observed: FloatArray  # (n, 1 + B)
+    predicted: dict[str, FloatArray]  # the same
+
+    def score(self, target: Target, model: str, sites: Any) -> FloatArray:
+        """The score of each column, (1 + B,): that of chance where a model orders nobody."""
+        name, chance = ("auc", 0.5) if target.is_binary else ("pearson", 0.0)
+        guess = self.predicted[model]
+        if sites is not None:
+            scores = scores_within(self.observed, guess, sites[self.rows], name)
+        else:
+            orders = (guess != self.predicted[MEAN]).any(axis=0)
+            scores = np.where(orders, score_predictions(name, self.observed, guess), np.nan)
+        return np.where(np.isfinite(scores), scores, chance)
+
+    def studentise(self, gains: FloatArray, target: Target, sites: Any) -> FloatArray:
+        """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
+        if not target.is_binary:
+            return np.stack([gains, np.full_like(gains, np.nan)])
+        columns = self.observed, self.predicted[STACKED]
+        if sites is None:
+            errors = score_predictions("auc_error", *columns)
+        else:
+            errors = scores_within(*columns, sites[self.rows], "auc_error")
+        return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
+
+    def describe(self, target: Target, model: str, sites: Any) -> dict[str, Any]:
+        """Further scores of the true target."""
+        values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
+        errors, spread = values - guess, values - mean
+        if sites is not None and not target.is_binary:
+            labels = np.unique(sites[self.rows], return_inverse=True)[1]
+            errors, spread = (
+                each - (np.bincount(labels, each) / np.bincount(labels))[labels] for each in (errors, spread)
+            )
+        # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
+        p = np.clip(guess, 0.01, 0.99)
+        likelihood = (
+            np.log(np.where(values == 1, p, 1 - p)).mean() if target.is_binary else -0.5 * np.log((errors**2).mean())
+        )
+        total = float((spread**2).sum())
+        return {
+            "score": "auc" if target.is_binary else "r",
+            "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
+            "log_likelihood": float(likelihood),
+        }
+
+
+def find_known(study: Study, target: Target) -> Known:
+    """Find what else is known, undeclared columns as far as people are enough for them; nothing where it is all."""
+    people, settings, declared = study.people, study.settings, list(study.preset.covariates)
+    table, n = people.phenotypes, len(people.names)
+    called = [str(name) for name in table.columns if str(name).lower() in CALLED]
+    names = dict.fromkeys([*declared, *called, MOTION, MINUTES, *site_columns(table, settings)])
+    forms = {
+        name: covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
+        for name in names
+        if name != target.name
+    }
+    candidates = [(name, columns) for name, columns in forms.items() if name != MOTION or name in declared]
+    if MOTION in forms:  # what goes with motion need not do so in a straight line
+        motion = forms[MOTION]
+        rank = pd.DataFrame(motion).rank().to_numpy() / n - 0.5
+        log = np.log(np.where(motion > 0, motion, np.nan))
+        place = sum(name in (*declared, *called) for name, _ in candidates)
+        candidates.insert(place, (MOTION, rank))
+        candidates += [(MOTION, rank**2), *([(MOTION, motion)] if MOTION not in declared else []), (MOTION, log)]
+    sites = study.protocol.scored_within
+    groups = [np.ones(n, dtype=bool)] if sites is None else [sites == site for site in np.unique(sites)]
+    found: list[tuple[str, FloatArray]] = []
+    for name, columns in candidates:
+        # the SD of equal numbers is not always 0
+        varies = [np.fmax.reduce(columns[own]) > np.fmin.reduce(columns[own]) for own in groups]
+        kept = columns[:, np.any(varies, axis=0)]
+        held = sum(each.shape[1] for _, each in found)
+        if kept.shape[1] and (name in declared or held + kept.shape[1] <= max(n // PEOPLE_PER_COLUMN, 1)):
+            found.append((name, np.where(np.isfinite(kept), kept, np.nanmean(kept, axis=0))))
+    known = np.hstack([each for _, each in found]) if found else np.zeros((n, 0))
+    train = min((fold.train[target.known[fold.train]] for fold in study.first_repeat), key=len)
+    if not found or leave_nothing(target.measures, known, train):
+        return Known((), known)
+    return Known(tuple(dict.fromkeys(name for name, _ in found)), known)

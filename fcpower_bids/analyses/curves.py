@@ -1,0 +1,289 @@
+"""Prediction and identification from fewer people and shorter scans."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.evaluate import compare, fold_scores, make_solver, run_nested_cv
+from fcpower_bids.analyses.features import build_representations, expand_names, scans_without_features
+from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
+from fcpower_bids.analyses.protocol import plan_scan_blocks
+from fcpower_bids.analyses.scan_parts import (
+    ScanLength,
+    choose_minutes,
+    length_facts,
+    shorten_scans,
+)
+from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.differences import subject_bootstrap
+from fcpower_bids.core.identification import Identification, identify, units_of
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.krr import BlockRidge, Regression
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import TABLES
+from fcpower_bids.settings import Analysis
+
+IDENTIFIED = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
+"""People to identify, as far as there are."""
+
+DRAWS = 20
+"""Subsets of each size (the paper's Table "gridfp")."""
+
+STREAM_OF_SUBSETS = 21
+"""Last part of the seed of the subsets."""
+
+
+CELL = ("n_people", "minutes", "part")
+IDENTIFICATION_CURVES = TABLES["identification_curves"]
+IDENTIFICATION_GAINS = TABLES["identification_gains"]
+IDENTIFICATION_CURVE_FACTS = {
+    "Rule": (
+        "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session among "
+        "the people of the subset who have both. Subsets are drawn from the seed; all people are one subset."
+    ),
+    "GainRule": (
+        "People are the unit: the difference of each person's searches is averaged over the subsets that hold them, "
+        "and people are resampled; p_greater = (1 + resamples of at most 0) / (1 + resamples). A t-test over subsets "
+        "that share people, as in the paper, takes the same people for new evidence."
+    ),
+}
+
+
+class IdentificationCurves:
+    """Collects the accuracy of every scan length, one similarity matrix each, for all numbers of people."""
+
+    def __init__(self, cohort: Cohort, settings: Analysis, sizes: Sequence[int] = ()) -> None:
+        usable = ~scans_without_features(cohort, expand_names(cohort, settings))
+        self.scans, self.settings = repeated_scans(cohort, usable), settings
+        self.persons, self.sessions = (
+            cohort.scans[key].astype(str).to_numpy()[self.scans] for key in ("participant_id", "session")
+        )
+        self.families = plan_scan_blocks(cohort, self.persons.tolist(), settings).families
+        everyone = np.unique(self.persons)
+        self.subsets = {
+            size: _draw(everyone, size, settings.random_seed)
+            for size in sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
+        }
+        self.subsets[len(everyone)] = [everyone]
+        self._rows: list[dict[str, Any]] = []
+        self._gains: list[dict[str, Any]] = []
+
+    def add(self, length: ScanLength) -> None:
+        """Identify with all representations at one scan length."""
+        found: dict[int, dict[str, list[Identification]]] = {size: {} for size in self.subsets}
+        groups = [np.array([row]) for row in self.scans]
+        for representation in build_representations(length.cohort, groups, length.names, self.settings):
+            similarity = representation.similarity()
+            for size, subsets in self.subsets.items():
+                found[size][representation.name] = [self._identify(similarity, people) for people in subsets]
+        for size, by_name in found.items():
+            cell = {"n_people": size, "minutes": length.minutes, "part": length.part}
+            self._rows += [
+                {"representation": name, **cell, "draw": draw, "accuracy": each.accuracy, "chance": each.chance}
+                for name, draws in by_name.items()
+                for draw, each in enumerate(draws)
+            ]
+            self._gains += [
+                {**cell, "representation": later, "reference": earlier}
+                | compare_draws(by_name[later], by_name[earlier], self.settings.random_seed, self.families)
+                for earlier, later in combinations(by_name, 2)
+            ]
+
+    def _identify(self, similarity: FloatArray, people: NDArray[Any]) -> Identification:
+        kept = np.flatnonzero(np.isin(self.persons, people))
+        return identify(similarity[np.ix_(kept, kept)], self.persons[kept], self.sessions[kept])
+
+    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
+        """Return the two tables of identification."""
+        about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(self.subsets), "Draws": DRAWS}
+        about["Alpha"] = self.settings.alpha
+        rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVES.columns))
+        gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAINS.columns))
+        return {
+            IDENTIFICATION_CURVES.name: Table(rows, IDENTIFICATION_CURVES, about),
+            IDENTIFICATION_GAINS.name: Table(gains, IDENTIFICATION_GAINS, about),
+        }
+
+
+def compare_draws(
+    first: Sequence[Identification],
+    second: Sequence[Identification],
+    seed: int,
+    families: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Compare two representations on the same subsets of people, with people, or families, as the unit."""
+    differences = [one.credit - two.credit for one, two in zip(first, second, strict=True)]
+    by_draw = np.array([each.mean() for each in differences])
+    people = np.concatenate([one.person for one in first])
+    names, numbers = np.unique(people, return_inverse=True)
+    mean = np.bincount(numbers, np.concatenate(differences)) / np.bincount(numbers)
+    spread = subject_bootstrap(mean, units_of(names, families), seed=seed)
+    return {
+        "mean_difference": float(by_draw.mean()),
+        "sd_difference": float(by_draw.std(ddof=1)) if len(by_draw) > 1 else np.nan,
+        "ci_low": float(spread.low),
+        "ci_high": float(spread.high),
+        "p_greater": float((1 + (spread.draws <= 0).sum()) / (1 + len(spread.draws))),
+        "n_draws": len({frozenset(one.person.tolist()) for one in first}),
+    }
+
+
+def _draw(everyone: NDArray[Any], size: int, seed: int) -> list[NDArray[Any]]:
+    """Subsets of one size."""
+    orders = (np.random.default_rng((seed, draw, STREAM_OF_SUBSETS)) for draw in range(DRAWS))
+    return [rng.permutation(everyone)[:size] for rng in orders]
+
+
+CURVES = TABLES["learning_curves"]
+GAINS = TABLES["learning_gains"]
+SIZE_FACTS = {
+    "SizeRule": (
+        "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
+        "of one random order per fold train, drawn from the seed, the repeat and the fold, so sizes are nested. The "
+        "paper's grids instead draw a subsample and cross-validate within it, which also shrinks the test sets."
+    ),
+    "GainRule": (
+        "Corrected resampled t-test on per-fold scores with n_test/n_train of the cell: few training people and large "
+        "test sets make it conservative. p_greater is one-sided; cells are not corrected for each other."
+    ),
+}
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse lengths and sizes that are not possible."""
+    choose_minutes(cohort, settings.scan_minutes)
+    if len(cohort.phenotypes.columns):
+        choose_sizes(open_study(cohort, settings).folds, settings.sample_sizes)
+
+
+def analyse_learning_curves(
+    cohort: Cohort, settings: Analysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
+) -> dict[str, Table]:
+    """Repeat prediction and identification with fewer people and with shorter scans.
+
+    Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
+    """
+    sizes = sizes or settings.sample_sizes
+    lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
+    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
+    curves = PredictionCurves(study, sizes) if study else None
+    identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None
+    if curves is None and identification is None:
+        raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
+    notes: list[str] = []
+    for length in shorten_scans(cohort, lengths, settings, notes):
+        if curves:
+            curves.add(length)
+        if identification:
+            identification.add(length)
+    facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
+    return (curves.tables(facts) if curves else {}) | (identification.tables(facts) if identification else {})
+
+
+class PredictionCurves:
+    """Collects the scores of every scan length, one kernel each, for all numbers of training people."""
+
+    def __init__(self, study: Study, sizes: Sequence[int] = ()) -> None:
+        self.study = study
+        self.sizes = choose_sizes(study.folds, sizes)
+        self.studies = {
+            size: study.on_folds(shrink_folds(study.folds, size, study.settings.random_seed)) for size in self.sizes
+        }
+        self._folds: list[pd.DataFrame] = []
+        self._gains: list[pd.DataFrame] = []
+
+    def add(self, length: ScanLength) -> None:
+        """Score all representations at one scan length."""
+        results: dict[int, dict[str, NestedResult]] = {size: {} for size in self.sizes}
+        scans, settings = self.study.people.scans, self.study.settings
+        for representation in build_representations(length.cohort, scans, length.names, settings):
+            solver = make_solver(representation, self.study.preset)
+            kernel = representation.similarity() if representation.kernel == "correlation" else None
+            label = f"{representation.name}, {length.minutes:.3g} min"
+            for size in track(self.sizes, f"learning curve of {label}", settings):
+                results[size][representation.name] = cross_validate_smaller(solver, kernel, self.studies[size])
+        for size, own in results.items():
+            cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
+            folds = fold_scores(self.studies[size], own)
+            self._folds.append(folds.assign(**cell))
+            self._gains.append(compare(folds, self.studies[size]).assign(**cell))
+
+    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
+        """Return the two tables of prediction."""
+        frame = pd.concat(self._folds, ignore_index=True)[list(CURVES.columns)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
+        about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
+        return {CURVES.name: Table(frame, CURVES, about), GAINS.name: Table(gains, GAINS, about)}
+
+
+SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
+"""Training people, as far as the smallest training set goes."""
+
+WORTH_A_BLOCK = 0.55
+"""Share of the people who train, up to which decomposing their block of the kernel in every fold is cheaper."""
+
+STREAM = 20
+"""Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
+
+
+def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
+    """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
+
+    Raises Unfit.
+    """
+    sets = [fold.train.size for fold in folds]
+    smallest, largest = min(sets), max(sets)
+    least = 2 * max(len(fold.inner) for fold in folds)
+    for size in asked:
+        if not least <= size <= smallest:
+            raise Unfit(
+                f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
+                f"folds need {least}."
+            )
+    if smallest < least:
+        raise Unfit(
+            f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
+        )
+    chosen = asked or [size for size in SIZES if least <= size < smallest]
+    return tuple(sorted({*chosen, largest}))
+
+
+def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:
+    """Keep some of the training people of every fold, and all of its test people.
+
+    Each fold has one random order of its training people, drawn from ``(seed, repeat, fold)``; the first `size` train.
+    A larger size therefore adds people to a smaller one. Families stay whole in the inner loop.
+    """
+    return tuple(_shrink(fold, size, seed) for fold in folds)
+
+
+def _shrink(fold: Fold, size: int, seed: int) -> Fold:
+    if size >= fold.train.size:
+        return fold
+    # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
+    rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
+    turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
+    orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
+    ties = rng.permutation(turns.size)
+    kept = np.sort(orders[np.lexsort((ties, turns))][:size])
+    inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
+    return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+
+
+def cross_validate_smaller(solver: Regression, kernel: FloatArray | None, study: Study) -> NestedResult:
+    """Predict all targets of a study whose folds train on some of the people. Shapes and units: kernel (n, n)."""
+    size = max(fold.train.size for fold in study.folds)
+    if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
+        solver = BlockRidge(kernel, solver.penalties, study.preset.intercept, solver.unit, solver.notes)
+    return run_nested_cv(solver, study.columns, study.folds, study.preset)

@@ -1,1 +1,0 @@
-"""Shared by the analyses: people, targets, folds, representations, scores, comparisons."""

@@ -1,0 +1,404 @@
+"""Every comparison of features: one loop over representations, tables of their scores, one test of their differences.
+
+Predictions of several representations on the people, targets and folds of one study are a mapping of names to results
+(`Results`); everything that is said of them follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.features import Representation
+from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.targets import Target
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.differences import adjust_p_values, corrected_resampled_t, sign_flip_p_value, sum_by_block
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
+from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.regression.scores import (
+    BINARY_SCORES,
+    CONTINUOUS_SCORES,
+    Training,
+    pool_training,
+    score_predictions,
+)
+from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.errors import Unfit
+from fcpower_bids.parallel import map_tasks
+from fcpower_bids.progress import track
+from fcpower_bids.records import Table
+from fcpower_bids.schema import TABLES
+
+Results = Mapping[str, NestedResult]
+Pairs = Iterable[tuple[str, str]]
+
+SCORES = ("r", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm", "auc", "balanced_accuracy")
+SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (the one that is 1) are"
+"""A subject of the check, and the start of its sentence on a target, for the section of its prediction."""
+SMALL_FOLD = 10
+"""People in a test set below which its correlation says little."""
+FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"
+LEADING = {
+    FOLD_MEAN: "the mean over folds, as the paper reports it",
+    POOLED_MEAN: f"all predictions of a repeat together, since half of the folds or more test fewer than {SMALL_FOLD} "
+    "people, and their scores are mostly noise",
+    WITHIN_MEAN: "within sites, since these are held out: no model knows the level of a new site",
+}
+"""The summary of a score that ranks representations."""
+RULE = (
+    "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
+    "held out in turn) are averaged and count as one fold."
+)
+FEWEST_PEOPLE = 100
+"""With fewer, sign flips over people see a difference of equally good features too often (14 and more of 100)."""
+ROUNDING = 1e-9
+"""Difference of two scores, or share of an error, that is none."""
+TESTS = ("mean_difference", "ci_low", "ci_high", "t", "df", "p_two_sided", "p_greater", "p_less", "p_holm")
+COMPARED = ("target", "representation", "reference", "score", *TESTS, "n_folds", "n_distinct", "n_skipped")
+
+
+# --- Predictions ----------------------------------------------------------------------------------------------------
+
+
+def make_solver(people: Representation, preset: PredictionPreset) -> Regression:
+    """Kernel ridge regression on the correlation between people's features, or a linear probe on z-scored features."""
+    fitted = people.fitted
+    if people.kernel == "correlation":
+        whole = people.similarity()  # of features that need no fit; its mean diagonal is the unit
+        if fitted is None:
+            return kernel_ridge(whole, preset)
+        grid, unit = grid_of(preset, float(np.trace(whole)) / len(whole))
+        return BlockRidge(lambda train: correlation_kernel(fitted(train)), grid, preset.intercept, unit)
+    features = np.asarray(people.features()[:])
+    everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
+    grid, unit = grid_of(preset, float((np.ptp(features, axis=0) > 0).sum()))
+    if fitted is None and everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
+        return kernel_ridge(LinearProbe(features, grid, preset.intercept, everyone).kernel(), preset)
+    return LinearProbe(fitted or features, grid, preset.intercept, everyone and fitted is None, unit)
+
+
+def run_nested_cv(
+    solver: Regression,
+    targets: FloatArray | TargetBuilder,
+    folds: Sequence[Fold],
+    preset: PredictionPreset,
+    watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
+) -> NestedResult:
+    """Run `nested.nested_cv` with the score of the preset; features that are fitted stay in this process."""
+
+    def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
+        return watch(map(function, items) if solver.fitted else map_tasks(function, items))
+
+    return nested_cv(solver, targets, folds, preset.selection, each)
+
+
+def cross_validate(solver: Regression, study: Study, label: str) -> NestedResult:
+    """Predict every target of everyone from the others."""
+    watch = partial(track, label=f"cross-validation of {label}", settings=study.settings, total=len(study.folds))
+    return run_nested_cv(solver, study.columns, study.folds, study.preset, watch)
+
+
+def evaluate(study: Study, representations: Iterable[Representation], label: str = "{}") -> dict[str, NestedResult]:
+    """Cross-validate representations, one in memory at a time; `label` announces them."""
+    return {
+        one.name: cross_validate(make_solver(one, study.preset), study, label.format(one.name))
+        for one in representations
+    }
+
+
+def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], study: Study) -> NestedResult:
+    """Predict as `cross_validate`, with features fitted to the training people of every outer fold, inner folds too."""
+    folds: dict[bytes, list[Fold]] = {}
+    for fold in study.folds:
+        folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
+    solvers = fit([own[0].train for own in folds.values()])
+    each = zip(folds.values(), solvers, strict=True)
+    return merge_folds([run_nested_cv(solver, study.columns, own, study.preset) for own, solver in each])
+
+
+# --- Scores ---------------------------------------------------------------------------------------------------------
+
+
+def main_score(target: Target) -> str:
+    """Name of the score that representations are compared by: auc for targets of two classes, r for others."""
+    return "auc" if target.is_binary else "r"
+
+
+def leading_summary(n_test: Sequence[int] | pd.Series) -> str:
+    """Which summary of a score ranks entries: `FOLD_MEAN`, but `POOLED_MEAN` where the folds test too few people."""
+    return POOLED_MEAN if np.median(n_test) < SMALL_FOLD else FOLD_MEAN
+
+
+def score_targets(
+    targets: Sequence[Target], observed: FloatArray, predicted: FloatArray, train: Training
+) -> dict[str, FloatArray]:
+    """All scores of (rows, m) predictions by column name, each of shape (m,); NaN where a score does not apply."""
+    binary = np.array([target.is_binary for target in targets])
+    scores = {name: np.full(len(targets), np.nan) for name in SCORES}
+    for columns, names in ((~binary, CONTINUOUS_SCORES), (binary, ("pearson", *BINARY_SCORES))):
+        if columns.any():
+            about = Training(train.mean[..., columns], train.std[..., columns])
+            for name in names:
+                own = score_predictions(name, observed[:, columns], predicted[:, columns], about)
+                scores["r" if name == "pearson" else name][columns] = own
+    return scores
+
+
+def fold_scores(study: Study, results: Results) -> pd.DataFrame:
+    """Sizes, penalty and scores by target, representation and fold: the columns of the table ``prediction``."""
+    rows = []
+    for name, result in results.items():
+        for i, fold in enumerate(result.folds):
+            scores = score_targets(study.targets, result.observed[i], result.predicted[i], result.train[i])
+            for j, target in enumerate(study.targets):
+                rows.append(
+                    {
+                        "target": target.name,
+                        "representation": name,
+                        "repeat": fold.repeat,
+                        "fold": fold.fold,
+                        "n_train": int(target.known[fold.train].sum()),
+                        "n_test": int(target.known[fold.test].sum()),
+                        "penalty": float(result.chosen[i, j]),
+                        "at_grid_edge": bool(result.at_edge[i, j]),
+                        **{score: float(values[j]) for score, values in scores.items()},
+                    }
+                )
+    return pd.DataFrame(rows, columns=list(TABLES["prediction"].columns))
+
+
+def pooled_scores(study: Study, results: Results) -> pd.DataFrame:
+    """Scores of all predictions of a repeat together, by target, representation and repeat."""
+    rows = []
+    for name, result in results.items():
+        for repeat in dict.fromkeys(fold.repeat for fold in result.folds):
+            cells = [i for i, fold in enumerate(result.folds) if fold.repeat == repeat]
+            observed, predicted = (
+                np.concatenate([values[i] for i in cells]) for values in (result.observed, result.predicted)
+            )
+            train = pool_training([result.train[i] for i in cells], [len(result.observed[i]) for i in cells])
+            scores = score_targets(study.targets, observed, predicted, train)
+            for j, target in enumerate(study.targets):
+                own = {score: float(values[j]) for score, values in scores.items()}
+                rows.append({"target": target.name, "representation": name, "repeat": repeat, **own})
+    return pd.DataFrame(rows, columns=list(TABLES["prediction_pooled"].columns))
+
+
+def person_frames(study: Study, results: Results) -> Iterator[pd.DataFrame]:
+    """Yield observed and predicted by repeat and person, one representation and target after the other."""
+    for name, result in results.items():
+        sizes = [fold.test.size for fold in result.folds]
+        tested = np.concatenate([fold.test for fold in result.folds])
+        for j, target in enumerate(study.targets):
+            yield pd.DataFrame(
+                {
+                    "participant_id": np.array(study.people.names, dtype=object)[tested],
+                    "target": target.name,
+                    "representation": name,
+                    "repeat": np.repeat([fold.repeat for fold in result.folds], sizes),
+                    "fold": np.repeat([fold.fold for fold in result.folds], sizes),
+                    "observed": np.concatenate([observed[:, j] for observed in result.observed]),
+                    "predicted": np.concatenate([predicted[:, j] for predicted in result.predicted]),
+                }
+            )
+
+
+def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> FloatArray:
+    """Out-of-fold predictions of one target, shape (n_repeats, n); NaN for people that no fold tests."""
+    repeats = {repeat: i for i, repeat in enumerate(dict.fromkeys(fold.repeat for fold in result.folds))}
+    predicted = np.full((len(repeats), len(study.people.names)), np.nan)
+    for fold, values in zip(result.folds, result.predicted, strict=True):
+        predicted[repeats[fold.repeat], fold.test] = values[:, target]
+    return predicted
+
+
+def describe_scores(folds: pd.DataFrame, pooled: pd.DataFrame, score: str, prefix: str = "") -> dict[str, float]:
+    """Mean and spread of a score over folds, and of the pooled score over repeats."""
+    return {
+        f"{prefix}{kind}_{name}": float(value)
+        for kind, values in (("fold", folds[score]), ("pooled", pooled[score]))
+        for name, value in (("mean", values.mean()), ("sd", values.std()))
+    }
+
+
+def notes_of(results: Results) -> dict[str, list[str]]:
+    """Notes on each representation: dropped penalties, penalties at an edge of the grid."""
+    return {name: list(result.notes) for name, result in results.items() if result.notes}
+
+
+# --- Differences ----------------------------------------------------------------------------------------------------
+
+
+def compare(
+    folds: pd.DataFrame, study: Study, pairs: Pairs | None = None, column: str = "representation"
+) -> pd.DataFrame:
+    """Test pairs of representations for every target, by default all, with the honest number of distinct test sets.
+
+    `folds`: as of `fold_scores`. `column`: what differs, under the name of which the first of a pair is found.
+    """
+    if pairs is None:
+        pairs = [(later, earlier) for earlier, later in combinations(folds[column].unique().tolist(), 2)]
+    pairs, rows = list(pairs), []
+    for target in study.targets:
+        score, known = main_score(target), np.flatnonzero(target.known)
+        tested = [np.intersect1d(fold.test, known) for fold in study.folds]
+        some = np.array([people.size > 0 for people in tested])
+        n_train = [np.intersect1d(fold.train, known).size for fold, keep in zip(study.folds, some, strict=True) if keep]
+        tested = [people.tolist() for people in tested if people.size]
+        own = folds[folds["target"] == target.name]
+        scores = {name: part[score].to_numpy() for name, part in own.groupby(column, sort=False)}
+        for first, reference in pairs:
+            differences = scores[first] - scores[reference]
+            differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
+            test = corrected_resampled_t(differences[some], n_train, [len(people) for people in tested], tested)
+            rows.append(
+                {
+                    "target": target.name,
+                    "representation": first,
+                    "reference": reference,
+                    "score": score,
+                    "mean_difference": test.mean,
+                    "ci_low": test.low,
+                    "ci_high": test.high,
+                    "t": test.t,
+                    "df": test.df,
+                    "p_two_sided": test.p_two_sided,
+                    "p_greater": test.p_greater,
+                    "p_less": test.p_less,
+                    "n_folds": len(differences),
+                    "n_distinct": test.n_distinct,
+                    "n_skipped": test.n_skipped + int((~some).sum()),
+                    "sd_difference": float(pd.Series(differences).std()),
+                    "folds_won": int((differences > 0).sum()),
+                }
+            )
+    return correct_within(pd.DataFrame(rows, columns=[*COMPARED, "sd_difference", "folds_won"]), ["target"])
+
+
+def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Set ``p_holm`` to ``p_two_sided`` after Holm's correction over the rows that agree in some columns."""
+    frame = frame.assign(p_holm=np.nan)
+    for _, part in frame.groupby(list(keys), sort=False):
+        frame.loc[part.index, "p_holm"] = adjust_p_values(part["p_two_sided"].to_numpy(dtype=float))
+    return frame
+
+
+def comparison_facts(study: Study) -> dict[str, Any]:
+    """Say, for a sidecar, how representations are compared, and warn of test sets that are too small to say much."""
+    smallest = min(fold.test.size for fold in study.folds)
+    if smallest >= SMALL_FOLD or study.protocol.held_out:
+        return {"Rule": RULE}
+    return {
+        "Rule": RULE,
+        "SmallFolds": (
+            f"The smallest test set has {smallest} people, so scores per fold are noisy and the tests weak; look "
+            "at the pooled scores, or use fewer folds."
+        ),
+    }
+
+
+def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) -> pd.DataFrame:
+    """Add ``p_people``, of the squared errors of the same people; families and held-out sites count as one.
+
+    Where sites are held out errors are those within a site, and its offset, the mean error, is tested by itself.
+    """
+    units, seed, held_out = study.protocol.units, study.settings.random_seed, study.protocol.held_out is not None
+    errors = {}
+    for block in person_frames(study, results):
+        error, offsets = block["observed"] - block["predicted"], pd.Series(dtype=float)
+        if held_out:
+            site = block["participant_id"].map(units)
+            offsets = error.groupby(site).mean()
+            error = error - error.groupby([block["repeat"], site]).transform("mean")
+        of_people = (error**2).groupby(block["participant_id"]).mean()
+        errors[block["target"].iloc[0], block["representation"].iloc[0]] = of_people, offsets
+
+    rows = []
+    for target, first, reference in comparisons[["target", "representation", "reference"]].astype(str).to_numpy():
+        (one, own_offsets), (other, offsets) = errors[target, first], errors[target, reference]
+        of_people = error_gains(other, one)
+        sums = sum_by_block(of_people, [units[str(name)] for name in of_people.index])
+        enough = held_out or len(of_people) >= FEWEST_PEOPLE
+        row = {"p_people": sign_flip_p_value(sums, seed=seed) if enough else np.nan, "n_blocks": len(sums)}
+        if held_out:
+            row["offset_difference"] = -error_gains(offsets.abs(), own_offsets.abs()).mean()
+            row["p_offset"] = sign_flip_p_value(error_gains(offsets**2, own_offsets**2), seed=seed)
+        rows.append(row)
+    columns = None if rows else ["p_people", "n_blocks"]
+    return comparisons.join(pd.DataFrame(rows, index=comparisons.index, columns=columns))
+
+
+def error_gains(reference: pd.Series, own: pd.Series) -> pd.Series:
+    """By how much an error is larger under the reference, of all who have it under both."""
+    both = pd.concat([reference, own], axis=1, join="inner").dropna()
+    larger = both.iloc[:, 0] - both.iloc[:, 1]
+    return larger.where(larger.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
+
+
+# --- Screens --------------------------------------------------------------------------------------------------------
+
+
+class Screen:
+    """Rows that are each compared with one reference; what a cohort does not allow is a row that says why."""
+
+    def __init__(self, study: Study, reference: str) -> None:
+        self.study, self.reference = study, reference
+        self.results: dict[str, NestedResult] = {}
+        self.about: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, make: NestedResult | Callable[[], NestedResult | Regression], **about: Any) -> None:
+        """Take the predictions of a row, or those of a regression. Raises Unfit, where it is the reference."""
+        try:
+            made = make() if callable(make) else make
+            result = made if isinstance(made, NestedResult) else cross_validate(made, self.study, name)
+        except Unfit as error:
+            if name == self.reference:
+                raise
+            self.about[name] = {**about, "status": "refused", "reason": str(error)}
+            return
+        first = next(iter(self.results.values()), result)
+        if all(np.array_equal(*pair, equal_nan=True) for pair in zip(first.observed, result.observed, strict=True)):
+            result = replace(result, observed=first.observed)  # held once for all
+        self.results[name], self.about[name] = result, {**about, "status": "scored", "reason": ""}
+
+    def tables(self, name: str, facts: Mapping[str, Any], question: str = "") -> dict[str, Table]:
+        """Make the table with a row per target and entry, and that with a row per fold.
+
+        `question`: the column whose values are corrected for by themselves.
+        """
+        folds, pooled = (scores(self.study, self.results) for scores in (fold_scores, pooled_scores))
+        others = [(row, self.reference) for row in self.results if row != self.reference]
+        tests = compare(folds, self.study, others)
+        asked = [self.about[row].get(question, "") for row in tests["representation"]]
+        tests = correct_within(tests.assign(question=asked), ["target", "question"])
+        tested = tests.set_index(["target", "representation"])[["reference", *TESTS, "n_distinct"]].to_dict("index")
+        rows = []
+        for target in self.study.targets:
+            score = main_score(target)
+            for entry, about in self.about.items():
+                row = {"target": target.name, "representation": entry, "score": score, **about}
+                if entry in self.results:
+                    own, together = (
+                        frame[(frame["target"] == target.name) & (frame["representation"] == entry)]
+                        for frame in (folds, pooled)
+                    )
+                    row |= describe_scores(own, together, score)
+                    row |= {"n_folds": len(own), "n_scored": int(own[score].notna().sum())}
+                    row["share_at_grid_edge"] = float(own["at_grid_edge"].mean())
+                rows.append(row | tested.get((target.name, entry), {}))
+        summary, by_fold = TABLES[name], TABLES[f"{name}_folds"]
+        about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
+        notes = {"Notes": notes} if (notes := notes_of(self.results)) else {}
+        frame = pd.DataFrame(rows).reindex(columns=list(summary.columns))
+        return {summary.name: Table(frame, summary, about), by_fold.name: Table(folds, by_fold, about | notes)}

@@ -1,0 +1,445 @@
+"""Features of people: their connectomes, FC^alpha and other transforms of these, and embeddings, by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.connectivity import standardise
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
+from fcpower_bids.core.connectome.spectrum import clip_tolerance
+from fcpower_bids.core.regression.kernels import (
+    FeatureSource,
+    correlation_kernel,
+    power_features,
+)
+from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.errors import Unfit, UsageError
+from fcpower_bids.ondisk import make_room
+from fcpower_bids.parallel import map_tasks
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort
+from fcpower_bids.resources import available_bytes
+from fcpower_bids.settings import Analysis, Messages
+from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.transforms.contract import Transform
+
+Spectrum = tuple[FloatArray, FloatArray]
+"""Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
+
+_SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a command", default=None)
+
+
+class SharedSpectra:
+    """Eigendecompositions of scans, edges (n_scans, E), and of people with several, kept under scans and weights."""
+
+    def __init__(self, edges: FeatureSource) -> None:
+        self.edges = edges
+        self.known: dict[bytes, Spectrum] = {}
+
+    def gather(
+        self, keys: Sequence[bytes], decompose: Callable[[list[int]], Iterable[Spectrum]], n_bytes: int
+    ) -> list[Spectrum]:
+        """Return the spectrum of every key, decomposed by position; what is not asked for goes if memory is short."""
+        lacking = [place for place, key in enumerate(keys) if key not in self.known]
+        found = list(decompose(lacking))
+        size = sum(each.nbytes for spectrum in (*self.known.values(), *found) for each in spectrum)
+        if size > n_bytes:
+            asked = set(keys)
+            self.known = {key: spectrum for key, spectrum in self.known.items() if key in asked}
+        self.known.update((keys[place], spectrum) for place, spectrum in zip(lacking, found, strict=True))
+        return [self.known[key] for key in keys]
+
+
+@contextmanager
+def sharing_spectra(edges: FeatureSource) -> Iterator[None]:
+    """Decompose each connectome of a cohort once for all analyses, where the spectra fit in memory."""
+    token = _SHARED.set(SharedSpectra(edges))
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+def shared_spectra(edges: FeatureSource) -> SharedSpectra | None:
+    """Return what is shared of these connectomes; None where nothing is."""
+    shared = _SHARED.get()
+    return shared if shared is not None and shared.edges is edges else None
+
+
+def fits(n: int, n_parcels: int) -> bool:
+    """Whether the spectra of n connectomes of P parcels fit into the memory of one large array."""
+    return n * n_parcels * (n_parcels + 1) * 8 <= available_bytes()
+
+
+ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
+"""The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""
+
+BLOCK = 32
+"""Connectomes that a process takes at a time."""
+
+
+class AveragedEdges:
+    """FC of each unit as a source of features; several scans by mean Fisher z or, with weights, mean correlation."""
+
+    def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
+        self.edges = edges
+        self.groups = tuple(np.asarray(group, dtype=np.intp) for group in groups)
+        if any(group.size == 0 for group in self.groups):
+            raise Unfit("Every person or scan of an analysis needs at least one row of edges.")
+        self.shape: tuple[int, ...] = (len(self.groups), edges.shape[1])
+        self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
+        self._order = np.concatenate(self.groups)
+        self._sizes = np.array([group.size for group in self.groups])
+        self._weights = None if weights is None else weights[self._order]
+        self._stops = np.cumsum(self._sizes)
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        """Edges of one unit (an integer), or a block (rows, columns) given by two slices."""
+        if isinstance(key, (int, np.integer)):
+            return self[key : key + 1, :][0]
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        sizes, stops = self._sizes[rows], self._stops[rows]
+        places = slice(stops[0] - sizes[0], stops[-1])
+        order = self._order[places]
+        scans = np.asarray(self.edges[order, columns], dtype=float)
+        if (sizes == 1).all():
+            return scans
+        if self._weights is None:
+            return self._average(scans, sizes)
+        weights, starts = self._weights[places], np.cumsum(sizes) - sizes
+        means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
+        means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
+        return np.asarray(means)
+
+    def key(self, unit: int) -> bytes:
+        """Scans that make the FC of a unit, and where there are several their weights."""
+        rows, stop = self.groups[unit].tobytes(), self._stops[unit]
+        if self._weights is None or self._sizes[unit] == 1:
+            return rows
+        return rows + self._weights[stop - self._sizes[unit] : stop].tobytes()
+
+    def connectome(self, unit: int) -> FloatArray:
+        """FC of one unit, shape (P, P)."""
+        return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
+
+    def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
+        averaged = block[np.cumsum(sizes) - sizes]
+        several = sizes > 1
+        scans = block[np.repeat(several, sizes)]
+        if (np.abs(scans) >= 1).any():
+            raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
+        each = sizes[several]
+        scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
+        averaged[several] = np.tanh(scores / each[:, None])
+        return averaged
+
+
+def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
+    """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
+    if not concatenates(settings) or all(len(group) == 1 for group in groups):
+        return AveragedEdges(cohort.edges, groups)
+    return AveragedEdges(cohort.edges, groups, scan_weights(cohort))
+
+
+def scan_weights(cohort: Cohort) -> FloatArray:
+    """Weight of each scan among those of its person (n_scans,): volumes less one for each run; equal where unknown."""
+    scans = cohort.scans
+    if "volumes" in scans:
+        volumes = scans["volumes"].to_numpy(dtype=float)
+    else:  # a cohort made of arrays
+        times = np.array(cohort.repetition_times or [np.nan] * len(scans), dtype=float)
+        volumes = np.round(scans["seconds"].to_numpy(dtype=float) / times)
+    weights = pd.Series(volumes - scans["n_runs"].to_numpy(dtype=float))
+    known = (weights > 0).groupby(scans["participant_id"].astype(str).to_numpy()).transform("all")
+    return weights.where(known, 1.0).to_numpy(dtype=float)
+
+
+def concatenates(settings: Analysis) -> bool:
+    """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
+    return PRESETS[settings.preset].combination == "concat"
+
+
+def describe_combination(settings: Analysis) -> str:
+    """Say, for a sidecar, what a person with several scans is described by."""
+    if concatenates(settings):
+        return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
+    return "mean over the scans of the person (Fisher z for connectivity)"
+
+
+def describe_parcels(cohort: Cohort) -> dict[str, Any]:
+    """Names, networks and, where they are known, places of the parcels, as columns of a table."""
+    columns: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
+    places = () if cohort.centroids is None else zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True)
+    return columns | dict(places)
+
+
+class PowerFamily:
+    """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory."""
+
+    def __init__(self, connectivity: AveragedEdges, settings: Analysis, keep: bool = False) -> None:
+        self.connectivity, self.settings = connectivity, settings
+        self.tolerance = clip_tolerance(connectivity.dtype)
+        n, n_edges = connectivity.shape
+        self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
+        self._kept: tuple[FloatArray, list[FloatArray]] | None = None
+        shared = shared_spectra(connectivity.edges)
+        if (keep or shared) and fits(n, self.n_parcels):
+            keys = [connectivity.key(unit) for unit in range(n)]
+            values, vectors = zip(
+                *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, available_bytes()),
+                strict=True,
+            )
+            self._kept = np.stack(values), list(vectors)
+
+    @property
+    def spectra(self) -> tuple[FloatArray, list[FloatArray]] | None:
+        """Eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or were not kept."""
+        return self._kept
+
+    def each_spectrum(self) -> Iterator[Spectrum]:
+        """Eigenvalues and eigenvectors of each unit, one after the other."""
+        yield from zip(*self._kept, strict=True) if self._kept else self._decompose(range(self.connectivity.shape[0]))
+
+    def _decompose(self, units: Sequence[int]) -> Iterator[Spectrum]:
+        for _, spectra in self._each_block(_decompose, units):
+            yield from spectra
+
+    def features(self, alpha: float) -> FeatureSource:
+        """Edges of FC^alpha times sqrt(2), shape (n, E); on disk where they do not fit in memory."""
+        shape = self.connectivity.shape[0], edge_count(self.n_parcels)
+        out = make_room(shape, precision(self.connectivity.shape))
+        if self._kept is not None:
+            return power_features(*self._kept, alpha, self.tolerance, out)
+        each = partial(_raise, alpha=alpha, tolerance=self.tolerance)
+        for units, block in self._each_block(each, range(shape[0])):
+            out[units[0] : units[-1] + 1] = block
+        return out
+
+    def kernel(self, alpha: float) -> FloatArray:
+        """Correlation kernel of FC^alpha, shape (n, n)."""
+        return similarity(self.features(alpha))
+
+    def _each_block(self, function: Callable[..., Any], units: Sequence[int]) -> Iterator[tuple[Sequence[int], Any]]:
+        """Apply a function to the connectomes of a few units at a time."""
+        blocks = [units[start : start + BLOCK] for start in range(0, len(units), BLOCK)]
+        results = map_tasks(partial(function, self.connectivity), blocks)
+        yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
+
+
+def _decompose(connectivity: AveragedEdges, units: Sequence[int]) -> list[Spectrum]:
+    # One layout of the eigenvectors, whoever decomposes and keeps them: products then have the same last bit.
+    return [
+        (values, np.ascontiguousarray(vectors))
+        for values, vectors in (eigendecompose(connectivity.connectome(unit)) for unit in units)
+    ]
+
+
+def _raise(connectivity: AveragedEdges, units: Sequence[int], alpha: float, tolerance: float) -> FloatArray:
+    features = np.empty((len(units), connectivity.shape[1]))
+    for row, unit in enumerate(units):
+        values, vectors = decompose_range(connectivity.connectome(unit))
+        power_features(values[None], [np.ascontiguousarray(vectors)], alpha, tolerance, features[row : row + 1])
+    return features
+
+
+def precision(shape: tuple[int, ...]) -> type[np.floating]:
+    """Precision in which features of this shape are kept: double where that fits into the memory that was given."""
+    return np.float64 if shape[0] * shape[1] * 8 <= available_bytes() else np.float32
+
+
+def describe_precision(shape: tuple[int, ...]) -> str:
+    """Say, for a sidecar, in which precision features of this shape were kept and multiplied."""
+    if precision(shape) == np.float64:
+        return "double"
+    return "features and their products single, sums double: kernels differ from double precision by less than 1e-6"
+
+
+def similarity(features: FeatureSource) -> FloatArray:
+    """Pearson correlation between the features of all pairs; products in single precision for a very large cohort."""
+    return correlation_kernel(features, dtype=precision(features.shape))
+
+
+Part = Callable[[int, float], slice]
+"""From the number of volumes and the repetition time in seconds to the volumes that are wanted."""
+Runs = Callable[[], list[NDArray[Any]]]
+
+
+def has_series(cohort: Cohort) -> bool:
+    """Whether every scan of the cohort comes with its series."""
+    return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
+
+
+def cut_series(cohort: Cohort, part: Part) -> tuple[Runs, ...]:
+    """Return the series of a part of every scan, whose runs are put end to end: they go with its connectomes."""
+    return tuple(
+        partial(_cut, runs, part, time) for runs, time in zip(cohort.series, cohort.repetition_times, strict=True)
+    )
+
+
+def _cut(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
+    series = join_runs(runs)
+    return [series[part(len(series), repetition_time)]]
+
+
+def join_runs(runs: Runs) -> FloatArray:
+    """Read the runs of a scan, end to end: shape (T, P)."""
+    return np.concatenate([np.asarray(run, dtype=float) for run in runs()])
+
+
+def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
+    """Edges (n, E) of a transform of the series times sqrt(2), over scans; runs are put end to end. Raises Unfit."""
+    if not has_series(cohort):
+        raise Unfit("This needs the series of every scan, which this cohort does not have.")
+    n_parcels = len(cohort.parcels)
+    shape, diagonal = (len(groups), cohort.edges.shape[1]), n_parcels * transform.diagonal
+    features = make_room((shape[0], shape[1] + diagonal), precision(shape))
+    for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
+        own = np.zeros(features.shape[1], features.dtype)
+        for scan in scans:
+            series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
+            if series.shape[1] != n_parcels:
+                who = cohort.scans["participant_id"].iloc[scan]
+                raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {n_parcels}.")
+            matrix = transform.transform([series])[0]
+            own += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
+        features[unit] = own
+    return features
+
+
+FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
+
+
+class Representation:
+    """One way to describe people or scans by features; `fitted` gives those that are fitted to training people."""
+
+    def __init__(
+        self, name: str, kernel: str, compute: Callable[[], FeatureSource], is_edges: bool = True, weight: float = 1.0
+    ) -> None:
+        self.name, self.kernel, self.is_edges, self.weight = name, kernel, is_edges, weight
+        self.fitted: Callable[[Rows], FeatureSource] | None = None
+        self._compute = compute
+        self._features: FeatureSource | None = None
+        self._similarity: FloatArray | None = None
+
+    def features(self) -> FeatureSource:
+        """Features (n, d); computed again each time only where they do not fit in memory."""
+        if self._features is not None:
+            return self._features
+        features = self._compute()
+        if getattr(features, "nbytes", 0) <= available_bytes():
+            self._features = features
+        return features
+
+    def similarity(self) -> FloatArray:
+        """Pearson correlation between the features of all pairs, shape (n, n)."""
+        if self._similarity is None:
+            self._similarity = similarity(self.features())
+        return self._similarity
+
+
+def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
+    """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
+    names: list[str] = []
+    for name in settings.representations:
+        names += _expand(name, cohort)
+    return tuple(dict.fromkeys(names))
+
+
+def _expand(name: str, cohort: Cohort) -> list[str]:
+    kind, _, encoder = name.partition(":")
+    if kind != EMBEDDING:
+        return [_check_name(name)]
+    if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
+        known = ", ".join(cohort.embeddings) or "none"
+        raise Unfit(
+            f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
+            "run the participant level with --encoder first, or change --representations."
+        )
+    return [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
+
+
+def encoder_of(name: str) -> str:
+    """Label of the encoder whose embedding a representation is, else nothing."""
+    kind, _, label = name.partition(":")
+    return label if kind == EMBEDDING else ""
+
+
+def _check_name(name: str) -> str:
+    if name in (FC, FC_POWER):
+        return name
+    usable = [each for each, one in TRANSFORMS.items() if one.stateless]
+    if name not in usable:
+        why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
+        raise UsageError(
+            f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
+        )
+    return name
+
+
+def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which scans lack an embedding that is asked for, shape (n_scans,)."""
+    lacking = np.zeros(len(cohort.scans), dtype=bool)
+    for label in {encoder_of(name) for name in names} - {""}:
+        lacking |= ~np.isfinite(cohort.embeddings[label]).all(axis=1)
+    return lacking
+
+
+def build_representations(
+    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Analysis
+) -> Iterator[Representation]:
+    """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
+    connectivity = combine_scans(cohort, groups, settings)
+    return (_build(name, cohort, connectivity, settings) for name in names)
+
+
+def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
+    kind, _, encoder = name.partition(":")
+    if kind == EMBEDDING:
+        embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
+        means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
+        return Representation(name, "linear", lambda: means, is_edges=False)
+    if name == FC:
+        return Representation(name, settings.kernel, lambda: connectivity)
+    if name == FC_POWER:
+        family = PowerFamily(connectivity, settings)
+        return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
+    return _transformed(name, cohort, connectivity, settings)
+
+
+def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
+    """Features of a transform of the connectomes, or of the series that the participant level wrote."""
+    transform = make_transform(name, settings)
+    of_series = transform.needs == "series"
+    return Representation(
+        name,
+        settings.kernel,
+        lambda: (
+            series_features(cohort, connectivity.groups, transform, settings)
+            if of_series
+            else transform_features(transform, connectivity)
+        ),
+        is_edges=not transform.diagonal,
+        weight=2.0**0.5,
+    )
+
+
+def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
+    """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something."""
+    (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
+    rows = make_room((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
+    for unit in range(n):
+        matrix = transform.transform([connectivity.connectome(unit)])[0]
+        rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
+    return rows

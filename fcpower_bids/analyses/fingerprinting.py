@@ -1,0 +1,392 @@
+"""Identification of people across sessions, its ceiling in motion and length, and single features over sessions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.features import (
+    ALPHA_GRID,
+    FC,
+    FC_POWER,
+    PowerFamily,
+    build_representations,
+    combine_scans,
+    expand_names,
+    has_series,
+    scans_without_features,
+)
+from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
+from fcpower_bids.analyses.protocol import ScanBlocks, plan_scan_blocks
+from fcpower_bids.analyses.scan_parts import connect_parts, first_minutes
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
+from fcpower_bids.core.identification import (
+    ICC_FORMS,
+    Identification,
+    compare_identification,
+    edge_reliability,
+    identifiability,
+    identify,
+    identify_within,
+    permutation_null,
+)
+from fcpower_bids.core.regression.kernels import PANEL
+from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import available_bytes
+from fcpower_bids.schema import TABLES, TableSpec
+from fcpower_bids.settings import Analysis
+
+LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
+"""Minutes, as far as the shortest scan goes."""
+
+
+def length_rows(
+    cohort: Cohort, rows: NDArray[np.intp], settings: Analysis
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """One row per length and representation of connectomes, and what the sidecar says."""
+    if not has_series(cohort):
+        return [], {"LeftOut": "The series of the scans are not there, so shorter scans cannot be made."}
+    part = dataclasses.replace(
+        cohort,
+        scans=cohort.scans.iloc[rows].reset_index(drop=True),
+        edges=np.empty((len(rows), cohort.edges.shape[1]), dtype=bool),
+        embeddings={},
+        series=tuple(cohort.series[row] for row in rows),
+        repetition_times=tuple(cohort.repetition_times[row] for row in rows),
+    )
+    lengths = choose_lengths(float(part.scans["seconds"].min()) / 60, len(rows) * cohort.edges.shape[1])
+    if not lengths:
+        return [], {"LeftOut": "The shortest scan has less than a minute."}
+    try:
+        edges = connect_parts(part, [first_minutes(minutes) for minutes in lengths], "FC of short scans", settings)
+    except Unfit as error:
+        return [], {"LeftOut": str(error)}
+    names = [name for name in (FC, FC_POWER) if name in settings.representations]
+    persons, sessions = (part.scans[key].astype(str).to_numpy() for key in ("participant_id", "session"))
+    groups = [np.array([row]) for row in range(len(rows))]
+    result = []
+    for minutes, shorter in zip(lengths, edges, strict=True):
+        for each in build_representations(dataclasses.replace(part, edges=shorter), groups, names, settings):
+            similarity = each.similarity()
+            stands_out = identifiability(similarity, persons, sessions)
+            result.append(
+                {
+                    "representation": each.name,
+                    "minutes": minutes,
+                    "n_people": len(set(persons.tolist())),
+                    "accuracy": identify(similarity, persons, sessions).accuracy,
+                    "d_prime": stands_out.d_prime,
+                    "i_diff": stands_out.i_diff,
+                }
+            )
+    return result, {
+        "Lengths": "First minutes of each cleaned scan, up to the shortest; censored volumes are not counted."
+    }
+
+
+def choose_lengths(shortest: float, n_values: int) -> tuple[float, ...]:
+    """Lengths in minutes up to that of the shortest scan, which is always the last; fewer where memory is short."""
+    lengths = [minutes for minutes in LENGTHS if minutes < shortest - 1e-9]
+    lengths = [*lengths, shortest] if shortest >= LENGTHS[0] else []
+    most = max(1, int(available_bytes() // (4 * n_values)))
+    if len(lengths) > most:
+        lengths = [lengths[i] for i in np.unique(np.linspace(len(lengths) - 1, 0, most).round().astype(int))]
+    return tuple(lengths)
+
+
+def can_identify(cohort: Cohort) -> bool:
+    """Whether two people or more have two sessions each."""
+    sessions = cohort.scans.astype({"participant_id": str}).groupby("participant_id")["session"].nunique()
+    return bool((sessions > 1).sum() > 1)
+
+
+Rows = list[dict[str, Any]]
+
+PERMUTATIONS = 999
+"""Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
+
+MANY = 3000
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse a cohort without repeated sessions."""
+    repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
+
+
+def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Identify people between sessions (Finn et al. 2015, doi:10.1038/nn.4135). Raises NotInCohort."""
+    names = expand_names(cohort, settings)
+    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+    groups = [np.array([row]) for row in rows]
+    found: dict[str, Identification] = {}
+    summary: Rows = []
+    apart: Rows = []
+    unseen = enough_unseen(cohort, names, persons)
+    blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
+    each = build_representations(cohort, groups, names, settings)
+    for representation in track(each, "identification", settings, len(names)):
+        similarity = representation.similarity()
+        found[representation.name] = identify(similarity, persons, sessions)
+        n_trained = count_trained(cohort, representation.name, set(persons.tolist()))
+        own = _summarise(representation.name, similarity, persons, sessions, blocks, settings)
+        summary += [{**row, "n_trained": n_trained} for row in own]
+        if unseen.any():
+            block = similarity[np.ix_(unseen, unseen)]
+            apart += _summarise(representation.name, block, persons[unseen], sessions[unseen], blocks, settings)
+    facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
+    facts["Alpha"] = settings.alpha
+    by_length, length_facts = length_rows(cohort, rows, settings)
+    tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
+        (IDENTIFICATION, summary),
+        (IDENTIFICATION_UNSEEN, apart),
+        (IDENTIFICATION_SCANS, _mark(cohort, [row for name in found for row in _scans(name, found[name])])),
+        (IDENTIFICATION_COMPARISONS, _compare(found, blocks, settings)),
+        (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, blocks, settings)),
+        (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
+        (IDENTIFICATION_LENGTH, by_length),
+    )
+    return {
+        spec.name: Table(
+            pd.DataFrame(list(rows), columns=list(spec.columns)),
+            spec,
+            facts | (length_facts if spec is IDENTIFICATION_LENGTH else {}),
+        )
+        for spec, rows in tables
+    }
+
+
+def _mark(cohort: Cohort, rows: Rows) -> Rows:
+    marks = mark_rows(cohort, pd.DataFrame(rows, columns=["representation", "participant_id"]))
+    return [{**row, "seen_in_pretraining": mark} for row, mark in zip(rows, marks, strict=True)]
+
+
+def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Rows of the usable scans of people who have two sessions or more, by session and person. Raises NotInCohort."""
+    scans = cohort.scans.reset_index(drop=True)[["participant_id", "session"]].astype(str)[usable]
+    sessions = sorted(scans["session"].unique())
+    if len(sessions) < 2:
+        there = f"there is only '{sessions[0]}'" if sessions else "there are no scans"
+        raise NotInCohort(
+            f"Fingerprinting needs two sessions of the same people, and {there}; leave it out of --analyses."
+        )
+    several = scans[scans.groupby("participant_id")["session"].transform("nunique") > 1]
+    if several["participant_id"].nunique() < 2:
+        raise NotInCohort("Fingerprinting needs two people or more with two sessions each; leave it out of --analyses.")
+    return several.sort_values(["session", "participant_id"], kind="stable").index.to_numpy(dtype=np.intp)
+
+
+def _summarise(
+    name: str,
+    similarity: FloatArray,
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    blocks: ScanBlocks,
+    settings: Analysis,
+) -> Rows:
+    """One row per pair of sessions, and one for all pairs where there are several."""
+    labels = sorted(set(sessions.tolist()))
+    people = {label: set(persons[sessions == label].tolist()) for label in labels}
+    pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
+    rows = []
+    for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
+        kept = np.isin(sessions, labels if pair[0] == "all" else pair)
+        block = similarity[np.ix_(kept, kept)]
+        row = _describe(block, persons[kept], sessions[kept], pair, blocks, settings)
+        rows.append({"representation": name, "first_session": pair[0], "second_session": pair[1], **row})
+    return rows
+
+
+def _describe(
+    similarity: FloatArray,
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    pair: tuple[str, str],
+    blocks: ScanBlocks,
+    settings: Analysis,
+) -> dict[str, Any]:
+    found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
+    error, low, high = found.interval(blocks.families)
+    directions = found.by_direction()
+    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
+    stands_out = identifiability(similarity, persons, sessions)
+    return {
+        "n_people": len(set(found.person.tolist())),
+        "n_searches": len(found.credit),
+        "accuracy": found.accuracy,
+        "accuracy_first_to_second": directions.get(pair, np.nan),
+        "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
+        "chance": found.chance,
+        "sd": error,
+        "ci_low": low,
+        "ci_high": high,
+        "d_prime": stands_out.d_prime,
+        "i_self": stands_out.i_self,
+        "i_others": stands_out.i_others,
+        "i_diff": stands_out.i_diff,
+        **_within(similarity, persons, sessions, sites),
+        "p_permutation": permutation_p_value(found.accuracy, null),
+        "n_permutations": len(null),
+    }
+
+
+def _within(
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], sites: NDArray[Any] | None
+) -> dict[str, float]:
+    """The same among the people of the own site; nothing without sites."""
+    own = None if sites is None else identify_within(similarity, persons, sessions, sites)
+    return {
+        "n_sites": 1 if sites is None else len(set(sites.tolist())),
+        "accuracy_within": np.nan if own is None else own.accuracy,
+        "chance_within": np.nan if own is None else own.chance,
+        "i_diff_within": np.nan if own is None else identifiability(similarity, persons, sessions, sites).i_diff,
+    }
+
+
+def _scans(name: str, found: Identification) -> Rows:
+    columns = {
+        "participant_id": found.person,
+        "session": found.session,
+        "searched": found.searched,
+        "matched": found.matched,
+        "similarity": found.similarity,
+        "own_similarity": found.own_similarity,
+        "rank": found.rank,
+        "credit": found.credit,
+        "candidates": found.candidates,
+    }
+    frame = pd.DataFrame({"representation": name, **columns})
+    return frame.to_dict("records")  # type: ignore[return-value]
+
+
+def _compare(found: dict[str, Identification], blocks: ScanBlocks, settings: Analysis) -> Rows:
+    rows: Rows = []
+    for earlier, later in combinations(found, 2):
+        one, other = found[later], found[earlier]
+        test = compare_identification(one, other, seed=settings.random_seed, families=blocks.families)
+        rows.append(
+            {
+                "representation": later,
+                "reference": earlier,
+                "difference": test.difference,
+                "ci_low": float(test.bootstrap.low),
+                "ci_high": float(test.bootstrap.high),
+                "n_searches": test.n_searches,
+                "only_representation": test.only_first,
+                "only_reference": test.only_second,
+                "p_people": test.p_people,
+                "p_mcnemar": test.p_mcnemar,
+            }
+        )
+    for row, adjusted in zip(rows, adjust_p_values([row["p_people"] for row in rows]), strict=True):
+        row["p_holm"] = float(adjusted)
+    return rows
+
+
+def _by_alpha(
+    cohort: Cohort,
+    groups: Sequence[NDArray[np.intp]],
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    blocks: ScanBlocks,
+    settings: Analysis,
+) -> Rows:
+    sites = blocks.sites_of(persons)
+    family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
+    rows = []
+    for alpha in track(ALPHA_GRID, "identification by exponent", settings):
+        similarity = family.kernel(alpha)
+        found, stands_out = identify(similarity, persons, sessions), identifiability(similarity, persons, sessions)
+        rows.append(
+            {
+                "alpha": alpha,
+                "accuracy": found.accuracy,
+                "accuracy_within": _within(similarity, persons, sessions, sites)["accuracy_within"],
+                "i_self": stands_out.i_self,
+                "i_others": stands_out.i_others,
+                "i_diff": stands_out.i_diff,
+                "d_prime": stands_out.d_prime,
+            }
+        )
+    return rows
+
+
+IDENTIFICATION = TABLES["identification"]
+IDENTIFICATION_UNSEEN = TABLES["identification_unseen"]
+IDENTIFICATION_SCANS = TABLES["identification_scans"]
+IDENTIFICATION_COMPARISONS = TABLES["identification_comparisons"]
+IDENTIFICATION_ALPHA = TABLES["identification_alpha"]
+IDENTIFICATION_LENGTH = TABLES["identification_length"]
+IDENTIFICATION_ICC = TABLES["identification_icc"]
+SHARED_FACTS: dict[str, Any] = {
+    "Rule": (
+        "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
+        "the people who have both. With more than two sessions every ordered pair of sessions is searched, and every "
+        "search counts the same."
+    ),
+    "Sites": (
+        "Shuffles stay within the sites (--site-column, else columns that are called so), and people are searched "
+        "among those of their own site too: a scan that shows the scanner alone finds one of the people of a site."
+    ),
+    "Ties": (
+        "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."
+    ),
+    "IdiffCaveat": (
+        "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
+        "the gain; d' and the accuracy do."
+    ),
+    "Privacy": (
+        "FC^alpha is a strong fingerprint: it can link the scans of a person across datasets. Share connectomes as you "
+        "would share other identifying data."
+    ),
+}
+
+
+FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
+
+
+def icc_rows(
+    cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Analysis
+) -> list[dict[str, Any]]:
+    """One row per representation and form; none where fewer than two people have every session."""
+    rows = np.concatenate(groups)
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+    labels, counts = np.unique(persons, return_counts=True)
+    complete = np.isin(persons, labels[counts == len(set(sessions.tolist()))])
+    if len(set(persons[complete].tolist())) < 2:
+        return []
+    chosen = [group for group, keep in zip(groups, complete, strict=True) if keep]
+    result = []
+    for representation in build_representations(cohort, chosen, names, settings):
+        features = representation.features()
+        starts = range(0, features.shape[1], PANEL)
+        for form in FORMS:
+            values = np.concatenate(
+                [
+                    edge_reliability(features[:, at : at + PANEL], persons[complete], sessions[complete], form)
+                    for at in starts
+                ]
+            )
+            values = values[np.isfinite(values)]
+            result.append(
+                {
+                    "representation": representation.name,
+                    "form": form,
+                    "mean": float(values.mean()) if values.size else np.nan,
+                    "sd": float(values.std()) if values.size else np.nan,
+                    "median": float(np.median(values)) if values.size else np.nan,
+                    "n_people": len(set(persons[complete].tolist())),
+                    "n_features": int(values.size),
+                }
+            )
+    return result

@@ -1,1 +1,0 @@
-"""Analyses that identify people across sessions."""

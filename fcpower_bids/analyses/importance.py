@@ -1,0 +1,188 @@
+"""Which edges and pairs of networks the predictions rest on (Haufe transform)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.analyses.features import Representation, describe_parcels
+from fcpower_bids.analyses.study import Study
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.krr import fit_in_sample
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
+from fcpower_bids.core.regression.targets import residual_target
+from fcpower_bids.records import Blocks, Table
+from fcpower_bids.schema import TABLES
+
+
+def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
+    """Mean over folds of cov(X, yhat) (E[, q]) (Haufe 2014); X (n, E), yhat (F, n[, q]), trained on masks (F, n)."""
+    masks = np.atleast_2d(np.asarray(masks, dtype=bool))
+    predictions = np.asarray(predictions, dtype=np.float64)
+    features = np.asarray(features, dtype=np.float64)
+    if predictions.shape[:2] != masks.shape or len(features) != masks.shape[1]:
+        raise ValueError(
+            f"Predictions of shape {predictions.shape} and masks of shape {masks.shape} (folds, subjects) "
+            f"do not fit {len(features)} subjects."
+        )
+    weights = np.zeros(predictions.shape[1:])
+    for mask, fold in zip(masks, predictions, strict=True):
+        if mask.sum() < 2 or not np.isfinite(fold[mask]).all():
+            raise ValueError("Every fold needs an in-sample prediction for each of at least two training subjects.")
+        weights[mask] += (fold[mask] - fold[mask].mean(axis=0)) / ((mask.sum() - 1) * len(masks))
+    return features.T @ weights
+
+
+def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], FloatArray]:
+    """Networks and means (N, N) of edges (E,) between or within them; NaN in those of one parcel. Raises ValueError."""
+    names = list(dict.fromkeys(networks))
+    matrix = rebuild_matrix(np.asarray(edges, dtype=np.float64), diagonal=np.nan, weighted=False)
+    if len(matrix) != len(networks):
+        raise ValueError(f"The edges belong to {len(matrix)} parcels, but {len(networks)} networks are named.")
+    belongs = np.array([[network == name for network in networks] for name in names], dtype=np.float64)
+    known = np.isfinite(matrix)
+    sums, counts = (belongs @ values @ belongs.T for values in (np.where(known, matrix, 0), known.astype(np.float64)))
+    return names, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+MOST_ROWS = 5_000_000
+"""Above so many rows the table of edges is left out; that of the networks is always there."""
+
+IMPORTANCE_FACTS = {
+    "Method": (
+        "Haufe et al. 2014 (doi:10.1016/j.neuroimage.2013.10.067): covariance of each edge with the in-sample "
+        "predictions of the training people, averaged over the outer folds of the first repeat. Positive where a "
+        "stronger edge goes with a higher prediction."
+    )
+}
+IMPORTANCE_EDGES = TABLES["importance_edges"]
+IMPORTANCE_NETWORKS = TABLES["importance_networks"]
+IMPORTANCE_PARCELS = TABLES["importance_parcels"]
+
+
+class EdgeImportance:
+    """Collects the importance of the edges of one representation after the other."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.edges: list[tuple[dict[str, str], FloatArray]] = []
+        self.parcels: list[pd.DataFrame] = []
+        self.networks: list[dict[str, Any]] = []
+
+    def add(self, representation: Representation, result: NestedResult) -> None:
+        """Compute the importance of every edge for every target; nothing where features are not edges."""
+        if not representation.is_edges:
+            return
+        features = representation.features()
+        folds, n = self.study.first_repeat, len(self.study.people.names)
+        # Targets as each fold of the first repeat defines them, (F, n, m), and whose train it.
+        targets = np.stack(
+            [np.column_stack([self._target(fold, j) for j in range(len(self.study.targets))]) for fold in folds]
+        )
+        masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
+        chosen = result.chosen[: len(masks)]
+        if representation.kernel == "correlation":
+            fitted = self._fit_kernel(representation.similarity(), targets, masks, chosen)
+        elif self.study.preset.fit_transforms_on == "cohort":
+            fitted = self._fit_kernel(LinearProbe(features, [1.0]).kernel(), targets, masks, chosen)
+        else:
+            fitted = _fit_probe(features, targets, masks, chosen)
+        for j, target in enumerate(self.study.targets):
+            panels = (features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL))
+            values = np.concatenate([haufe_transform(panel, fitted[:, :, j], masks[:, :, j]) for panel in panels])
+            values = values / representation.weight
+            keys = {"target": target.name, "representation": representation.name}
+            self.edges.append((keys, values))
+            self.networks += [keys | row for row in self._average(values)]
+            n_parcels = len(self.study.cohort.parcels)
+            means = {
+                "importance": parcel_means(values, n_parcels),
+                "importance_absolute": parcel_means(np.abs(values), n_parcels),
+            }
+            self.parcels.append(pd.DataFrame({**keys, **describe_parcels(self.study.cohort), **means}))
+
+    def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
+        """Return ``importance_edges`` and ``importance_networks``."""
+        networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
+        tables = {}
+        if self.parcels:
+            parcels = pd.concat(self.parcels, ignore_index=True)
+            tables[IMPORTANCE_PARCELS.name] = Table(parcels, IMPORTANCE_PARCELS, facts)
+        n_rows = sum(len(values) for _, values in self.edges)
+        if n_rows > MOST_ROWS or not self.edges:
+            why = (
+                f"More than {MOST_ROWS} rows; ask for fewer targets."
+                if self.edges
+                else "No kernel ridge on edges as they are."
+            )
+            left_out = {**facts, "EdgesLeftOut": why}
+            return tables | {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, left_out)}
+        return tables | {
+            IMPORTANCE_EDGES.name: Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts),
+            IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts),
+        }
+
+    def _rows(self) -> Iterator[pd.DataFrame]:
+        names = np.array(edge_names(self.study.cohort.parcels), dtype=object)
+        for keys, values in self.edges:
+            yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
+
+    def _fit_kernel(
+        self, kernel: FloatArray, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+    ) -> FloatArray:
+        """In-sample predictions (F, n, m) by the kernel of everyone: all fits with one penalty share an inverse."""
+        fitted = np.zeros(targets.shape)
+        for penalty in np.unique(chosen):
+            i, j = np.nonzero(chosen == penalty)
+            own = fit_in_sample(
+                kernel, float(penalty), targets[i, :, j].T, masks[i, :, j].T, self.study.preset.intercept
+            )
+            fitted[i, :, j] = own.T
+        return fitted
+
+    def _target(self, fold: Fold, target: int) -> FloatArray:
+        about = self.study.targets[target]
+        build = about.build()
+        if self.study.people.covariates.shape[1]:
+            build = residual_target(build, self.study.people.covariates, about.is_binary)
+        return build(fold.train)[:, 0]
+
+    def _average(self, values: FloatArray) -> list[dict[str, Any]]:
+        names, means = network_importance(values, self.study.cohort.networks)
+        _, sizes = network_importance(np.abs(values), self.study.cohort.networks)
+        return [
+            {
+                "network_a": names[a],
+                "network_b": names[b],
+                "importance": float(means[a, b]),
+                "importance_absolute": float(sizes[a, b]),
+            }
+            for a in range(len(names))
+            for b in range(a, len(names))
+        ]
+
+
+def _fit_probe(
+    features: FeatureSource, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+) -> FloatArray:
+    """In-sample predictions (F, n, m) on features that are z-scored in every fold."""
+    fitted = np.zeros(targets.shape)
+    for i, j in np.ndindex(chosen.shape):
+        train = np.flatnonzero(masks[i, :, j])
+        gram, everyone = np.zeros((train.size, train.size)), np.ones((train.size, 1), dtype=bool)
+        for at in range(0, features.shape[1], PANEL):
+            block = np.asarray(features[:, at : at + PANEL], dtype=float)[train]
+            mean, scale = standardising_scale(block)
+            block = (block - mean) / scale
+            gram += block @ block.T
+        own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
+        fitted[i, train, j] = own[:, 0]
+    return fitted

@@ -1,0 +1,228 @@
+"""How well phenotypes are predicted: every representation on the same folds, compared, with null and importance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_grid
+from fcpower_bids.analyses.baselines import Baselines
+from fcpower_bids.analyses.evaluate import (
+    COMPARED,
+    SCORES,
+    WITHIN_MEAN,
+    Results,
+    add_people_tests,
+    compare,
+    comparison_facts,
+    cross_validate,
+    describe_scores,
+    fold_scores,
+    leading_summary,
+    notes_of,
+    person_frames,
+    pooled_scores,
+    run_nested_cv,
+)
+from fcpower_bids.analyses.importance import (
+    IMPORTANCE_FACTS,
+    EdgeImportance,
+)
+from fcpower_bids.analyses.nulls import (
+    NO_NULL,
+    NULL,
+    NULL_FACTS,
+    choose_permutations,
+    null_p_values,
+    null_rows,
+)
+from fcpower_bids.analyses.pretraining_overlap import (
+    PREDICTION_UNSEEN,
+    count_trained,
+    mark_rows,
+    score_unseen,
+)
+from fcpower_bids.analyses.reliability import RELIABILITY, tabulate_reliability
+from fcpower_bids.analyses.sites import (
+    changes_features,
+    check_harmonisation,
+    harmonisation_facts,
+    make_solvers,
+    scores_within_sites,
+    tabulate_sites,
+)
+from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.core.regression.folds import folds_table
+from fcpower_bids.core.regression.krr import check_memory
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.records import Blocks, Cohort, Table
+from fcpower_bids.schema import TABLES
+from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import PERMUTE
+
+MOST_ROWS = 2_000_000
+"""With more rows `predictions` has its means over repeats in its place."""
+
+PREDICTIONS = TABLES["predictions"]
+PREDICTION_MEANS = TABLES["prediction_means"]
+FOLDS = TABLES["folds"]
+
+
+def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) -> dict[str, Table]:
+    """Return ``predictions``, or ``prediction_means`` where it has too many rows."""
+    tested = sum(fold.test.size for fold in study.folds)
+    n_rows = tested * len(study.targets) * len(results)
+    if n_rows <= MOST_ROWS:
+        return {
+            PREDICTIONS.name: Table(Blocks(partial(_predictions, study, results, False), n_rows), PREDICTIONS, facts)
+        }
+    people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
+    blocks = Blocks(partial(_predictions, study, results, True), people * len(study.targets) * len(results))
+    return {PREDICTION_MEANS.name: Table(blocks, PREDICTION_MEANS, facts)}
+
+
+def _predictions(study: Study, results: Results, of_repeats: bool) -> Iterator[pd.DataFrame]:
+    for each in person_frames(study, results):
+        block = mean_over_repeats(each) if of_repeats else each
+        yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))
+
+
+def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
+    """Average the repeats of one target and representation, person by person, in the order of their names."""
+    by_person = block.groupby("participant_id", sort=True)
+    frame = by_person.agg(
+        n_repeats=("predicted", "size"),
+        observed=("observed", "mean"),
+        predicted=("predicted", "mean"),
+        predicted_sd=("predicted", "std"),
+    ).reset_index()
+    frame.insert(1, "target", block["target"].iloc[0])
+    frame.insert(2, "representation", block["representation"].iloc[0])
+    return frame
+
+
+def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
+    """Return ``folds``, made fold by fold."""
+    names, labels = np.array(study.people.names, dtype=object), study.protocol.labels
+    named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
+
+    def each() -> Iterator[pd.DataFrame]:
+        for fold in study.folds:
+            frame = pd.DataFrame(folds_table([fold], len(names)))
+            frame["participant_id"] = names[frame.pop("row").to_numpy()]
+            if named:
+                frame["repeat_label"], frame["fold_label"] = labels[fold.repeat, fold.fold]
+            yield frame[[key for key in FOLDS.columns if key in frame]]
+
+    return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)
+
+
+PREDICTION = TABLES["prediction"]
+POOLED = TABLES["prediction_pooled"]
+COMPARISONS = TABLES["comparisons"]
+
+
+SUMMARY = TABLES["prediction_summary"]
+"""All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
+    study = _open(cohort, settings)
+    check_memory(len(study.people.names))
+
+
+def _open(cohort: Cohort, settings: Analysis) -> Study:
+    if changes_features(settings.sites):
+        check_harmonisation(settings)
+    return open_study(cohort, settings)
+
+
+def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Predict phenotypes by nested cross-validation. Raises Unfit."""
+    study = _open(cohort, settings)
+    unharmonised = _score_unharmonised(study) if changes_features(settings.sites) else {}
+    results: dict[str, NestedResult] = {}
+    importance, baselines, null = EdgeImportance(study), Baselines(study), []
+    for representation, solver in make_solvers(study.representations(), study, settings.sites):
+        entry = representation.name
+        results[entry] = cross_validate(solver, study, entry)
+        null += null_rows(solver, study, entry)
+        baselines.add(entry, solver)
+        del solver  # The inverses of a large cohort must not be in memory together with its features.
+        if not changes_features(settings.sites):
+            importance.add(representation, results[entry])
+    grid = None
+    if settings.alpha_selection == "nested":
+        grid = nested_exponent(study)
+        results[FC_NESTED] = grid.result
+    tables = _tables_of(study, results) | (tabulate_grid(study, grid) if grid else {})
+    tables[RELIABILITY.name] = tabulate_reliability(study, results)
+    if null:
+        tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
+    tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
+    tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
+    return tables | importance.tables(IMPORTANCE_FACTS)
+
+
+def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]:
+    """Score predictions from features as they are, on the folds of the first repeat."""
+    found = {}
+    for representation, solver in make_solvers(study.representations(), study, PERMUTE):
+        result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
+        observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
+        for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
+            score = score_predictions("auc" if target.is_binary else "pearson", own, other)
+            found[target.name, representation.name] = {"score_unharmonised": float(score)}
+    return found
+
+
+def _tables_of(study: Study, results: Results) -> dict[str, Table]:
+    facts = study.facts() | {"Notes": notes_of(results), "Permutations": choose_permutations(study).reason}
+    if changes_features(study.settings.sites):
+        facts |= harmonisation_facts(study)
+    folds = fold_scores(study, results)
+    comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
+    classes = [target.name for target in study.targets if target.is_binary]
+    unseen = score_unseen(study.cohort, list(results), study.people.names, person_frames(study, results), classes)
+    return {
+        PREDICTION.name: Table(folds, PREDICTION, facts),
+        POOLED.name: Table(pooled_scores(study, results), POOLED, facts),
+        **tabulate_people(study, results, facts),
+        PREDICTION_UNSEEN.name: Table(unseen, PREDICTION_UNSEEN, facts),
+        FOLDS.name: tabulate_folds(study, facts),
+        COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
+    }
+
+
+def _summarise(
+    tables: dict[str, Table],
+    null: list[dict[str, Any]],
+    study: Study,
+    more: Mapping[tuple[str, str], dict[str, float]],
+) -> Table:
+    """One row per target and representation; everything in it follows from the other tables."""
+    p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
+    pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
+    rows = []
+    for (target, representation), part in tables[PREDICTION.name].frame.groupby(
+        ["target", "representation"], sort=False
+    ):
+        key = str(target), str(representation)
+        row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
+        row["n_scored"] = int(part["r"].notna().sum())
+        row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
+        row["ranked_by"] = WITHIN_MEAN if within else leading_summary(part["n_test"])
+        for score in SCORES:
+            row |= describe_scores(part, pooled[key], score, f"{score}_")
+        row |= within[key] if within else {}
+        row |= p_values.get(key, NO_NULL) | more.get(key, {})
+        row["n_trained"] = count_trained(study.cohort, key[1], set(study.people.names))
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)

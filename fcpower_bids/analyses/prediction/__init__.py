@@ -1,1 +1,0 @@
-"""Analyses that predict phenotypes."""

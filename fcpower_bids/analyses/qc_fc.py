@@ -1,0 +1,253 @@
+"""How much of the connectomes goes with motion: the correlation of every edge with mean FD over people (QC-FC)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import linalg, special
+
+from fcpower_bids.analyses.features import (
+    Representation,
+    build_representations,
+    describe_combination,
+    describe_parcels,
+    encoder_of,
+    expand_names,
+)
+from fcpower_bids.analyses.protocol import plan_scan_blocks
+from fcpower_bids.analyses.study import resolve_preset
+from fcpower_bids.analyses.targets import covariate_columns
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.edges import edge_names, parcel_means
+from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.core.sentinel_codes import rank_correlation
+from fcpower_bids.errors import NotInCohort
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import TABLES
+from fcpower_bids.settings import Analysis
+
+FEWEST = 4
+PERMUTATIONS = 1000
+"""Taken where no number is asked for."""
+PANEL, TOGETHER = 1024, 256
+"""Edges, and permutations that go through them together: their correlations stay in the cache."""
+WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
+SIGNIFICANT = 0.05
+MOST_ROWS = 5_000_000
+"""Above so many rows the table of edges is left out; the summary is always there."""
+
+QCFC = TABLES["qcfc"]
+QCFC_SUMMARY = TABLES["qcfc_summary"]
+QCFC_PARCELS = TABLES["qcfc_parcels"]
+FACTS: dict[str, Any] = {
+    "Rule": (
+        "The mean FD of a person is the mean over their scans. Covariates (--covariates) and the means of sites "
+        "(--site-column, else columns that are called so) are taken from edges and mean FD, as Ciric et al. do with "
+        "age and sex. Permutations of mean FD stay within the sites; families are exchanged whole. Source: Power et "
+        "al. 2012 (doi:10.1016/j.neuroimage.2011.10.018), Ciric et al. 2017 (doi:10.1016/j.neuroimage.2017.03.020)."
+    )
+}
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse too few people with known motion, and embeddings alone."""
+    _, groups, _ = people_with_motion(cohort)
+    if next(_edge_representations(cohort, groups, settings), None) is None:
+        raise NotInCohort(WITHOUT_EDGES)
+
+
+def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
+    people, groups, motion = people_with_motion(cohort)
+    people, groups, model = _model(cohort, people, groups, motion, settings)
+    distance = edge_distances(cohort)
+    tested = [_test(cohort, each, model, distance) for each in _edge_representations(cohort, groups, settings)]
+    if not tested:
+        raise NotInCohort(WITHOUT_EDGES)
+    facts = FACTS | {
+        "FeaturesOfAPerson": describe_combination(settings),
+        "NumberOfPeople": len(people),
+        "Alpha": settings.alpha,
+        "PeopleWithoutMotionOrCovariates": sorted(set(cohort.scans["participant_id"].astype(str)) - set(people)),
+        "Covariates": [name for name in resolve_preset(settings).covariates if name != "mean_fd"],
+    }
+    if np.isnan(distance).all():
+        facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
+    summary, parcels, edges = zip(*tested, strict=True)
+    tables = {
+        QCFC_SUMMARY.name: Table(pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns)), QCFC_SUMMARY, facts),
+        QCFC_PARCELS.name: Table(pd.concat(parcels, ignore_index=True), QCFC_PARCELS, facts),
+    }
+    if sum(map(len, edges)) > MOST_ROWS:
+        facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
+        return tables
+    return tables | {QCFC.name: Table(pd.concat(edges, ignore_index=True), QCFC, facts)}
+
+
+def _test(
+    cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
+) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
+    """Return the row of the summary of one representation, its parcels and its edges."""
+    r, pooled, strengths = correlate_edges(each.features(), model)
+    p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
+    q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
+    of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
+    about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
+    means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
+    parcels = pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means})
+    first, second = zip(*edge_names(cohort.parcels), strict=True)
+    columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
+    absent = ["distance"] if np.isnan(distance).all() else []
+    edges = pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent)
+    return about | _summarise(r, p, q, distance, model.df), parcels, edges
+
+
+def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
+    """Return the people whose mean FD is known, the rows of their scans, and their FD in mm. Raises NotInCohort."""
+    fd = pd.to_numeric(cohort.scans["mean_fd"], errors="coerce").to_numpy(dtype=float)
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
+        if np.isfinite(fd[row]):
+            rows.setdefault(name, []).append(row)
+    if len(rows) < FEWEST:
+        raise NotInCohort(
+            f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(rows)}; "
+            "leave it out of --analyses."
+        )
+    people = sorted(rows)
+    groups = [np.array(rows[name], dtype=np.intp) for name in people]
+    motion = np.array([fd[group].mean() for group in groups])
+    if np.ptp(motion) == 0:
+        raise NotInCohort("Mean FD is the same for all people, so QC-FC is not defined; leave it out of --analyses.")
+    return people, groups, motion
+
+
+def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
+    wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
+    return (each for each in build_representations(cohort, groups, wanted, settings) if each.is_edges)
+
+
+@dataclass(frozen=True, eq=False)
+class MotionModel:
+    """Mean FD of n people without what covariates and sites explain, and its permutations."""
+
+    score: FloatArray  # (n,): of length 1
+    held: FloatArray  # (n, c): orthonormal basis of what is held constant: the means of the sites, and the covariates
+    n_sites: int
+    orders: Rows  # (B, n)
+    related: bool  # whether there are families
+
+    @property
+    def df(self) -> int:
+        """Residual degrees of freedom of a correlation."""
+        return len(self.score) - self.held.shape[1] - 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether t holds: no one is related, and no site can have a spread of its own."""
+        return not self.related and self.n_sites == 1
+
+    def facts(self) -> dict[str, int]:
+        """First columns of the summary."""
+        return {
+            "n_people": len(self.score),
+            "n_covariates": self.held.shape[1] - self.n_sites,
+            "n_sites": self.n_sites,
+        }
+
+    def residuals(self, values: FloatArray) -> FloatArray:
+        """Columns (n, k) without what is held constant."""
+        return np.asarray(values - self.held @ (self.held.T @ values))
+
+
+def _model(
+    cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Analysis
+) -> tuple[list[str], list[Rows], MotionModel]:
+    """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    names = [name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.site_column)]
+    columns = covariate_columns(table.reindex(people), cohort.scans, names, ())
+    known = np.flatnonzero(columns.notna().all(axis=1).to_numpy() if names else np.ones(len(people), dtype=bool))
+    people, groups, motion = [people[row] for row in known], [groups[row] for row in known], motion[known]
+    blocks = plan_scan_blocks(cohort, people, settings)
+    labels = np.array(people, dtype=str)
+    sites = blocks.sites_of(labels)
+    means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
+    held = _basis(np.column_stack([means, columns.to_numpy(dtype=float)[known]])) if len(people) else means
+    left = motion - held @ (held.T @ motion)
+    length = float(np.linalg.norm(left))
+    if len(people) - held.shape[1] < FEWEST - 1 or length <= 1e-8 * np.linalg.norm(motion):
+        raise NotInCohort(
+            f"Covariates and sites leave nothing of the mean FD of {len(people)} people, so QC-FC is not defined; name "
+            "fewer --covariates, or leave qc_fc out of --analyses."
+        )
+    number = PERMUTATIONS if settings.permutations is None else settings.permutations
+    orders = blocks.orders(labels, number, settings.random_seed)
+    return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
+
+
+def _basis(columns: FloatArray) -> FloatArray:
+    """Orthonormal basis of the columns (n, c), whatever their units, shape (n, rank)."""
+    size = np.linalg.norm(columns, axis=0)
+    return np.asarray(linalg.orth(columns[:, size > 0] / size[size > 0], rcond=1e-8))
+
+
+def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:
+    """Correlate edges with motion: r (E,), |r| of all permutations, and their mean r squared (B,)."""
+    # covariates are not taken from the permuted scores again, so that these are a little less spread
+    wider = np.sqrt((len(model.score) - model.n_sites) / (model.df + 1))
+    found, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0
+    for start in range(0, features.shape[1], PANEL):
+        block = np.asarray(features[:, start : start + PANEL], dtype=float)
+        left = model.residuals(block)
+        norm = np.linalg.norm(left, axis=0)
+        varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
+        left /= np.where(varies, norm, 1.0)
+        found.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
+        left = left[:, varies].astype(np.float32)  # sizes are counted in steps of 2^-16
+        n_varying += left.shape[1]
+        for first in range(0, len(model.orders), TOGETHER):
+            rows = slice(first, first + TOGETHER)
+            permuted = (wider * model.score[model.orders[rows]]).astype(np.float32) @ left
+            pooled.add(permuted)
+            strength[rows] += np.einsum("be,be->b", permuted, permuted)
+    return np.concatenate(found), pooled, strength / max(n_varying, 1)
+
+
+def correlation_p_values(r: FloatArray, df: int) -> FloatArray:
+    """Two-sided p of correlations by t with so many degrees of freedom; NaN stays NaN."""
+    size = np.clip(1 - r**2, 1e-300, None)
+    return np.asarray(2 * special.stdtr(df, -np.abs(r) * np.sqrt(df / size)))
+
+
+def edge_distances(cohort: Cohort) -> FloatArray:
+    """Return the distance between the parcels of every edge in mm, shape (E,); NaN where places are not known."""
+    n = len(cohort.parcels)
+    first, second = np.triu_indices(n, 1)
+    if cohort.centroids is None:
+        return np.full(first.size, np.nan)
+    places = np.asarray(cohort.centroids, dtype=float)
+    return np.asarray(np.linalg.norm(places[first] - places[second], axis=1))
+
+
+def _summarise(r: FloatArray, p: FloatArray, q: FloatArray, distance: FloatArray, df: int) -> dict[str, Any]:
+    known = np.isfinite(r)
+    both = known & np.isfinite(distance)
+    middle = float(special.stdtrit(df, 0.75))
+    apart = both.sum() > 2 and np.ptp(distance[both]) > 0
+    rho = rank_correlation(np.abs(r[both]), distance[both]) if apart else np.nan
+    return {
+        "n_edges": int(known.sum()),
+        "median_abs_r": float(np.median(np.abs(r[known]))) if known.any() else np.nan,
+        "median_abs_r_chance": middle / np.sqrt(df + middle**2),
+        "mean_r": float(r[known].mean()) if known.any() else np.nan,
+        "share_significant": float((q[known] < SIGNIFICANT).mean()) if known.any() else np.nan,
+        "share_uncorrected": float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan,
+        "distance_rho": float(rho),
+    }

@@ -1,0 +1,198 @@
+"""FC of a part of each scan: its halves, or its first minutes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_names, has_series, join_runs, precision
+from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_of_parts
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.errors import FcPowerError, Unfit
+from fcpower_bids.ondisk import ScratchRows, make_room
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort
+from fcpower_bids.resources import available_bytes
+from fcpower_bids.settings import Analysis
+
+
+def first_half(volumes: int, repetition_time: float) -> slice:
+    """The volumes before the middle of the scan."""
+    return slice(0, volumes // 2)
+
+
+def second_half(volumes: int, repetition_time: float) -> slice:
+    """The volumes from the middle of the scan on."""
+    return slice(volumes // 2, volumes)
+
+
+def first_minutes(minutes: float) -> Part:
+    """Return a function that takes the volumes of the first minutes."""
+    return lambda volumes, repetition_time: slice(0, min(round(60 * minutes / repetition_time), volumes))
+
+
+def connect_parts(
+    cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis
+) -> list[NDArray[np.floating] | ScratchRows]:
+    """Pearson FC of parts of every scan; each scan is read once. Returns (n_scans, E). Raises Unfit."""
+    n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
+    edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
+    for scan in track(range(n_scans), label, settings):
+        series, person = join_runs(cohort.series[scan]), cohort.scans["participant_id"].iloc[scan]
+        if series.shape[1] != len(cohort.parcels):
+            raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
+        cuts = [part(len(series), cohort.repetition_times[scan]) for part in parts]
+        fewest = min(cut.stop - cut.start for cut in cuts)
+        if fewest < MINIMUM_VOLUMES:
+            raise Unfit(f"A part of a scan of {person} has {fewest} volumes, too few for a connectome.")
+        try:
+            for own, connectome in zip(edges, pearson_of_parts(series, cuts), strict=True):
+                own[scan] = vectorise_edges(connectome, weighted=False)
+        except Unfit as error:
+            raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
+    return edges
+
+
+LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
+"""Minutes, each twice the one before (the paper's Table "gridfull"), as far as the shortest scan goes."""
+
+FULL, FIRST = "full", "first"
+
+
+@dataclass(frozen=True, eq=False)
+class ScanLength:
+    """The cohort at one scan length."""
+
+    minutes: float  # from the start of each scan; for full scans their median
+    part: str  # `FIRST` or `FULL`
+    cohort: Cohort  # with the connectomes and embeddings of this length
+    names: tuple[str, ...]  # representations that are known at this length
+
+
+def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
+    """Lengths below that of the shortest scan, as asked, else `LENGTHS`; fewer if memory is short. Raises Unfit."""
+    if cohort.scans.empty:
+        raise Unfit("No scan is left, so none can be shortened.")
+    minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60
+    shortest = float(minutes.min())
+    for length in asked:
+        if not has_series(cohort):
+            raise Unfit("Shorter scans cannot be made: the series of the scans are not there.")
+        if not 0 < length <= shortest:
+            whose = cohort.scans["participant_id"].iloc[int(minutes.argmin())]
+            raise Unfit(
+                f"A scan cannot be cut to {length:g} minutes: give numbers above 0 and up to the shortest scan, "
+                f"{shortest:.2f} min of {whose}."
+            )
+    if not has_series(cohort):
+        return ()
+    chosen = sorted(set(asked)) or list(LENGTHS)
+    chosen = [length for length in chosen if length < shortest - 1e-6]
+    most = max(1, int(available_bytes() // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
+    if len(chosen) > most:
+        chosen = [chosen[i] for i in np.unique(np.linspace(len(chosen) - 1, 0, most).round().astype(int))]
+    return tuple(chosen)
+
+
+def shorten_scans(
+    cohort: Cohort, minutes: Sequence[float], settings: Analysis, notes: list[str]
+) -> Iterator[ScanLength]:
+    """Yield the cohort at every length, then at full length; each series is read once; `notes` say what is left out."""
+    names = expand_names(cohort, settings)
+    labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
+    parts = [first_minutes(length) for length in minutes]
+    edges = connect_parts(cohort, parts, "FC of short scans", settings) if parts else []
+    missing = [label for label in labels if label not in cohort.encoders]
+    if minutes and missing:
+        notes.append(f"Embeddings known of the full scan only, as their encoder was not given: {', '.join(missing)}.")
+    for length, shorter in zip(minutes, edges, strict=True):
+        embeddings = {}
+        for label in labels:
+            found = _embed(cohort, label, length, settings, notes)
+            if found is not None:
+                embeddings[label] = found
+        known = {f"{EMBEDDING}:{label}" for label in embeddings}
+        there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
+        scans = cohort.scans.assign(seconds=60 * length, n_runs=1)
+        series = cut_series(cohort, first_minutes(length))
+        part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings, series=series)
+        yield ScanLength(length, FIRST, part, there)
+    yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
+
+
+def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
+    """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end. Raises Unfit."""
+    times = np.asarray(cohort.repetition_times, dtype=float)
+    if not has_series(cohort) or not np.isfinite(times).all():
+        raise Unfit(
+            "--equal-minutes needs the cleaned series of every scan and their repetition times, which are not all "
+            "there. Run the participant level for them, or take --covariates minutes instead."
+        )
+    seconds = cohort.scans["seconds"].to_numpy(dtype=float)
+    shortest = float(seconds.min())
+    kept = np.floor(shortest / times + 1e-6).astype(int)
+
+    def first_volumes(volumes: int, repetition_time: float) -> slice:
+        return slice(0, min(int(np.floor(shortest / repetition_time + 1e-6)), volumes))
+
+    edges = connect_parts(cohort, [first_volumes], "FC of scans of one length", settings)[0]
+    changed = {"seconds": kept * times, "volumes": kept.astype(float), "n_runs": 1}
+    if "degrees_of_freedom" in cohort.scans:
+        changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
+            changed["seconds"] / seconds
+        )
+    numbers = cohort.scans["participant_id"].value_counts()
+    note = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
+    if numbers.nunique() > 1:
+        note += f" People have {numbers.min()} to {numbers.max()} scans of it."
+    if cohort.embeddings:
+        note += " Embeddings, known of full scans only, were left out."
+    return dataclasses.replace(
+        cohort,
+        scans=cohort.scans.assign(**changed),
+        edges=edges,
+        series=cut_series(cohort, first_volumes),
+        embeddings={},
+        notes=(*cohort.notes, note),
+    )
+
+
+def _embed(
+    cohort: Cohort, label: str, minutes: float, settings: Analysis, notes: list[str]
+) -> NDArray[np.float64] | None:
+    """Embeddings (n_scans, d) of the first minutes; scans without one of the full scan stay NaN."""
+    if label not in cohort.encoders:
+        return None
+    full = np.asarray(cohort.embeddings[label], dtype=float)
+    vectors: list[Any] = [None] * len(full)
+    take = first_minutes(minutes)
+    for scan in track(np.flatnonzero(np.isfinite(full).all(axis=1)).tolist(), f"{label}, {minutes:g} min", settings):
+        series, time = join_runs(cohort.series[scan]), cohort.repetition_times[scan]
+        try:
+            cut = series[take(len(series), time)]
+            vectors[scan] = np.asarray(cohort.encoders[label](cut, time), dtype=float)
+        except FcPowerError as error:
+            notes.append(f"{label} was left out at {minutes:g} minutes: {error}")
+            return None
+    empty = np.full(next(len(vector) for vector in vectors if vector is not None), np.nan)
+    return np.stack([empty if vector is None else vector for vector in vectors])
+
+
+def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
+    """Entries of a sidecar about the lengths."""
+    facts = {
+        "Minutes": (
+            "First contiguous cleaned minutes of each scan (censored volumes are not counted; runs of a scan follow "
+            "one another); everyone has every length, so lengths end at the shortest scan. 'full' is all of each scan."
+        )
+    }
+    if not has_series(cohort):
+        facts["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."
+    elif not minutes:
+        facts["LeftOut"] = "The shortest scan is too short to be shortened."
+    return facts

@@ -1,0 +1,1 @@
+"""The eigenvalues: other transforms of them, controls, and their geometry."""

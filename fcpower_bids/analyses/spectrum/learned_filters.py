@@ -1,0 +1,327 @@
+"""Filters of the eigenvalues that are learned on training people, by steps of the spectrum or smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from fcpower_bids.analyses.evaluate import run_nested_cv
+from fcpower_bids.analyses.features import PowerFamily
+from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.targets import join_target_builders
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.spectrum import in_range, power_weights
+from fcpower_bids.core.regression.krr import kernel_ridge
+from fcpower_bids.core.regression.nested import NestedResult, merge_folds, merge_targets
+from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.resources import available_bytes
+
+Floats = NDArray[np.floating]
+
+PANEL_BYTES = 4e8
+"""Memory for the edges that are multiplied at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class FilterGrams:
+    """Inner products of the centred edges of all pairs of people, for every pair of B basis filters."""
+
+    # (B (B + 1) / 2, n (n + 1) / 2): upper triangles; a pair of different filters holds its Gram matrix plus its
+    # transpose
+    packed: Floats
+    n_people: int
+    n_filters: int
+
+    @staticmethod
+    def size(n_people: int, n_filters: int) -> int:
+        """Count the numbers that are held."""
+        return n_filters * (n_filters + 1) // 2 * n_people * (n_people + 1) // 2
+
+    def kernel(self, coefficients: FloatArray) -> FloatArray:
+        """Correlation kernel (n, n) of the filter with coefficients c (B,)."""
+        return self._normalise(coefficients)[0]
+
+    def gradient(self, coefficients: FloatArray, upstream: FloatArray) -> FloatArray:
+        """Derivative with respect to c (B,) of a function whose derivative by each kernel entry is given."""
+        kernel, norms = self._normalise(coefficients)
+        upstream = (upstream + upstream.T) / 2
+        inner = upstream / np.outer(norms, norms)
+        inner[np.diag_indices_from(inner)] -= (upstream * kernel).sum(axis=1) / norms**2
+        inner *= 2
+        inner[np.diag_indices_from(inner)] /= 2
+        by_pair = self.packed @ inner[np.triu_indices(self.n_people)]
+        first, second = np.triu_indices(self.n_filters)
+        gradient = np.zeros(self.n_filters)
+        np.add.at(gradient, first, by_pair * coefficients[second])
+        np.add.at(gradient, second, by_pair * coefficients[first])
+        return gradient
+
+    def _normalise(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first, second = np.triu_indices(self.n_filters)
+        rows, columns = np.triu_indices(self.n_people)
+        products = (coefficients[first] * coefficients[second]).astype(self.packed.dtype)
+        gram = np.empty((self.n_people, self.n_people))
+        gram[rows, columns] = products @ self.packed
+        gram[columns, rows] = gram[rows, columns]
+        norms = np.sqrt(np.diag(gram))
+        kernel = gram / np.outer(norms, norms)
+        np.fill_diagonal(kernel, 1.0)
+        return kernel, norms
+
+
+def filter_grams(
+    eigenvectors: Callable[[], Iterable[FloatArray]],
+    weights: FloatArray,
+    dtype: type[np.floating] = np.float64,
+    panel_bytes: float = PANEL_BYTES,
+) -> FilterGrams:
+    """Multiply the edges of everyone under every basis filter. Shapes and units: weights (n, B, P)."""
+    n, n_filters, n_parcels = weights.shape
+    packed = np.zeros((n_filters * (n_filters + 1) // 2, n * (n + 1) // 2), dtype)
+    totals, upper = np.zeros((n_filters, n)), np.triu_indices(n)
+    height = max(1, int(panel_bytes / (n_filters * n * n_parcels * np.dtype(dtype).itemsize)))
+    for start in range(0, n_parcels - 1, height):
+        panel = _panel(eigenvectors(), weights, slice(start, min(start + height, n_parcels - 1)), dtype)
+        totals += panel.sum(axis=2, dtype=float)
+        _add_products(packed, panel, upper)
+    _take_off_means(packed, totals, upper, n_parcels * (n_parcels - 1) // 2)
+    return FilterGrams(packed, n, n_filters)
+
+
+def _panel(eigenvectors: Iterable[FloatArray], weights: FloatArray, rows: slice, dtype: type[np.floating]) -> Floats:
+    """Edges of some rows of the connectomes under every basis filter, shape (B, n, edges)."""
+    n, n_filters, n_parcels = weights.shape
+    edges = np.arange(rows.start + 1, n_parcels) > np.arange(rows.start, rows.stop)[:, None]
+    panel = np.empty((n_filters, n, int(edges.sum())), dtype)
+    for person, vectors in enumerate(eigenvectors):
+        left, right = vectors[rows].astype(dtype), vectors[rows.start + 1 :].astype(dtype)
+        for number, own in enumerate(weights[person]):
+            modes = np.flatnonzero(own)
+            scaled = left[:, modes] * own[modes].astype(dtype)
+            panel[number, person] = (scaled @ right[:, modes].T)[edges]
+    return panel
+
+
+def _add_products(packed: Floats, panel: Floats, upper: tuple[NDArray[np.intp], ...]) -> None:
+    """Add A A' of every filter and A B' + B A' of every two, both with one triangle to compute.
+
+    With s = ||A|| / ||B|| the latter is ((A + s B) (A + s B)' - A A') / s - s B B': half the work of a product, and the
+    rounding of what is taken off is that of the larger of the two.
+    """
+    own = [edges @ edges.T for edges in panel]
+    sizes = [np.sqrt(np.trace(gram)) for gram in own]
+    for pair, (first, second) in enumerate(zip(*np.triu_indices(len(panel)), strict=True)):
+        if first == second:
+            packed[pair] += own[first][upper]
+        elif sizes[first] and sizes[second]:
+            share = sizes[first] / sizes[second]
+            sums = panel[first] + share * panel[second]
+            packed[pair] += ((sums @ sums.T - own[first]) / share - share * own[second])[upper]
+
+
+def _take_off_means(packed: Floats, totals: FloatArray, upper: tuple[NDArray[np.intp], ...], n_edges: int) -> None:
+    """Centre the edges of every person, whose sums are given by filter (B, n)."""
+    for pair, (first, second) in enumerate(zip(*np.triu_indices(len(totals)), strict=True)):
+        product = np.outer(totals[first], totals[second]) / n_edges
+        both = product if first == second else product + product.T
+        packed[pair] -= both[upper].astype(packed.dtype)
+
+
+LIMIT = 5.0
+"""Largest absolute correction, on the log scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Eigenvalues of n people in B bins of log lambda."""
+
+    # (n, P): bin of each eigenvalue, from 0 for the smallest; -1 outside the range of the matrix
+    members: NDArray[np.intp]
+    centres: FloatArray  # (B,): mean of ln lambda in each bin
+
+
+def bin_eigenvalues(eigenvalues: FloatArray, n_bins: int, tolerance: float) -> Bins:
+    """Sort eigenvalues (n, P) into bins with equally many each, over all people; no target takes part."""
+    inside = np.stack([in_range(values, tolerance) for values in eigenvalues])
+    logs = np.log(np.where(inside, eigenvalues, 1.0))
+    edges = np.unique(np.quantile(logs[inside], np.linspace(0, 1, n_bins + 1)[1:-1]))
+    members = np.where(inside, np.searchsorted(edges, logs, side="right"), -1)
+    used, renumbered = np.unique(members[inside], return_inverse=True)
+    members[inside] = renumbered
+    centres = np.array([logs[members == number].mean() for number in range(used.size)])
+    return Bins(members, centres)
+
+
+def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: float) -> FloatArray:
+    """lambda^alpha of the modes of each bin and 0 elsewhere, shape (n, B, P): the basis of `filter_grams`."""
+    weights = np.stack([power_weights(values, alpha, tolerance) for values in eigenvalues])
+    inside = bins.members[:, None, :] == np.arange(bins.centres.size)[:, None]
+    return np.where(inside, weights[:, None, :], 0.0)
+
+
+class BinnedFilter:
+    """One correction per bin; the parameters are theta itself."""
+
+    def __init__(self, bins: Bins) -> None:
+        self.start = np.zeros(bins.centres.size)
+
+    def theta(self, parameters: FloatArray) -> FloatArray:
+        """Corrections (B,) of the parameters."""
+        return parameters
+
+    def pull_back(self, parameters: FloatArray, upstream: FloatArray) -> FloatArray:
+        """Derivative by the parameters from that by theta."""
+        return upstream
+
+
+class NetworkFilter:
+    """Corrections from a network of two hidden layers on the mean ln lambda of each bin; tanh, linear output.
+
+    The output weights start at zero, so that learning starts at lambda^alpha.
+    """
+
+    def __init__(self, bins: Bins, width: int = 64, seed: int = 0) -> None:
+        spread = bins.centres.std() or 1.0
+        self.inputs = ((bins.centres - bins.centres.mean()) / spread)[:, None]
+        self.shapes = ((1, width), (width,), (width, width), (width,), (width, 1), (1,))
+        rng = np.random.default_rng(seed)
+        drawn = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in self.shapes]
+        self.start = np.concatenate([*(each.ravel() for each in drawn[:4]), np.zeros(width + 1)])
+
+    def theta(self, parameters: FloatArray) -> FloatArray:
+        """Corrections (B,) of the parameters."""
+        return self._forward(parameters)[2]
+
+    def pull_back(self, parameters: FloatArray, upstream: FloatArray) -> FloatArray:
+        """Derivative by the parameters from that by theta."""
+        first, second, _ = self._forward(parameters)
+        _, _, middle, _, last, _ = self._split(parameters)
+        output = upstream[:, None]
+        at_second = (output @ last.T) * (1 - second**2)
+        at_first = (at_second @ middle.T) * (1 - first**2)
+        parts = [
+            *(self.inputs.T @ at_first, at_first.sum(axis=0)),
+            *(first.T @ at_second, at_second.sum(axis=0)),
+            *(second.T @ output, output.sum(axis=0)),
+        ]
+        return np.concatenate([part.ravel() for part in parts])
+
+    def _forward(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        weights = self._split(parameters)
+        first = np.tanh(self.inputs @ weights[0] + weights[1])
+        second = np.tanh(first @ weights[2] + weights[3])
+        return first, second, (second @ weights[4] + weights[5])[:, 0]
+
+    def _split(self, parameters: FloatArray) -> list[FloatArray]:
+        stops = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(parameters, stops), self.shapes, strict=True)]
+
+
+def inner_loss(
+    kernel: FloatArray, penalty: float, target: FloatArray, inner: Sequence[Rows]
+) -> tuple[float, FloatArray, float]:
+    """Squared error of ridge predictions of each inner fold from the others, over the target's variance.
+
+    Shapes and units: kernel (n, n), target (n,); returns by_kernel (n, n).
+    """
+    everyone = np.concatenate(inner)
+    scale = everyone.size * target[everyone].var()
+    loss, by_penalty, by_kernel = 0.0, 0.0, np.zeros_like(kernel)
+    for rows in inner:
+        train = np.setdiff1d(everyone, rows)
+        penalised = kernel[np.ix_(train, train)] + penalty * np.eye(train.size)
+        factor = linalg.cho_factor(penalised, lower=True, check_finite=False)
+        mean = target[train].mean()
+        dual = linalg.cho_solve(factor, target[train] - mean)
+        residual = kernel[np.ix_(rows, train)] @ dual + mean - target[rows]
+        loss += float(residual @ residual) / scale
+        error = 2 * residual / scale
+        adjoint = linalg.cho_solve(factor, kernel[np.ix_(train, rows)] @ error)
+        by_kernel[np.ix_(rows, train)] += np.outer(error, dual)
+        by_kernel[np.ix_(train, train)] -= np.outer(adjoint, dual)
+        by_penalty -= float(adjoint @ dual)
+    return loss, by_kernel, by_penalty
+
+
+def learn_filter(
+    grams: FilterGrams,
+    form: BinnedFilter | NetworkFilter,
+    target: FloatArray,
+    inner: Sequence[Rows],
+    n_iterations: int = 30,
+) -> FloatArray:
+    """Minimise `inner_loss` over the filter and the penalty, from lambda^alpha and penalty 1, by L-BFGS.
+
+    Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss. Shapes and units:
+    target (n,); returns (B,).
+    """
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        parameters, penalty = point[:-1], float(np.exp(point[-1]))
+        free = form.theta(parameters)
+        theta = LIMIT * np.tanh(free / LIMIT)
+        coefficients = np.exp(theta)
+        loss, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
+        by_free = grams.gradient(coefficients, by_kernel) * coefficients * (1 - (theta / LIMIT) ** 2)
+        return loss, np.append(form.pull_back(parameters, by_free), by_penalty * penalty)
+
+    start = np.append(form.start, 0.0)
+    bounds = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))]
+    from scipy import optimize  # takes a fifth of a second
+
+    found = optimize.minimize(
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": n_iterations}
+    )
+    return np.asarray(LIMIT * np.tanh(form.theta(found.x[:-1]) / LIMIT))
+
+
+N_BINS = 30
+"""Bins of the paper's binned filter."""
+
+N_ITERATIONS = 30
+"""Steps of the optimiser per fold and target."""
+
+FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
+
+
+class LearnedFilters:
+    """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes. Raises Unfit."""
+
+    def __init__(self, study: Study, family: PowerFamily) -> None:
+        n = len(study.people.names)
+        needed = 8 * FilterGrams.size(n, N_BINS)
+        if family.spectra is None or needed > available_bytes():
+            raise Unfit(
+                f"Learned filters would need {needed / 1e9:.1f} GB for {n} people next to their eigenvectors, and the "
+                f"limit is {available_bytes() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
+            )
+        self.study = study
+        values, vectors = family.spectra
+        self.bins: Bins = bin_eigenvalues(values, N_BINS, family.tolerance)
+        self.grams = filter_grams(
+            lambda: vectors, bin_weights(values, self.bins, study.settings.alpha, family.tolerance)
+        )
+
+    def validate(self, name: str) -> NestedResult:
+        """Cross-validate one of `FORMS`: filter and penalty see the training people of the outer fold alone."""
+        study = self.study
+        built = join_target_builders(study.targets, study.people.covariates)
+        parts = []
+        for fold in track(study.folds, name.replace("_", " "), study.settings):
+            targets = built(fold.train) if callable(built) else built
+            each = []
+            for target in targets.T.copy():
+                known = np.isfinite(target)
+                inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
+                network = name == "learned_network"
+                form = NetworkFilter(self.bins, seed=study.settings.random_seed) if network else FORMS[name](self.bins)
+                theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
+                solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
+                each.append(run_nested_cv(solver, target[:, None], [fold], study.preset))
+            parts.append(merge_targets(each))
+        return merge_folds(parts)

@@ -1,0 +1,112 @@
+"""Prediction under several parcellations: the same people on the same folds, so that only the parcels differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.evaluate import RULE, compare, comparison_facts, evaluate, fold_scores
+from fcpower_bids.analyses.features import EMBEDDING
+from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.errors import Unfit
+from fcpower_bids.ondisk import RowsOnDisk
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import TABLES
+from fcpower_bids.settings import Analysis
+
+SHARED, OWN = "shared", "own"
+
+SWEEP = TABLES["parcellation_sweep"]
+GAINS = TABLES["parcellation_gains"]
+COMPARISONS = TABLES["parcellation_comparisons"]
+FACTS = {
+    "Rule": RULE,
+    "People": (
+        "Rows of shared people hold the people and scans that every parcellation has, on one set of folds. Where a "
+        "parcellation has more people, its rows of own people are the bridge to what 'prediction' gives for it alone."
+    ),
+}
+
+
+def check_choices(cohorts: Mapping[str, Cohort], settings: Analysis) -> None:
+    """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
+    shared, settings = _share(cohorts, settings)
+    for cohort in shared.values():
+        open_study(cohort, settings)
+
+
+def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str, Cohort], Analysis]:
+    """Return the scans that every parcellation has, and the choices without embeddings."""
+    if len(cohorts) < 2:
+        raise Unfit(
+            f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
+            "participant level with several names after --atlas."
+        )
+    names = tuple(name for name in settings.representations if EMBEDDING not in name)
+    if not names:
+        raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
+    return share_scans(cohorts), dataclasses.replace(settings, representations=names)
+
+
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
+    """Predict under every parcellation (Table "mainfull", Appendix "AOMIC parcellation sweep"). Raises Unfit."""
+    shared, settings = _share(cohorts, settings)
+    first: Study | None = None
+    frames, gains, facts = [], [], dict[str, Any]()
+    for atlas, cohort in cohorts.items():
+        study = open_study(shared[atlas], settings)
+        first = first or study
+        if first.people.names != study.people.names:
+            raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+        facts |= study.facts() | comparison_facts(study)
+        studies = {SHARED: study}
+        if len(shared[atlas].scans) < len(cohort.scans):
+            own = open_study(cohort, settings)
+            studies |= {OWN: own} if own.people.names != study.people.names else {}
+        for people, one in studies.items():
+            folds = fold_scores(one, evaluate(one, one.representations(), f"{atlas}, {{}}"))
+            label = {"atlas": atlas, "people": people}
+            size = {"n_parcels": len(one.cohort.parcels), "n_people": len(one.people.names)}
+            frames.append(folds.assign(**label, **size))
+            gains.append(compare(folds, one).assign(**label))
+    frame = pd.concat(frames, ignore_index=True)
+    of_shared = frame[frame["people"] == SHARED].groupby("representation", sort=False)
+    assert first is not None
+    atlases = [
+        compare(own, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
+        for name, own in of_shared
+    ]
+    found = (frame, pd.concat(gains, ignore_index=True), pd.concat(atlases, ignore_index=True))
+    return {
+        spec.name: Table(rows[list(spec.columns)], spec, facts | FACTS)
+        for spec, rows in zip((SWEEP, GAINS, COMPARISONS), found, strict=True)
+    }
+
+
+def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
+    """Keep the scans (person and session) that every cohort has. Raises Unfit."""
+    keys = {
+        atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
+        for atlas, one in cohorts.items()
+    }
+    common = set.intersection(*(set(key) for key in keys.values()))
+    if not common:
+        raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
+    return {atlas: _keep(cohort, np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
+
+
+def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
+    if len(rows) == len(cohort.scans):
+        return cohort
+    return dataclasses.replace(
+        cohort,
+        scans=cohort.scans.iloc[rows].reset_index(drop=True),
+        edges=cohort.edges.only(rows) if isinstance(cohort.edges, RowsOnDisk) else cohort.edges[rows],
+        embeddings={},
+        series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
+        repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),
+    )

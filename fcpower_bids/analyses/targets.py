@@ -1,0 +1,374 @@
+"""Who takes part in a prediction, with which covariates, and what is predicted of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.features import scans_without_features
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.targets import (
+    TargetBuilder,
+    composite_target,
+    encode_binary,
+    fixed_target,
+    join_targets,
+    residual_target,
+)
+from fcpower_bids.core.sentinel_codes import group_share
+from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import GroupLevel
+from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
+
+AMOUNTS = {
+    "minutes": "minutes of cleaned series",
+    "degrees_of_freedom": "degrees of freedom of the series",
+    "scans": "number of scans",
+    "mean_fd": "mean FD",
+}
+"""Covariates that no table has to hold: they are known from the scans."""
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Everyone whose features and covariates are known, in the order of their names."""
+
+    names: tuple[str, ...]  # ``participant_id`` of n people
+    scans: tuple[Rows, ...]  # rows of the cohort's scans of each person
+    phenotypes: pd.DataFrame  # their rows
+    # families, sites: (n,), or None: none where no column is named
+    families: NDArray[np.str_] | None
+    sites: NDArray[np.str_] | None
+    covariates: FloatArray  # (n, c): numbers, and one indicator per further class of a text column
+    facts: Mapping[str, Any]  # who was left out and why, for the sidecar
+
+
+def choose_people(
+    cohort: Cohort, settings: GroupLevel, representations: Sequence[str], covariates: Sequence[str]
+) -> People:
+    """Choose the people that every representation can describe, for the same folds. Raises NotInCohort, Unfit."""
+    usable = ~scans_without_features(cohort, representations)
+    scans: dict[str, list[int]] = {}
+    for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
+        if usable[row]:
+            scans.setdefault(name, []).append(row)
+    everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
+    complete = set(numbers.index[numbers.notna().all(axis=1)])
+    left_out = {
+        "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
+        "PeopleWithoutEmbedding": [name for name in everyone if name not in scans],
+        "PeopleWithoutCovariates": [name for name in everyone if name in table.index and name not in complete],
+    }
+    names = [name for name in everyone if name in scans and name in complete]
+    if table.empty:
+        raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
+    if not names:
+        raise Unfit("No person has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
+    table, numbers = table.loc[names], numbers.loc[names]
+    return People(
+        names=tuple(names),
+        scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
+        phenotypes=table,
+        families=join_families(labels_of(table, settings.family_column, "family"), names, cohort.alike),
+        sites=labels_of(table, settings.site_column, "site"),
+        covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
+        facts={key: value for key, value in left_out.items() if value},
+    )
+
+
+def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:
+    """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
+    scans = scans.assign(participant_id=scans["participant_id"].astype(str))
+    groups = scans.groupby("participant_id")
+    found = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
+    found["mean_fd"] = groups["mean_fd"].mean()
+    known = "degrees_of_freedom" in scans
+    found["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
+    return found
+
+
+def join_families(
+    families: NDArray[np.str_] | None, names: Sequence[str], alike: Sequence[tuple[str, str]]
+) -> NDArray[np.str_] | None:
+    """Make one family of people who seem to share a scan, and of their families; shape (n,), None without any."""
+    place = {name: row for row, name in enumerate(names)}
+    pairs = [(place[one], place[other]) for one, other in alike if one in place and other in place]
+    if not pairs:
+        return families
+    joined = np.array(names, dtype=str) if families is None else families.copy()
+    for one, other in pairs:
+        joined[joined == joined[other]] = joined[one]
+    return joined
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column of the phenotype tables; an `Unfit` lists those that are there."""
+    if name not in table.columns:
+        known = ", ".join(map(str, table.columns)) or "none"
+        raise Unfit(f"There is no column '{name}' in the phenotype tables. Columns: {known}.")
+    return table[name]
+
+
+def labels_of(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.str_] | None:
+    """Return the families or sites of a column, shape (n,); None without one. An `Unfit` names who has none."""
+    if column is None:
+        return None
+    labels = column_of(table, column)
+    missing = labels.isna() | labels.astype(str).str.strip().isin(["", "n/a"])
+    if missing.any():
+        raise Unfit(f"{labels.index[missing][0]} has no {kind} in the column '{column}'; give one or exclude.")
+    return labels.astype(str).to_numpy(dtype=str)
+
+
+def covariate_columns(
+    table: pd.DataFrame, scans: pd.DataFrame, names: Sequence[str], classes: Collection[str | None]
+) -> pd.DataFrame:
+    """Numeric columns; text, and what is named as classes, becomes indicators of all classes but the first."""
+    columns = []
+    for name in names:
+        if name in AMOUNTS and name not in table.columns:
+            columns.append(person_amounts(scans)[[name]].reindex(table.index))
+            continue
+        values = column_of(table, name)
+        numbers = pd.to_numeric(values, errors="coerce")
+        if name not in classes and numbers.notna().sum() == values.notna().sum():
+            columns.append(numbers.astype(float).to_frame())
+        else:
+            indicators = pd.get_dummies(values, prefix=name, drop_first=True, dtype=float)
+            columns.append(indicators.where(values.notna(), np.nan))
+    return pd.concat(columns, axis=1) if columns else pd.DataFrame(index=table.index)
+
+
+Targets = Mapping[str, FloatArray]
+
+SIGNIFICANT = 0.005
+"""For all tests of one kind together, so that a sound cohort is seldom accused."""
+SITE = re.compile(
+    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|batch|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
+    r"(_?(id|name|no|nr|number|code|label))?\d?",
+    re.IGNORECASE,
+)
+UNKNOWN = "n/a"
+"""Site of people whose site is not known: they change places among themselves."""
+
+REMEMBERED = 2**26
+"""Numbers of targets that are kept, over all folds in which they are built: 537 MB."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One thing to predict."""
+
+    name: str  # column, or name of the composite
+    measures: FloatArray  # (n, q): the column (q = 1), or those of the composite; NaN where missing
+    positive: str | None = None  # the class that is coded as 1, for a target of two classes
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the target is one of two classes."""
+        return self.positive is not None
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Who has the target, shape (n,)."""
+        return np.asarray(~np.isnan(self.measures).any(axis=1))
+
+    def build(self, order: Rows | None = None) -> TargetBuilder:
+        """Return the target as built in a fold, for people in their own or in a permuted order."""
+        measures = self.measures if order is None else self.measures[order]
+        return composite_target(measures) if measures.shape[1] > 1 else fixed_target(measures)
+
+
+def choose_targets(
+    table: pd.DataFrame, settings: GroupLevel, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
+) -> list[Target]:
+    """Read the targets asked for, else all numeric columns that vary, and composites. Raises NotInCohort, Unfit."""
+    composites = [_read_composite(table, name, columns) for name, columns in settings.composites.items()]
+    names = list(settings.target_columns)
+    if not names and not composites:
+        spoken_for = {*covariates, settings.family_column, settings.site_column}
+        numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
+        candidates = numeric if defaults is None else defaults
+        names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
+    for name in (name for name in names if name in covariates):  # a covariate that was named is refused before
+        raise Unfit(
+            f"'{name}' is a covariate of --preset {settings.preset}, so it is no target there. Name other "
+            "--covariates, another preset, or leave this target out."
+        )
+    targets = [_read_target(table, name) for name in dict.fromkeys(names)]
+    if not targets and not composites:
+        raise NotInCohort("There is no phenotype to predict; name columns with --targets.")
+    return targets + composites
+
+
+def join_target_builders(
+    targets: Sequence[Target], covariates: FloatArray, orders: Sequence[Rows | None] = (None,)
+) -> FloatArray | TargetBuilder:
+    """Targets (n, B m) side by side for `nested.nested_cv`, without what the covariates (n, c) explain."""
+    if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
+        blocks = [
+            target.measures if order is None else target.measures[order] for order in orders for target in targets
+        ]
+        return np.hstack(blocks)
+    if not covariates.shape[1]:
+        return join_targets([target.build(order) for order in orders for target in targets])
+    residuals = [
+        residual_target(
+            target.build(order),
+            covariates if order is None or target.is_binary else covariates[order],
+            target.is_binary,
+        )
+        for order in orders
+        for target in targets
+    ]
+    return join_targets(residuals)
+
+
+def build_once(targets: FloatArray | TargetBuilder) -> FloatArray | TargetBuilder:
+    """Let targets be built once per training set however many regressions are fitted to them, up to `REMEMBERED`."""
+    if not callable(targets):
+        return targets
+    build = targets
+    known: dict[bytes, FloatArray] = {}
+
+    def remember(train: Rows) -> FloatArray:
+        key = train.tobytes()
+        if key in known:
+            return known[key]
+        built = build(train)
+        if (len(known) + 1) * built.size <= REMEMBERED:
+            known[key] = built
+        return built
+
+    return remember
+
+
+def _read_target(table: pd.DataFrame, name: str) -> Target:
+    column = column_of(table, name)
+    known = column.dropna()
+    if not len(known):
+        raise Unfit(f"The target '{name}' is missing for everyone who takes part.")
+    classes = sorted(known.unique().tolist())
+    if len(classes) == 1:
+        raise Unfit(f"The target '{name}' is constant ({classes[0]}): there is nothing to predict.")
+    if len(classes) == 2:
+        encoded = encode_binary(column.astype(object).where(column.notna(), None).to_numpy())
+        return Target(name, encoded[:, None], str(classes[1]))
+    if not pd.api.types.is_numeric_dtype(column):
+        raise Unfit(f"The target '{name}' has {len(classes)} classes; only numbers or two classes can be predicted.")
+    return Target(name, _finite(column, name)[:, None])
+
+
+def _read_composite(table: pd.DataFrame, name: str, columns: Sequence[str]) -> Target:
+    if len(columns) < 2 or not all(columns):
+        raise Unfit(f"The composite '{name}={','.join(columns)}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
+    measures = []
+    for column in columns:
+        values = column_of(table, column)
+        if not pd.api.types.is_numeric_dtype(values) or values.nunique() < 2:
+            raise Unfit(f"The column '{column}' of the composite '{name}' is not numeric, or does not vary.")
+        measures.append(_finite(values, column))
+    return Target(name, np.column_stack(measures))
+
+
+def _finite(column: pd.Series, name: str) -> FloatArray:
+    values = column.to_numpy(dtype=float, na_value=np.nan)
+    if np.isinf(values).any():
+        raise Unfit(f"The column '{name}' has infinite values; correct them or mark them as missing (n/a).")
+    return values
+
+
+@dataclass(frozen=True)
+class SiteShare:
+    """A target that goes with a column of sites."""
+
+    # target, column: a target, or a part of a composite
+    target: str
+    column: str
+    share: float  # share of the variance between the sites
+    n_sites: int
+
+
+def site_columns(table: pd.DataFrame, settings: GroupLevel) -> list[str]:
+    """Columns of sites: the one that is named, else those whose name and number of values say so."""
+    if settings.site_column:
+        return [settings.site_column] if settings.site_column in table else []
+    return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
+
+
+def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
+    """The sites of a column, shape (n,); `UNKNOWN` where there is none."""
+    values = table[column]
+    return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
+
+
+def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The first column no site of which is on both sides of a fold of a file."""
+    if folds is None:
+        return None
+    for column, sites in columns.items():
+        own = folds.assign(site=folds["participant_id"].map(sites)).dropna(subset="site")
+        sides = own[own["role"] != "excluded"].groupby(["repeat", "fold", "site"])["role"].nunique()
+        if len(sides) and (sides == 1).all():
+            return column
+    return None
+
+
+def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel) -> tuple[SiteShare, ...]:
+    """Targets whose variance lies between sites by more than chance; all tests together keep the level."""
+    found, columns = [], site_columns(table, settings)
+    for column in columns:
+        known = table[column].notna().to_numpy()
+        sites = table[column].astype(str).to_numpy()[known]
+        for name, values in ((name, values[known]) for name, values in targets.items() if name != column):
+            tested = group_share(values, sites)
+            if tested.p < SIGNIFICANT / (len(targets) * len(columns)):
+                found.append(SiteShare(name, column, tested.size, len(np.unique(sites))))
+    return tuple(found)
+
+
+def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> dict[str, FloatArray]:
+    """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
+    try:
+        targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
+    except Unfit:  # the analysis that needs them says it
+        return {}
+    whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
+    parts = sorted({name for names in settings.composites.values() for name in names})
+    return whole | {name: _numbers(table[name]) for name in parts if name in table}
+
+
+def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) -> list[SiteShare]:
+    """Those of a target, or of the parts of a composite, the largest first."""
+    names = {target, *settings.composites.get(target, ())}
+    return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
+
+
+def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
+    """How choices, or the folds of a file, deal with a column of sites, one sentence; empty where they do not."""
+    named = column == settings.site_column
+    if column == held_out:
+        return "No fold of the file splits a site, and scores and tests are of people within a site."
+    if named and settings.sites == HOLD_OUT:
+        return "The sites are held out in turn, and scores and tests are of people within a site."
+    if column in settings.covariates:
+        return "The site is among the covariates, so its means are taken off in every fold."
+    if named and settings.sites != PERMUTE:
+        return "ComBat takes the site from the features in every fold, and permutations stay within the sites."
+    if named:
+        return "Permutations stay within the sites, and the score within sites is reported."
+    return ""
+
+
+def _numbers(column: pd.Series) -> FloatArray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

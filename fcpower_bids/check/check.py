@@ -1,0 +1,99 @@
+"""The check of a cohort, before the first model: its findings, and who belongs in one fold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fcpower_bids.check.columns import (
+    check_columns,
+    check_recognition,
+    check_sources,
+    check_spread,
+    sites_of_people,
+)
+from fcpower_bids.check.findings import (
+    CHECK,
+    CHECK_COMBINED,
+    LOOK,
+    NOTE,
+    Finding,
+    check_damage,
+    check_seen,
+    describe_negative,
+    tabulate_combined,
+    tabulate_findings,
+)
+from fcpower_bids.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
+from fcpower_bids.cohort.inclusion import TARGET
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Analysis
+
+
+def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
+    """Look for what makes right formulas mislead."""
+    similarity = build_similarity(cohort, settings)
+    pairs, findings, alike = check_pairs(cohort, similarity, sites_of_people(cohort, settings))
+    combined = tabulate_combined(cohort, settings)
+    findings += [
+        *check_seen(cohort, settings),
+        *check_copies(cohort),
+        *check_damage(cohort),
+        *_joins(cohort),
+        *_not_predicted(cohort),
+        *check_columns(cohort, settings),
+        *check_recognition(cohort, similarity, settings),
+        *check_spread(cohort, similarity, settings),
+        *check_sources(cohort, similarity, settings),
+        *describe_negative(combined.frame),
+    ]
+    tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}
+    return tables, alike
+
+
+def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:
+    """Return people who share a scan and therefore a fold."""
+    return check_cohort(cohort, settings)[1]
+
+
+def _not_predicted(cohort: Cohort) -> Iterator[Finding]:
+    """Columns that look like targets and are none."""
+    for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str):
+        said, _, remedy = reason.partition(". ")
+        yield Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
+
+
+def _joins(cohort: Cohort) -> list[Finding]:
+    """People without phenotypes, and phenotypes without people."""
+    counts = cohort.joined
+    if not counts or not counts["phenotypes"]:
+        return []
+    lost = counts["scanned"] - counts["matched"]
+    without = counts["phenotypes"] - counts["matched"]
+    targets = [n for name, n in counts.items() if name.startswith("with ")]
+    found = []
+    if lost or without or min([counts["matched"], *targets]) < counts["matched"]:
+        found.append(
+            Finding(
+                "scans and phenotypes",
+                NOTE,
+                lost + without,
+                counts["matched"] / counts["scanned"],
+                f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables, "
+                f"{counts['matched']} in both.",
+                f"Prediction sees {min([counts['matched'], *targets])} people{' or more' * (len(set(targets)) > 1)}.",
+                "If more should match, compare the participant_id of both: the table 'excluded' names them.",
+            )
+        )
+    if counts.get("renamed"):
+        found.append(
+            Finding(
+                "participant_id",
+                NOTE,
+                counts["renamed"],
+                float("nan"),
+                f"{counts['renamed']} ids of the phenotype tables match scans only without zeros, capitals or signs.",
+                "They were matched without these, where that is unique on both sides.",
+                "Store participant_id as text.",
+            )
+        )
+    return found

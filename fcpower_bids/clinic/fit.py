@@ -1,0 +1,454 @@
+"""A model fitted on everyone, how wide its intervals are, and what its user has to know."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.analyses.evaluate import main_score, make_solver
+from fcpower_bids.analyses.features import (
+    FC,
+    FC_POWER,
+    Representation,
+    build_representations,
+    expand_names,
+)
+from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.targets import Target, join_target_builders
+from fcpower_bids.clinic.skill import UNTESTED, judge_skill
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.connectome.spd import connectome_summary
+from fcpower_bids.core.regression.krr import LAST_DECADE, decades
+from fcpower_bids.core.regression.nested import score_penalties
+from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.regression.scores import best_penalty, score_predictions
+from fcpower_bids.errors import Unfit
+from fcpower_bids.records import Cohort
+from fcpower_bids.schema import TABLES
+from fcpower_bids.settings import Analysis
+from fcpower_bids.settings.group import PERMUTE
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Half the width of an interval."""
+
+    value: float  # in the unit of the target
+    level: float  # the coverage that it claims: the nominal one, or less where the people are too few for that
+
+
+def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = 0.9) -> Radius:
+    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError."""
+    size = np.abs(np.asarray(residuals, dtype=float))
+    if not size.size or not 0 < level < 1:
+        raise ValueError("An interval needs a residual, and a level between 0 and 1.")
+    _, labels, counts = np.unique(np.asarray(people), return_inverse=True, return_counts=True)
+    claimed = min(level, len(counts) / (len(counts) + 1))
+    order = np.argsort(size, kind="stable")
+    mass = np.cumsum((1 / ((len(counts) + 1) * counts[labels]))[order])
+    # rounding of the sum must not push the quantile to the next residual
+    place = int(np.searchsorted(mass, claimed * (1 - 1e-12)))
+    return Radius(float(size[order][min(place, len(size) - 1)]), claimed)
+
+
+def measure_coverage(residuals: ArrayLike, people: ArrayLike, folds: ArrayLike, level: float = 0.9) -> float:
+    """Share of the members of a fold in the interval of the other folds, mean over folds; NaN for one fold."""
+    values, members, labels = np.asarray(residuals, dtype=float), np.asarray(people), np.asarray(folds)
+    held = []
+    for one in np.unique(labels):
+        own = labels == one
+        if not own.all():
+            limit = conformal_radius(values[~own], members[~own], level).value
+            held.append(float(np.mean(np.abs(values[own]) <= limit)))
+    return float(np.mean(held)) if held else float("nan")
+
+
+FEWEST_SLOPES = 20
+"""Scans below which a reference has a mean and no slopes."""
+
+
+def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
+    """Mean at covariates (n, k) of 0, SD around the plane, and slopes (k,) of values (n,), by least squares."""
+    y = np.asarray(values, dtype=float)
+    x = about if len(y) >= FEWEST_SLOPES else np.zeros_like(about)
+    centred = x - x.mean(axis=0)
+    slopes, _, rank, _ = np.linalg.lstsq(centred, y - y.mean(), rcond=1e-9)
+    rest = y - y.mean() - centred @ slopes
+    spare = len(y) - 1 - int(rank)
+    sd = float(np.sqrt(np.sum(rest**2) / spare)) if spare > 0 else np.nan
+    return float(y.mean() - x.mean(axis=0) @ slopes), sd, slopes
+
+
+SEX = ("sex", "gender")
+"""Columns of a phenotype table, in lower case."""
+
+REFERENCE = TABLES["reference"]
+ABOUT = ("mean_fd", "seconds", "female")
+"""Properties of a scan that its reference is adjusted for."""
+
+UNUSUAL = TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
+
+
+def compare_with_reference(
+    reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
+) -> list[dict[str, float | str]]:
+    """Say how unusual a connectome is against training scans at its motion, length and sex, as far as known."""
+    away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
+    known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
+    names = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
+    rows: list[dict[str, float | str]] = []
+    for measure, row in reference.set_index("measure").iterrows():
+        if measure not in summary:
+            continue
+        slopes = row[[f"per_{name}" for name in ABOUT]].to_numpy(dtype=float)
+        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(measure)]
+        adjusted = ", ".join(names[name] for name in known if row[f"per_{name}"])
+        numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
+        rows.append({"measure": str(measure), **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
+    return rows
+
+
+def _away(about: pd.DataFrame, at: Mapping[str, float]) -> FloatArray:
+    """Distances of scans from where the means stand: doublings of motion and length, and sex; 0 where unknown."""
+    centre = {name: at.get(name, np.nan) for name in ABOUT}
+    away = about[list(ABOUT)].astype(float).copy()
+    for name in ("mean_fd", "seconds"):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away[name] = np.log2(away[name] / centre[name])
+    away["female"] -= centre["female"]
+    return np.where(np.isfinite(away), away, 0.0)
+
+
+def is_female(column: pd.Series) -> pd.Series:
+    """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
+    words = column.astype(object).map(lambda cell: str(cell).strip().casefold())
+    return words.map({"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}).astype(float)
+
+
+def reference_scans(
+    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """`REFERENCE` of scans (n,) of a cohort, and the motion, length and share of women of its means."""
+    scans = cohort.scans.iloc[rows]
+    edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
+    measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
+    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ABOUT[:2]}).astype(float)
+    about["female"] = scans["participant_id"].astype(str).map(people.get("female", pd.Series(dtype=float))).to_numpy()
+    with np.errstate(divide="ignore"):
+        logs = np.log2(about[["mean_fd", "seconds"]]).replace([np.inf, -np.inf], np.nan).mean()
+    at = {name: _rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
+    if about["female"].notna().any():
+        at["female"] = _rounded(float(about["female"].mean()))
+    away = _away(about, at)
+    found = []
+    for name, column in measures.items():
+        known = column.notna().to_numpy()
+        if known.sum() < FEWEST_SHOWN:
+            continue
+        mean, sd, slopes = normal_at(column[known], away[known])
+        found.append((name, int(known.sum()), *map(_rounded, (mean, sd, *slopes))))
+    return pd.DataFrame(found, columns=list(REFERENCE.columns)), at
+
+
+def _rounded(value: float) -> float:
+    """Four digits: the numbers of many scans, and not those of one in another form."""
+    return float(f"{value:.4g}")
+
+
+LEVEL = 0.9
+FEWEST_SHOWN = 5
+"""People below which a model has no numbers of a group: they would be those of single people."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ingredients:
+    """Parts of a fold of the model."""
+
+    # features, single: (n, E), (n_scans, E): of the people, and of their single scans
+    features: FloatArray
+    single: FloatArray
+    person: Rows  # (n_scans,): row of the person of each single scan
+    known: Rows  # people whose target is known
+    penalty: float
+    kernel: str
+    intercept: bool
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Predictions of models for scans that they have not seen."""
+
+    # one row per scan: its ``fold``, its ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess``
+    # (error of the mean of the training people), ``observed_class``; it is not written
+    residuals: pd.DataFrame
+    similarity: FloatArray  # (n_scans,): of each scan to the training people of the fold that held it out
+    # how well each fold of `FEWEST_SHOWN` people or more was predicted: scans, mean error, its standard deviation, mean
+    # absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were observed
+    # equal
+    scores: dict[str, dict[str, float]]
+
+
+def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
+    """Predict every single scan, as a model is given later, by a model without its person and their relatives."""
+    built = join_target_builders(study.targets, study.people.covariates)
+    target = study.targets[0]
+    parts, similarity = [], np.full(len(given.person), np.nan)
+    scores: dict[str, dict[str, float]] = {}
+    for fold, test in enumerate(study.protocol.divide(given.known, seed)):
+        train = np.setdiff1d(given.known, test)
+        values = (built(train) if callable(built) else built)[:, 0]
+        arrays = ridge_model_arrays(given.features[train], values[train], given.penalty, given.kernel, given.intercept)
+        scans = np.flatnonzero(np.isin(given.person, test))
+        found = predict_from_arrays(arrays, given.single[scans])
+        observed = values[given.person[scans]]
+        part = pd.DataFrame({"fold": str(fold), "person": given.person[scans]})
+        part["predicted"], part["observed"] = found.predicted[:, 0], observed
+        part["residual"] = found.predicted[:, 0] - observed
+        part["guess"] = values[train].mean() - observed
+        if len(test) >= FEWEST_SHOWN:
+            scores[str(fold)] = _score(target, observed, found.predicted[:, 0])
+        pair = (str(negative_class(study)), str(target.positive))
+        part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
+        parts.append(part)
+        similarity[scans] = found.similarity
+    return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
+
+
+def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
+    """Scores of one fold, by the names of `HeldOut`."""
+    score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
+    summary = {"Scans": float(len(observed)), main_score(target): float(score)}
+    if target.is_binary:
+        return summary
+    error = predicted - observed
+    spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
+    return summary | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
+
+
+def negative_class(study: Study) -> str | None:
+    """The class that is coded as 0; None for a target of numbers."""
+    target = study.targets[0]
+    if not target.is_binary:
+        return None
+    return next(str(each) for each in study.people.phenotypes[target.name].dropna() if str(each) != target.positive)
+
+
+def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
+    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others."""
+    radius = conformal_radius(residuals["residual"], residuals["person"], LEVEL)
+    return {
+        "HoldsFor": "a person like these, of the same site",
+        "NominalCoverage": radius.level,
+        "Radius": radius.value,
+        "Scans": len(residuals),
+        "MeasuredCoverage": measure_coverage(residuals["residual"], residuals["person"], residuals["fold"], LEVEL),
+    }
+
+
+def class_radii(residuals: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
+    """For two classes: how far from a class the score of 90 % of its members stays, and how often it did, by class."""
+    radii, held = {}, {}
+    for name, part in residuals.groupby("observed_class"):
+        radii[str(name)] = conformal_radius(part["residual"], part["person"], LEVEL).value
+        held[str(name)] = measure_coverage(part["residual"], part["person"], part["fold"], LEVEL)
+    return radii, held
+
+
+ERROR = "pooled_mse"
+MODEL_REPRESENTATIONS = (FC, FC_POWER)
+"""Representations of exportable models: features that follow from one connectome alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """A model that can be handed on."""
+
+    arrays: ModelArrays  # see `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``
+    # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
+    facts: dict[str, Any]
+    reference: pd.DataFrame  # `calibration.REFERENCE`
+
+
+def fit_final_model(
+    cohort: Cohort,
+    settings: Analysis,
+    target: str,
+    representation: str,
+    tested: Mapping[str, Any] = UNTESTED,
+) -> FinalModel:
+    """Fit one regression on everyone whose target is known, the penalty by the folds of the preset. Raises Unfit."""
+    if representation not in MODEL_REPRESENTATIONS:
+        allowed = " or ".join(MODEL_REPRESENTATIONS)
+        raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")
+    study = _study_of(cohort, settings, target, representation)
+    if study.targets[0].is_binary and study.preset.covariates:
+        raise Unfit(
+            f"A model of the two classes of '{target}' cannot be saved with covariates. Leave out --covariates, or "
+            "--save-models."
+        )
+    chosen = next(study.representations())
+    everyone = np.arange(len(study.people.names))
+    built = join_target_builders(study.targets, study.people.covariates)
+    values = (built(everyone) if callable(built) else built)[:, 0]
+    known = np.flatnonzero(~np.isnan(values))
+    # The penalty that predicts best over as many folds as the inner loop has, families whole.
+    solver = make_solver(chosen, study.preset)
+    reach = range(-LAST_DECADE, LAST_DECADE + 1)
+    penalties = decades(solver.unit, reach) if solver.unit else solver.penalties
+    folds = study.protocol.divide(known, study.settings.random_seed)
+    scores = score_penalties(solver, penalties, values[:, None], folds, _selection(study))
+    # A penalty of 0 interpolates the training people; it makes no model for others.
+    scores = np.where(penalties[:, None] > 0, scores, np.nan)
+    penalty = float(penalties[best_penalty(scores, penalties)[0]])
+    features = np.asarray(chosen.features()[:], dtype=float)
+    rows = np.concatenate([study.people.scans[person] for person in known])
+    person = np.repeat(known, [len(study.people.scans[one]) for one in known])
+    single = _features_of_scans(study, rows, chosen)
+    given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
+    held_out = held_out_residuals(study, given, settings.random_seed)
+    arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
+    # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
+    arrays["similarity_range"] = np.array(_outwards(held_out.similarity.min(), held_out.similarity.max()))
+    facts = _describe(study, known, representation, penalty) | {"HeldOutScores": held_out.scores}
+    facts |= _facts_of_values(study, held_out.residuals, values[known])
+    if not study.targets[0].is_binary:
+        arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
+    width, observed = 2 * facts["Interval"]["Radius"], pd.Series(values[known])
+    facts["Skill"] = judge_skill(tested, held_out.residuals, held_out.scores, width, observed)
+    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, held_out.similarity, _of_people(cohort))
+    return FinalModel(arrays, facts, reference)
+
+
+def _facts_of_values(study: Study, residuals: pd.DataFrame, values: FloatArray) -> dict[str, Any]:
+    """The interval, the distribution of the training values (n,), and where the target ends."""
+    interval = interval_facts(residuals)
+    if study.targets[0].is_binary:
+        interval["RadiusOfClasses"], interval["CoverageOfClasses"] = class_radii(residuals)
+        return {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
+    # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
+    ends = 0.0 if values.min() >= 0 and not study.preset.covariates else None
+    return {
+        "Interval": interval | {"Least": ends},
+        "TargetRange": list(_outwards(float(values.min()), float(values.max()))),
+        "TrainingValues": _histogram(values),
+    }
+
+
+def _histogram(values: FloatArray) -> dict[str, Any]:
+    """Numbers of people between round values, `FEWEST_SHOWN` or more each, so that none is seen alone."""
+    low, high = _outwards(float(values.min()), float(values.max()))
+    if not high > low:
+        return {"Edges": [low, high], "People": [len(values)]}
+    step = _step(float(np.ptp(values)))
+    edges, people = [low], []
+    for edge in np.arange(1, round((high - low) / step) + 1) * step + low:
+        inside = int(np.sum((values >= edges[-1]) & (values < edge)))
+        if inside >= FEWEST_SHOWN:
+            edges.append(round(float(edge), 10))
+            people.append(inside)
+    rest = len(values) - sum(people)  # too few for a part of their own: they go with those before them
+    if people:
+        edges[-1], people[-1] = high, people[-1] + rest
+    return {"Edges": edges if people else [low, high], "People": people or [len(values)]}
+
+
+def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
+    """Open a study of one target and one representation; the folds only serve to select the penalty."""
+    columns = settings.composites.get(target)
+    one = dataclasses.replace(
+        settings,
+        targets=(f"{target}={','.join(columns)}" if columns else target,),
+        representations=(representation,),
+        repeats=1,
+        sites=PERMUTE,
+    )
+    return open_study(cohort, one)
+
+
+def _features_of_scans(study: Study, rows: Rows, whole: Representation) -> FloatArray:
+    """Features of single scans; those of the people where each has one scan only."""
+    if all(len(scans) == 1 for scans in study.people.scans):
+        place = {int(scans[0]): person for person, scans in enumerate(study.people.scans)}
+        return np.asarray(whole.features()[:], dtype=float)[[place[int(row)] for row in rows]]
+    names = expand_names(study.cohort, study.settings)
+    groups = [np.array([row]) for row in rows]
+    single = next(build_representations(study.cohort, groups, names, study.settings)).features()
+    return np.asarray(single[:], dtype=float)
+
+
+def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
+    """Columns age and sex by participant, whatever the case of their names."""
+    columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
+    found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
+    sex = next((columns[name] for name in SEX if name in columns), None)
+    return found if sex is None else found | {"female": is_female(sex)}
+
+
+def _selection(study: Study) -> str:
+    """The score that selects the penalty: a correlation knows no scale, and here the numbers themselves are read."""
+    return study.settings.selection or (study.preset.selection if study.targets[0].is_binary else ERROR)
+
+
+def _describe(study: Study, known: NDArray[np.intp], representation: str, penalty: float) -> dict[str, Any]:
+    target = study.targets[0]
+    rows = np.concatenate([study.people.scans[row] for row in known])
+    scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
+    times = [cohort_times[row] for row in rows] if cohort_times else []
+    ages, people = _of_people(study.cohort).get("age"), [study.people.names[row] for row in known]
+    return {
+        "Target": target.name,
+        "PositiveClass": target.positive,
+        "NegativeClass": negative_class(study),
+        "CompositeOf": list(study.settings.composites.get(target.name, ())),
+        "Covariates": list(study.preset.covariates),
+        "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
+        "Representation": representation,
+        "Alpha": study.settings.alpha if representation == FC_POWER else 1.0,
+        "Kernel": study.settings.kernel,
+        "Penalty": penalty,
+        "Preset": study.preset.name,
+        "Selection": _selection(study),
+        "NumberOfPeople": int(known.size),
+        "NumberOfScans": len(scans),
+        "Sites": _counts(study.people.sites, known),
+        "AgeRange": _range(ages.reindex(people)) if ages is not None else [],
+        "DegreesOfFreedomRange": _range(scans["degrees_of_freedom"]) if "degrees_of_freedom" in scans else [],
+        "MeanFDRange": _range(scans["mean_fd"]),
+        "RepetitionTimeRange": _range(pd.Series(times, dtype=float)),
+        "SecondsRange": _range(scans["seconds"]),
+        "Parcels": list(study.cohort.parcels),
+        "Networks": list(study.cohort.networks),
+        "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
+        "The weights are a sum of the training scans: who has these gets the values of their people.",
+    }
+
+
+def _counts(sites: NDArray[np.str_] | None, known: NDArray[np.intp]) -> dict[str, int]:
+    return {} if sites is None else {str(name): int(n) for name, n in pd.Series(sites[known]).value_counts().items()}
+
+
+def _range(values: pd.Series) -> list[float]:
+    known = values.dropna()
+    return list(_outwards(float(known.min()), float(known.max()))) if len(known) else []
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    """Ends of a range on a round value beyond it: an exact extreme is the number of a single person."""
+    if not high > low:
+        return low, high
+    step = _step(high - low)
+    return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
+
+
+def _step(width: float) -> float:
+    """1, 2 or 5 times a power of ten, about a tenth of a width."""
+    power = 10.0 ** math.floor(math.log10(width / 10))
+    return float(next(each * power for each in (1, 2, 5, 10) if each * power >= width / 10 * (1 - 1e-9)))

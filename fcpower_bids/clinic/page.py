@@ -1,0 +1,312 @@
+"""The page of what a model says of one person: one answer, its scans, what is unusual, what it cannot say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.clinic.applying import ends_of, possible_classes
+from fcpower_bids.clinic.skill import say_added, say_evidence, say_in_full, say_skill
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.status import explain
+from fcpower_bids.reports.kit.figures import AFTER
+from fcpower_bids.reports.kit.page import render_page, show_number, write_page
+from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
+
+WIDTH, HEIGHT = 4.4, 1.3
+GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
+
+
+def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str) -> str:
+    """Draw training values between round ones as bars, and below them an interval with its best guess, as SVG text."""
+    edges, people = np.asarray(values["Edges"], dtype=float), np.asarray(values["People"], dtype=float)
+    ends = [*edges[[0, -1]], low, high]
+    sheet, scale = Drawing(WIDTH, HEIGHT), Scale(min(ends), max(ends))
+    left, width, ground = 12.0, sheet.width - 24, 46.0
+
+    def at(value: float) -> float:
+        return left + width * float(scale.share(value))
+
+    heights = people / np.diff(edges)
+    bars = zip(edges[:-1], edges[1:], heights / heights.max(), people, strict=True)
+    for start, end, height, n in bars:
+        bar = Box(at(start), ground - 34 * height, at(end) - at(start), 34 * height)
+        sheet.rectangle(bar, GREY, f"<title>training people from {start:g} to {end:g}: {int(n)}</title>")
+    average = float(np.average((edges[1:] + edges[:-1]) / 2, weights=people))
+    sheet.line([at(average)] * 2, [8, ground], DARK, 1, "3 2")
+    near_end = at(average) > 0.6 * sheet.width
+    sheet.text(at(average) + (-4 if near_end else 4), 9, "average", anchor="end" if near_end else "start")
+    sheet.line([at(low), at(high)], [ground + 9] * 2, BLUE, 5)
+    sheet.add("circle", cx=at(guess), cy=ground + 9, r=5.5, fill="#fff", stroke=BLUE, stroke_width=2.5)
+    said = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}"
+    row = Box(left, ground + 1, width, 17)
+    sheet.rectangle(row, "none", f"<title>{said}</title>", pointer_events="all")
+    sheet.line([left, left + width], [ground + 20] * 2, DARK, 0.8)
+    for tick in scale.ticks(7):
+        sheet.line([at(tick)] * 2, [ground + 20, ground + 23], DARK, 0.8)
+        sheet.text(at(tick), ground + 33, scale.word(tick))
+    sheet.text(left + width, ground + 45, unit, anchor="end")
+    return sheet.svg()
+
+
+PREDICTED, CAUTION = "predicted", "caution"
+IN_WORDS = {
+    "mean_fc": "mean correlation",
+    "participation_ratio": "effective number of eigenvalues",
+    "similarity": "similarity to the training people",
+}
+"""Measures of the reference as people read them; networks are named as they are."""
+FAR = 2.0
+"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
+ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Content of a page about one scan."""
+
+    # title, file: session, task and run; the name of its files
+    title: str
+    file: str
+    result: str  # its own prediction, or why there is none
+    sentences: tuple[str, ...] = ()  # cautions about it alone
+    facts: tuple[tuple[str, str], ...] = ()  # label and value
+    unusual: str = ""  # the connectome against the reference, in one sentence
+    measures: tuple[Row, ...] = ()  # rows of the comparison with the reference
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for one person."""
+
+    # level, headline: ``ok``, ``caution`` or ``stop``; the result in one sentence, the interval first
+    level: str
+    headline: str
+    # strip, alt: a drawing and its description; empty for classes and where there is no prediction
+    strip: str
+    alt: str
+    # sentences, trust: what must be known with it, the gravest first; for which
+    # people the interval holds, and what would make it hold
+    sentences: tuple[str, ...]
+    trust: tuple[str, ...]
+    scans: tuple[Scan, ...]
+
+
+def write_prediction_pages(
+    output_dir: Path,
+    model: str,
+    frame: pd.DataFrame,
+    compared: pd.DataFrame,
+    facts: Mapping[str, Any],
+    command: Callable[[str], str] = lambda person: "",
+) -> tuple[list[Path], list[str]]:
+    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
+    limits, card = limits_of(facts), card_of(facts, model)
+    pages, broken = [], []
+    for person, rows in frame.groupby("participant_id", sort=True):
+        try:
+            answer = answer_person(_records(rows), compared, facts)
+            text = render_page(
+                "prediction.html",
+                command=command(str(person)),
+                title=f"{person}: {facts['Target']}",
+                alarm="" if facts["Skill"]["Found"] else say_skill(facts),
+                evidence=say_evidence(facts["Skill"]),
+                person=person,
+                target=facts["Target"],
+                answer=answer,
+                limits=limits,
+                card=card,
+                date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            )
+            pages.append(write_page(output_dir / f"{person}_{model}.html", text))
+        except Exception as error:  # of one page: the others go on
+            broken.append(f"{person} has no page. {explain(error, output_dir, f'predict_{person}_page')}")
+    return pages, broken
+
+
+def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> Answer:
+    """One answer from all scans of a person: the mean of their predictions with the interval of a single scan."""
+    scans = tuple(say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows)
+    done = [row for row in rows if row["state"] == PREDICTED]
+    if not done:
+        return Answer("stop", "There is no prediction.", "", "", (), (), scans)
+    guess = fmean(row["prediction"] for row in done)
+    low, high = ends_of(guess, facts)
+    # the sentence about the skill of the model heads the page
+    warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
+    sentences = [one for one in dict.fromkeys(warnings) if one]
+    apart = _of_several(done, high - low)
+    sentences += apart
+    several = len(scans) > 1
+    sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
+    trust = [*say_added(facts["Skill"]), *_interval_sentences(facts)]
+    doubtful = (
+        any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
+    )
+    strip = alt = ""
+    if facts["PositiveClass"] is None:
+        strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]))
+        alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess."
+    level = "caution" if doubtful else "ok"
+    said = say_result(guess, low, high, facts)
+    return Answer(level, said, strip, alt, tuple(sentences), tuple(trust), scans)
+
+
+def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan:
+    """Put the rows of one scan into words."""
+    measures = tuple({**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared))
+    name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
+    title = title_of(name)
+    if row["state"] != PREDICTED:
+        return Scan(title, name, f"No prediction. {row['reason']}")
+    result = say_result(row["prediction"], row["low"], row["high"], facts)
+    sentences = [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []
+    if row["differences"]:
+        sentences.append(f"Made otherwise than the training scans: {row['differences']}.")
+    about = (
+        ("Minutes of series", show_number(row["minutes"], 1)),
+        ("Mean FD, mm", show_number(row["mean_fd"], 3)),
+        ("Digest of the connectome", str(row["sha256"])[:16]),
+    )
+    return Scan(title, name, result, tuple(sentences), about, say_unusual(measures) if measures else "", measures)
+
+
+def title_of(name: str) -> str:
+    """Session, task and run of a scan in words."""
+    entities = dict(parse_name(f"{name}_bold.tsv")[0])
+    parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
+    return ", ".join(parts).capitalize() or "The scan"
+
+
+def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) -> str:
+    """The result in one sentence, the interval first, with no more digits than the interval supports."""
+    if facts["PositiveClass"] is not None:
+        left = " or ".join(possible_classes(guess, facts)) or "neither class"
+        between = f"between {facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
+        return f"{_named(facts)}: {left} cannot be ruled out (score {show_number(guess)}, {between})."
+    ends = [fitting(one, high - low) for one in (low, high, guess)]
+    return f"{_named(facts)}: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
+
+
+def fitting(value: float, width: float) -> str:
+    """Write a value with digits that a width supports: tenths for widths below 10, whole numbers below 100."""
+    if not (math.isfinite(value) and width > 0):
+        return show_number(value)
+    digits = math.ceil(-math.log10(width / 10))
+    return f"{round(value, digits) + 0.0:,.{max(digits, 0)}f}"
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    """The target, and what was taken off it, without which the number would be read as one of its own."""
+    return facts["Target"] + (f", without what goes with {_covariates(facts)}" if facts["Covariates"] else "")
+
+
+def _covariates(facts: Mapping[str, Any]) -> str:
+    *others, last = facts["Covariates"]
+    return f"{', '.join(others)} and {last}" if others else str(last)
+
+
+def _of_several(done: Sequence[Row], width: float) -> list[str]:
+    """How far the scans of a person disagree."""
+    if len(done) < 2:
+        return []
+    values = [row["prediction"] for row in done]
+    each = ", ".join(fitting(one, width) for one in values) if width == width else ", ".join(map(show_number, values))
+    said = [f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."]
+    if max(values) - min(values) > width:
+        said.append("They differ by more than an interval is wide: make sure that they are of one person.")
+    return said
+
+
+def _interval_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """Sentences on how often the interval holds, and for which people."""
+    interval = facts["Interval"]
+    if facts["PositiveClass"] is not None:
+        held = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
+        return [
+            "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
+            f"held out of the training so many kept their own: {held}."
+        ]
+    return [
+        f"The interval is made to hold in {100 * interval['NominalCoverage']:.0f} of 100 cases for "
+        f"{interval['HoldsFor']}; on what was held out of the training it held in "
+        f"{100 * interval['MeasuredCoverage']:.0f}."
+    ]
+
+
+def say_unusual(measures: Sequence[Row]) -> str:
+    """How unusual the connectome is, in one sentence."""
+    far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
+    adjusted = " and ".join(str(measures[0]["adjusted_for"] or "").rsplit(", ", 1))
+    like = f", at the {adjusted} of this scan" if adjusted else ""
+    against = f"against the {int(measures[0]['scans'])} training scans{like}"
+    if not far:
+        return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
+    return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
+
+
+def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Limits of a prediction."""
+    sites = len(facts["Sites"])
+    trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
+    residual = []
+    if facts["Covariates"]:
+        residual.append(
+            f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that 0 "
+            "is the expectation for a person alike in this."
+        )
+    return (
+        f"It was learned from {trained}; for people unlike these it says nothing.",
+        "It is no diagnosis, and no reason to change a treatment.",
+        "An interval holds on average over people; for a single one it may be far too narrow.",
+        *residual,
+    )
+
+
+def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
+    """Identity of the model."""
+    made = facts["Preprocessing"]
+    return (
+        ("Model", model),
+        ("Skill", f"{say_in_full(facts)}."),
+        ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
+        ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
+        *(("Scores", each) for each in say_scores(facts)),
+        *((name.capitalize(), " or ".join(made[name])) for name in made),
+        (
+            "Made with",
+            f"fcpower_bids {facts['SoftwareVersion']}, {'' if facts['SignedByYou'] else 'not '}signed by you",
+        ),
+        ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
+    )
+
+
+def say_scores(facts: Mapping[str, Any]) -> list[str]:
+    """How well held-out folds were predicted; nothing where no score is defined."""
+    groups = list(facts["HeldOutScores"].values())
+    name = "auc" if any("auc" in one for one in groups) else "r"
+    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
+    if not known:
+        return []
+    spread = f"{min(known):.2f} to {max(known):.2f}"
+    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out folds, {spread}"]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with text where text is missing empty."""
+    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+    for row in rows:
+        for key in ("warning", "reason", "differences", "classes", "adjusted_for"):
+            if key in row and not isinstance(row[key], str):
+                row[key] = ""
+    return rows

@@ -1,0 +1,268 @@
+"""Alignment of the kernel of FC^alpha with targets, and the exponent at its maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebfit
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spectrum import in_range, power_weights
+
+_SMALLEST_FOLD = 4
+
+
+def checked_kernel(kernel: ArrayLike, n: int | None = None) -> FloatArray:
+    """Return a kernel as float64; refuse one that is not (n, n) or has missing values."""
+    kernel = np.asarray(kernel, dtype=np.float64)
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or n not in (None, len(kernel)):
+        wanted = "square" if n is None else f"of shape ({n}, {n})"
+        raise ValueError(f"A kernel must be {wanted}, not of shape {kernel.shape}.")
+    if not np.isfinite(kernel).all():
+        raise ValueError("A kernel has missing or infinite values; leave out the subjects without features first.")
+    return kernel
+
+
+def emptied(kernel: FloatArray, debiased: bool) -> FloatArray:
+    """Return the kernel as the estimator reads it: the unbiased HSIC ignores each subject's similarity to itself."""
+    return kernel - np.diag(np.diag(kernel)) if debiased else kernel
+
+
+def _corrections(sizes: FloatArray, debiased: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the factors of the row sums and of the total in the bilinear form; NaN where a fold is too small."""
+    sizes = np.where(sizes >= _SMALLEST_FOLD, sizes, np.nan)
+    return (2 / (sizes - 2), 1 / ((sizes - 1) * (sizes - 2))) if debiased else (2 / sizes, 1 / sizes**2)
+
+
+def _centred_inner(first: FloatArray, second: FloatArray, masks: FloatArray, debiased: bool) -> FloatArray:
+    """<H K H, H L H> within each mask, shape (F,); its unbiased counterpart for kernels with an empty diagonal."""
+    rows, total = _corrections(masks.sum(axis=1), debiased)
+    first_sums = masks * (masks @ first)
+    second_sums = first_sums if second is first else masks * (masks @ second)
+    squares = np.einsum("fi,fi->f", masks @ (first * second), masks)
+    crossed = np.einsum("fi,fi->f", first_sums, second_sums)
+    return squares - rows * crossed + total * first_sums.sum(axis=1) * second_sums.sum(axis=1)
+
+
+def _with_outer_product(kernel: FloatArray, masks: FloatArray, targets: FloatArray, debiased: bool) -> FloatArray:
+    """<H K H, H y y' H> / ||H y y' H|| within each mask, shape (F,), without forming y y'; the targets are centred."""
+    squares = targets**2
+    power = squares.sum(axis=1)
+    inner = np.einsum("fi,fi->f", targets @ kernel, targets)
+    if not debiased:
+        return _divide(inner, power)
+    rows, total = _corrections(masks.sum(axis=1), debiased)
+    sums = masks * (masks @ kernel)
+    fourth = (squares**2).sum(axis=1)
+    inner = inner + rows * (sums * squares).sum(axis=1) - total * sums.sum(axis=1) * power
+    return _divide(inner, np.sqrt(np.maximum((1 + total) * power**2 - (1 + rows) * fourth, 0)))
+
+
+def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Divide; NaN where the denominator is not positive (a constant target, an empty fold)."""
+    positive = denominator > 0
+    return np.where(positive, numerator / np.where(positive, denominator, 1), np.nan)
+
+
+def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[FloatArray, FloatArray]]:
+    """Return, per target, its masks (F, n) without missing values and its values centred within them (F, n)."""
+    masks = np.atleast_2d(np.asarray(masks, dtype=bool))
+    targets = np.asarray(targets, dtype=np.float64)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim not in (2, 3) or targets.shape[-2] != masks.shape[1]:
+        raise ValueError(f"Masks of shape {masks.shape} (folds, subjects) do not fit targets of shape {targets.shape}.")
+    pairs = []
+    for values in np.moveaxis(targets, -1, 0):
+        known = (masks & np.isfinite(values)).astype(np.float64)
+        filled = known * np.where(np.isfinite(values), values, 0)
+        centred = filled - known * (filled.sum(axis=1) / np.maximum(known.sum(axis=1), 1))[:, None]
+        # A constant target leaves a rounding remainder that would otherwise pass for variance.
+        varies = (centred**2).sum(axis=1) > 1e-24 * (filled**2).sum(axis=1)
+        pairs.append((known, centred * varies[:, None]))
+    return pairs
+
+
+def fold_moments(
+    kernel: FloatArray, pairs: list[tuple[FloatArray, FloatArray]], debiased: bool, other: FloatArray | None = None
+) -> FloatArray:
+    """N of `kernel`, and the inner product of `other` (default: itself) with it, shape (2, F, q)."""
+    norms: dict[bytes, FloatArray] = {}
+    for known, _ in pairs:
+        pattern = known.tobytes()
+        if pattern not in norms:
+            norms[pattern] = _centred_inner(kernel, kernel if other is None else other, known, debiased)
+    numerators = [_with_outer_product(kernel, known, values, debiased) for known, values in pairs]
+    return np.stack([np.stack(numerators, axis=-1), np.stack([norms[k.tobytes()] for k, _ in pairs], axis=-1)])
+
+
+def alignment_from(moments: FloatArray) -> FloatArray:
+    """A = N / sqrt(D) from moments of shape (M, 2, ...)."""
+    return _divide(moments[:, 0], np.sqrt(np.maximum(moments[:, 1], 0)))
+
+
+def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
+    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q).
+
+    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. `debiased`:
+    from unbiased HSIC. Raises ValueError.
+    """
+    pairs = fold_targets(masks, targets)
+    kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
+    return alignment_from(fold_moments(kernel, pairs, debiased)[None])[0]
+
+
+def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
+    """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
+    first = emptied(checked_kernel(first), debiased)
+    second = emptied(checked_kernel(second, len(first)), debiased)
+    masks = np.ones((1, len(first)))
+    pairs = ((first, second), (first, first), (second, second))
+    inner, *norms = (_centred_inner(*pair, masks, debiased) for pair in pairs)
+    return float(_divide(inner, np.sqrt(np.maximum(norms[0] * norms[1], 0)))[0])
+
+
+def kernel_and_derivative(
+    eigenvalues: ArrayLike, eigenvectors: Iterable[FloatArray], alpha: float
+) -> tuple[FloatArray, FloatArray]:
+    """Kernel (n, n) of FC^alpha of eigenvalues (n, P) and its derivative in alpha (the paper, Appendix D.4)."""
+    each = zip(np.asarray(eigenvalues), eigenvectors, strict=True)
+    pairs = [_unit_edges(values, vectors, alpha) for values, vectors in each]
+    units, slopes = (np.stack(each) for each in zip(*pairs, strict=True))
+    half = slopes @ units.T
+    return units @ units.T, half + half.T
+
+
+def _unit_edges(eigenvalues: FloatArray, eigenvectors: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Features u and their derivative u' of one subject, shape (E,) each."""
+    weights = power_weights(eigenvalues, alpha)
+    logs = np.log(np.where(in_range(eigenvalues), eigenvalues, 1))
+    edges, slopes = (vectorise_edges((eigenvectors * w) @ eigenvectors.T) for w in (weights, weights * logs))
+    edges, slopes = edges - edges.mean(), slopes - slopes.mean()
+    norm = np.linalg.norm(edges)
+    unit = edges / norm
+    return unit, (slopes - unit * (unit @ slopes)) / norm
+
+
+def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
+    """The slope dA from (N, D) and (dN, <HKH, K'>): A (dN/N - dD/2D) written so that N = 0 is harmless."""
+    numerators, norms = moments
+    return _divide(slopes[0] - numerators * _divide(slopes[1], norms), np.sqrt(np.maximum(norms, 0)))
+
+
+Kernels = Callable[[float], ArrayLike] | ArrayLike
+
+ALPHA_BOUNDS = (0.02, 1.0)
+N_NODES = 13
+_GRID_POINTS = 99
+
+
+def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
+    """Chebyshev nodes (n_nodes,) of an interval of exponents, ascending; 11 to 13 are enough for condition 1e5."""
+    low, high = bounds
+    angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
+    return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
+
+
+@dataclass(frozen=True)
+class AlignmentOptimum:
+    """The best exponent of each fold and target, every array of shape (F, q)."""
+
+    alpha: FloatArray  # alpha_A: where the alignment is largest within the bounds; NaN for a fold without variance
+    alignment: FloatArray  # a there
+    alignment_at_star: FloatArray  # a at alpha = 0.35
+    slope: FloatArray  # dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given
+    evaluations: NDArray[np.int64]  # steps of Brent's search on the interpolant
+    at_bound: NDArray[np.bool_]  # the optimum lies at an end of the interval: the true one may be outside
+
+
+@dataclass(frozen=True)
+class AlignmentCurves:
+    """A(alpha) of every fold and target as an interpolant through the nodes."""
+
+    nodes: FloatArray  # (M,): exponents at which kernels were computed
+    moments: FloatArray  # (M, 2, F, q): N and D at the nodes
+    slopes: FloatArray | None = None  # (M, 2, F, q), or None: dN/dalpha and <HKH, K'> at the nodes
+
+    @cached_property
+    def _basis(self) -> Callable[[FloatArray], FloatArray]:
+        from scipy.interpolate import BarycentricInterpolator  # takes a quarter of a second
+
+        return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)))
+
+    def at(self, alphas: ArrayLike) -> FloatArray:
+        """Alignment at any exponents between the nodes, shape (len(alphas), F, q)."""
+        return alignment_from(np.tensordot(self._basis(np.atleast_1d(alphas)), self.moments, axes=1))
+
+    def truncation(self) -> FloatArray:
+        """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by."""
+        low, high = self.nodes.min(), self.nodes.max()
+        scaled = (2 * self.nodes - low - high) / (high - low)
+        curves = alignment_from(self.moments)
+        coefficients = chebfit(scaled, curves.reshape(len(scaled), -1), len(scaled) - 1)
+        return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
+
+    def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
+        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours."""
+        grid = np.linspace(*bounds, _GRID_POINTS)
+        on_grid = self.at(grid)
+        folds, targets = on_grid.shape[1:]
+        result = np.full((4, folds, targets), np.nan)
+        for fold, target in np.ndindex(folds, targets):
+            if np.isfinite(on_grid[:, fold, target]).all():
+                best = int(on_grid[:, fold, target].argmax())
+                bracket = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]
+                result[:, fold, target] = self._search(fold, target, bracket, tolerance)
+        alpha, alignment, slope, evaluations = result
+        at_bound = np.isfinite(alpha) & ((alpha - bounds[0] < 1e-4) | (bounds[1] - alpha < 1e-4))
+        counts = np.nan_to_num(evaluations).astype(np.int64)
+        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, counts, at_bound)
+
+    def _search(
+        self, fold: int, target: int, bracket: tuple[float, float], tolerance: float
+    ) -> tuple[float, float, float, int]:
+        from scipy.optimize import minimize_scalar  # takes a fifth of a second
+
+        moments = self.moments[:, :, fold, target]
+        found = minimize_scalar(
+            lambda alpha: -alignment_from((self._basis(alpha) @ moments)[None])[0],
+            bounds=bracket,
+            method="bounded",
+            options={"xatol": tolerance},
+        )
+        slope = np.nan
+        if self.slopes is not None:
+            basis = self._basis(found.x)
+            slope = slope_from((basis @ moments)[:, None], (basis @ self.slopes[:, :, fold, target])[:, None])[0]
+        return found.x, -found.fun, slope, found.nfev
+
+
+def alignment_curves(
+    kernels: Kernels,
+    masks: ArrayLike,
+    targets: ArrayLike,
+    nodes: ArrayLike | None = None,
+    derivatives: Kernels | None = None,
+    debiased: bool = False,
+) -> AlignmentCurves:
+    """N and D of every fold and target at the nodes (M,), one kernel (n, n) at a time; see `target_alignment`."""
+    nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
+    pairs = fold_targets(masks, targets)
+    n = pairs[0][0].shape[1]
+    moments, slopes = [], []
+    for position, alpha in enumerate(nodes):
+        kernel = emptied(checked_kernel(_take(kernels, position, alpha), n), debiased)
+        moments.append(fold_moments(kernel, pairs, debiased))
+        if derivatives is not None:
+            derivative = emptied(checked_kernel(_take(derivatives, position, alpha), n), debiased)
+            slopes.append(fold_moments(derivative, pairs, debiased, other=kernel))
+    return AlignmentCurves(nodes, np.stack(moments), np.stack(slopes) if slopes else None)
+
+
+def _take(kernels: Kernels, position: int, alpha: float) -> ArrayLike:
+    return kernels(float(alpha)) if callable(kernels) else np.asarray(kernels)[position]

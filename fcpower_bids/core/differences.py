@@ -1,0 +1,278 @@
+"""Tests of differences between scores, and of permutations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from fcpower_bids.core.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class ResampledT:
+    """Result of `corrected_resampled_t`."""
+
+    mean: float  # mean difference over the distinct folds
+    # low, high: confidence limits of the mean difference
+    low: float
+    high: float
+    # t, df: statistic and J - 1 degrees of freedom
+    t: float
+    df: float
+    # p_two_sided, p_greater, p_less: for a difference unlike, above and below zero
+    p_two_sided: float
+    p_greater: float
+    p_less: float
+    # n_folds, n_distinct, n_skipped: differences given, distinct test sets J that entered, and differences that were
+    # NaN
+    n_folds: int
+    n_distinct: int
+    n_skipped: int
+
+
+def corrected_resampled_t(
+    differences: ArrayLike,
+    n_train: ArrayLike,
+    n_test: ArrayLike,
+    test_sets: Sequence[Iterable[int]] | None = None,
+    level: float = 0.95,
+) -> ResampledT:
+    """Paired t-test over folds that share training people (Nadeau & Bengio 2003, Machine Learning 52:239).
+
+    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)) with J - 1 degrees of freedom. `differences` (J,): NaN is left
+    out, those of one test set are averaged. Equal ones give p of 1 or 0, fewer than two NaN. Raises ValueError.
+    """
+    differences = np.asarray(differences, dtype=np.float64)
+    sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
+    if differences.ndim != 1 or (sizes <= 0).any():
+        raise ValueError("The corrected t-test needs one difference per fold, and subjects to train and to test.")
+    groups = _same_test_sets(test_sets, len(differences))
+    used = np.isfinite(differences)
+    distinct, first = np.unique(groups[used], return_index=True)
+    folds = np.array([differences[used][groups[used] == group].mean() for group in distinct])
+    ratio = np.divide(*sizes[:, used][:, first].sum(axis=1)) if len(folds) else np.nan
+    mean, t, standard_error = _t_statistic(folds, float(ratio))
+    df = float(len(folds) - 1)
+    half = -special.stdtrit(df, (1 - level) / 2) * standard_error if df > 0 else np.nan
+    greater, less = (float(special.stdtr(df, -sign * t)) if df > 0 else np.nan for sign in (1, -1))
+    return ResampledT(
+        mean=mean,
+        low=float(mean - half),
+        high=float(mean + half),
+        t=t,
+        df=df,
+        p_two_sided=2 * min(greater, less),
+        p_greater=greater,
+        p_less=less,
+        n_folds=len(differences),
+        n_distinct=len(folds),
+        n_skipped=int((~used).sum()),
+    )
+
+
+def _same_test_sets(test_sets: Sequence[Iterable[int]] | None, n_folds: int) -> NDArray[np.int64]:
+    """Number the distinct test sets."""
+    if test_sets is None:
+        return np.arange(n_folds)
+    if len(test_sets) != n_folds:
+        raise ValueError(f"{len(test_sets)} test sets were given for {n_folds} folds.")
+    numbers: dict[frozenset[int], int] = {}
+    return np.array([numbers.setdefault(frozenset(map(int, each)), len(numbers)) for each in test_sets])
+
+
+def _t_statistic(folds: FloatArray, ratio: float) -> tuple[float, float, float]:
+    """Mean, t and standard error; without spread t is 0 or infinite instead of NaN."""
+    if len(folds) < 2:
+        return (float(folds.mean()) if len(folds) else np.nan), np.nan, np.nan
+    mean = float(folds.mean())
+    error = float(np.sqrt((1 / len(folds) + ratio) * folds.var(ddof=1)))
+    if error <= 1e-14 * np.abs(folds).max():
+        return mean, (float(np.sign(mean)) * np.inf if mean else 0.0), 0.0
+    return mean, mean / error, error
+
+
+POWER = 0.84
+"""So many standard errors above a critical value a true effect is found in 80 of 100 samples."""
+
+
+def exact_mcnemar(only_first: int, only_second: int) -> float:
+    """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947)."""
+    from scipy import stats  # takes half a second, and few cohorts need it
+
+    discordant = only_first + only_second
+    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+
+
+def adjust_p_values(p_values: ArrayLike) -> FloatArray:
+    """Adjust p-values (m,) for the number of tests by their family-wise error (Holm 1979). Raises ValueError."""
+    adjusted = np.array(p_values, dtype=np.float64)
+    tests = np.isfinite(adjusted)
+    if ((adjusted[tests] < 0) | (adjusted[tests] > 1)).any():
+        raise ValueError("A p-value lies outside [0, 1].")
+    order = np.argsort(adjusted)[: np.count_nonzero(tests)]  # NaN comes last
+    adjusted[order] = np.minimum(np.maximum.accumulate(adjusted[order] * np.arange(len(order), 0, -1)), 1)
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Result of `subject_bootstrap`."""
+
+    # mean, sd: (...): the mean over all rows, and the standard deviation of the resampled means
+    mean: FloatArray
+    sd: FloatArray
+    # low, high: (...): percentile limits
+    low: FloatArray
+    high: FloatArray
+    draws: FloatArray  # (B, ...): the resampled means
+
+
+def subject_bootstrap(
+    values: ArrayLike, subjects: ArrayLike | None = None, n_draws: int = 2000, seed: int = 0, level: float = 0.95
+) -> Bootstrap:
+    """Resample people, each with all their rows of values (N, ...), and take the mean over rows. Raises ValueError."""
+    values = np.asarray(values, dtype=np.float64)
+    subjects = np.arange(len(values)) if subjects is None else np.asarray(subjects)
+    if subjects.shape != values.shape[:1] or not len(values):
+        raise ValueError(f"The bootstrap needs one subject for each of the {len(values)} values, and at least one.")
+    if not np.isfinite(values).all():
+        raise ValueError("The bootstrap was given missing values; leave out the subjects without a value first.")
+    labels, numbers, counts = np.unique(subjects.astype(str), return_inverse=True, return_counts=True)
+    sums = np.zeros((len(labels), *values.shape[1:]))
+    np.add.at(sums, numbers, values)
+    weights = np.random.default_rng(seed).multinomial(len(labels), np.full(len(labels), 1 / len(labels)), size=n_draws)
+    rows = (weights @ counts).reshape(-1, *[1] * (values.ndim - 1))
+    draws = np.tensordot(weights, sums, axes=1) / rows
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return Bootstrap(values.mean(axis=0), draws.std(axis=0, ddof=1), low, high, draws)
+
+
+def permutation_p_value(observed: float, null: ArrayLike) -> float:
+    """(1 + number of null (B,) as large) / (1 + B), never zero (Phipson & Smyth 2010). Raises ValueError."""
+    permuted = np.asarray(null, dtype=np.float64)
+    if np.isnan(observed) or np.isnan(permuted).any():
+        raise ValueError("A statistic of the permutation test is not a number; leave out folds without a score first.")
+    # A permutation that only reorders a sum reproduces the observed value up to rounding and counts as extreme.
+    return float((1 + np.count_nonzero(permuted >= observed - 1e-12 * abs(observed))) / (1 + len(permuted)))
+
+
+class PooledNull:
+    """Statistics of all edges in all permutations, as one reference for false discoveries (Tusher et al. 2001)."""
+
+    STEPS = 1 << 16
+
+    def __init__(self, largest: float) -> None:
+        self._per_unit = self.STEPS / largest
+        self._counts = np.zeros(self.STEPS + 1)
+
+    def add(self, values: FloatArray) -> None:
+        """Count statistics of any shape by their size."""
+        self._counts += np.bincount(self._steps(values), minlength=self.STEPS + 1)
+
+    def p(self, values: FloatArray) -> FloatArray:
+        """P of each size, all of its own step counted as larger; NaN stays NaN, as does all without permutations."""
+        known = np.isfinite(values)
+        p, as_large = np.full(values.shape, np.nan), np.cumsum(self._counts[::-1])[::-1]
+        if as_large[0]:
+            p[known] = (1 + as_large[self._steps(values[known])]) / (1 + as_large[0])
+        return p
+
+    def _steps(self, values: FloatArray) -> NDArray[np.intp]:
+        sizes = np.abs(values).ravel()
+        sizes *= self._per_unit
+        return np.minimum(sizes, self.STEPS, out=sizes).astype(np.intp)
+
+
+def false_discovery_rates(p: FloatArray) -> FloatArray:
+    """Benjamini and Hochberg 1995 over the p that are known, shape (E,); NaN stays NaN."""
+    q, known = np.full(p.shape, np.nan), np.isfinite(p)
+    order = np.flatnonzero(known)[np.argsort(p[known])]
+    above = p[order] * (len(order) / np.arange(1, len(order) + 1))
+    q[order] = np.minimum(np.minimum.accumulate(above[::-1])[::-1], 1.0)
+    return q
+
+
+def sign_flips(n: int, n_flips: int, seed: int) -> Iterator[FloatArray]:
+    """Draw signs (n,), +1 or -1 each, for paired differences that are symmetric around zero under the null."""
+    _, places = np.unique(np.arange(n).astype(str), return_inverse=True)
+    rng = np.random.default_rng(seed)
+    return (rng.choice([-1.0, 1.0], n)[places] for _ in range(n_flips))
+
+
+LARGEST_DENOMINATOR = 60
+LARGEST_GRID = 200_000
+"""Up to so many possible sums the distribution over all 2^n flips is computed exactly."""
+FLIPS = 9999
+
+
+def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
+    """Sum values that belong together, in the order of the blocks' names; shape (number of blocks,)."""
+    _, numbers = np.unique(np.asarray(blocks).astype(str), return_inverse=True)
+    return np.asarray(np.bincount(numbers, np.asarray(values, dtype=np.float64)), dtype=np.float64)
+
+
+def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 0) -> float:
+    """Two-sided p of a sum of differences (n,), one per exchangeable block; exact if small fractions; NaN without."""
+    values = np.asarray(differences, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError("A paired difference is not a number; leave out people without both first.")
+    if not len(values):
+        return float("nan")
+    values = values[values != 0]
+    if not len(values):
+        return 1.0
+    steps = _whole(np.abs(values))
+    if steps is not None and steps.sum() <= LARGEST_GRID:
+        sign = np.sign(values).astype(np.int64)
+        return _exact(steps, int(abs((sign * steps).sum())))
+    flips = sign_flips(len(values), n_flips, seed)
+    return permutation_p_value(abs(float(values.sum())), np.abs([signs @ values for signs in flips]))
+
+
+def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
+    """Sizes as multiples of their common unit; None where there is no simple one."""
+    fractions = [Fraction(float(size)).limit_denominator(LARGEST_DENOMINATOR) for size in sizes]
+    if not np.allclose([float(each) for each in fractions], sizes, rtol=0, atol=1e-9):
+        return None
+    unit = lcm(*{each.denominator for each in fractions})
+    return np.array([int(each * unit) for each in fractions], dtype=np.int64)
+
+
+def _exact(steps: NDArray[np.int64], observed: int) -> float:
+    """P(|sum of +-steps| >= observed), by convolution of one coin after the other."""
+    total = int(steps.sum())
+    chances = np.zeros(2 * total + 1)
+    chances[total] = 1.0
+    for step in steps.tolist():
+        chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2  # never wraps: the sums stay within total
+    sums = np.abs(np.arange(-total, total + 1))
+    return float(min(chances[sums >= observed].sum(), 1.0))
+
+
+def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:
+    """Correct statistics (m,) by the largest of each permutation (B, m) (Westfall & Young 1993)."""
+    largest = np.nan_to_num(np.asarray(null, dtype=np.float64), nan=-np.inf).max(axis=1)
+    values = np.asarray(observed, dtype=np.float64)
+    p_values = [np.nan if np.isnan(value) else permutation_p_value(float(value), largest) for value in values]
+    return np.array(p_values), _needed(largest)
+
+
+def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """`largest_of_permutations` of statistics (1 + B, m), each in SD of its own permutations; observed ones first."""
+    table = np.asarray(scores, dtype=np.float64)
+    centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+    spread[spread == 0] = 1.0
+    standard = (table - centre) / spread
+    p_values, needed = largest_of_permutations(standard[0], standard[1:])
+    return p_values, centre + needed * spread
+
+
+def _needed(largest: FloatArray, level: float = 0.05) -> float:
+    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # permutations that may still be as good
+    return float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")

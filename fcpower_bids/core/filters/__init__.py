@@ -1,1 +1,0 @@
-"""Which eigenvalues serve: alignment, exponents, learned and random spectral filters."""

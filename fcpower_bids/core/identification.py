@@ -1,0 +1,373 @@
+"""Identification of people from repeated scans, and how repeatable features and predictions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import permutations as ordered_pairs
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from fcpower_bids.core.arrays import FloatArray, Labels
+from fcpower_bids.core.differences import Bootstrap, exact_mcnemar, sign_flip_p_value, subject_bootstrap, sum_by_block
+from fcpower_bids.errors import Unfit
+
+Rows = NDArray[np.int64]
+FEWEST_MISSES = 5
+"""People with a miss, and with a hit, from which on their searches say how alike those of a person are."""
+
+
+@dataclass(frozen=True)
+class Identification:
+    """One row per search, every array of shape (Q,)."""
+
+    # person, session, searched: whose scan, of which session, looked in which other session
+    person: Labels
+    session: Labels
+    searched: Labels
+    matched: Labels  # the most similar person there; among equals the own person if possible, else the first
+    # similarity, own_similarity: to the match, and to the own scan
+    similarity: FloatArray
+    own_similarity: FloatArray
+    rank: Rows  # 1 + number of other people who are more similar than the person's own scan
+    credit: FloatArray  # 1 if the own scan alone is the most similar, 1/k if it ties with k - 1 others, else 0
+    candidates: Rows  # people searched
+
+    @property
+    def accuracy(self) -> float:
+        """Mean credit over all searches."""
+        return float(self.credit.mean())
+
+    @property
+    def chance(self) -> float:
+        """Expected accuracy of guessing: 1 / n, averaged over the searches."""
+        return float((1 / self.candidates).mean())
+
+    def by_direction(self) -> dict[tuple[str, str], float]:
+        """Accuracy of each ordered pair of sessions (session, searched)."""
+        pairs = sorted(set(zip(self.session.tolist(), self.searched.tolist(), strict=True)))
+        return {(a, b): float(self.credit[(self.session == a) & (self.searched == b)].mean()) for a, b in pairs}
+
+    def interval(self, families: Mapping[str, str] | None = None, level: float = 0.95) -> tuple[float, float, float]:
+        """SE of the accuracy, and Wilson's interval with as many searches as have this SE (Korn and Graubard 1998)."""
+        _, units, sizes = np.unique(units_of(self.person, families), return_inverse=True, return_counts=True)
+        hits, n_units, share = np.bincount(units, self.credit), len(sizes), self.accuracy
+        if n_units < 2:
+            return np.nan, np.nan, np.nan
+        variance = ((hits - share * sizes) ** 2).sum() / len(units) ** 2 * n_units / (n_units - 1)
+        n, rare = float(n_units), min((hits > 0).sum(), (hits < sizes).sum())
+        if rare >= FEWEST_MISSES and variance > 0:
+            n = float(np.clip(share * (1 - share) / variance, n_units, len(units)))
+        z = float(-special.ndtri((1 - level) / 2))
+        n *= (z / float(-special.stdtrit(n_units - 1, (1 - level) / 2))) ** 2
+        half = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+        low, high = np.clip((share + z**2 / (2 * n) + np.array([-half, half])) / (1 + z**2 / n), 0, 1)
+        return float(np.sqrt(variance)), float(min(low, share)), float(max(high, share))
+
+
+def units_of(persons: Labels, families: Mapping[str, str] | None) -> Labels:
+    """Family of each person, or the persons themselves where there are none; shape (Q,)."""
+    return persons if families is None else np.array([families[person] for person in persons.tolist()], dtype=str)
+
+
+def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels, Labels]:
+    """Return the labels as strings; refuse what would make a scan ambiguous."""
+    persons, sessions = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
+    if persons.shape != (n,) or sessions.shape != (n,):
+        raise ValueError(f"Identification needs one person and one session label for each of the {n} scans.")
+    seen: set[tuple[str, str]] = set()
+    for scan in zip(persons.tolist(), sessions.tolist(), strict=True):
+        if scan in seen:
+            raise Unfit(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
+        seen.add(scan)
+    return persons, sessions
+
+
+def _session_pairs(persons: Labels, sessions: Labels) -> Iterator[tuple[str, str, Rows, Rows]]:
+    """Yield ordered pairs of sessions with the rows of the people who have both, in the same order of people."""
+    rows = {
+        session: dict(zip(persons[sessions == session].tolist(), np.flatnonzero(sessions == session), strict=True))
+        for session in np.unique(sessions).tolist()
+    }
+    for first, second in ordered_pairs(rows, 2):
+        both = [person for person in rows[first] if person in rows[second]]
+        if len(both) > 1:
+            yield first, second, np.array([rows[first][p] for p in both]), np.array([rows[second][p] for p in both])
+
+
+def _check_similarity(similarity: ArrayLike) -> FloatArray:
+    similarity = np.asarray(similarity, dtype=np.float64)
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(f"A similarity matrix must be square, not of shape {similarity.shape}.")
+    if not np.isfinite(similarity).all():
+        scan = int(np.flatnonzero(~np.isfinite(similarity).all(axis=1))[0])
+        raise ValueError(f"Scan {scan} (counted from 0) has a missing similarity; leave out scans without features.")
+    return similarity
+
+
+def session_blocks(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike
+) -> tuple[Labels, list[tuple[str, str, Rows, FloatArray]]]:
+    """Return the labels and, per pair of sessions, the seekers and their similarities, own scan on the diagonal."""
+    similarity = _check_similarity(similarity)
+    persons, sessions = scan_labels(persons, sessions, len(similarity))
+    blocks = [
+        (a, b, rows, similarity[np.ix_(rows, columns)]) for a, b, rows, columns in _session_pairs(persons, sessions)
+    ]
+    if not blocks:
+        raise Unfit("Identification needs at least two people with scans in the same two sessions.")
+    return persons, blocks
+
+
+def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
+    """Most similar scan of every other session, similarity (N, N), persons and sessions (N,). Raises ValueError.
+
+    Larger is more alike; row i holds what scan i sees. A person without another session takes no part.
+    """
+    persons, blocks = session_blocks(similarity, persons, sessions)
+    columns = [
+        (
+            persons[rows],
+            np.full(len(rows), session),
+            np.full(len(rows), searched),
+            *_search(block, persons[rows]),
+            np.full(len(rows), len(rows)),
+        )
+        for session, searched, rows, block in blocks
+    ]
+    return Identification(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, FloatArray, Rows, FloatArray]:
+    """Return match, its similarity, own similarity, rank and credit; the own scan is on the diagonal."""
+    own, best = np.diag(block), block.max(axis=1)
+    ties = (block == best[:, None]).sum(axis=1)
+    found = own == best
+    match = np.where(found, np.arange(len(block)), block.argmax(axis=1))
+    rank = 1 + (block > own[:, None]).sum(axis=1)
+    return people[match], best, own, rank, np.where(found, 1 / ties, 0)
+
+
+def identify_within(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike
+) -> Identification | None:
+    """`identify` among the people of the own site alone; sites (N,). None where no site has two people."""
+    values, labels = _check_similarity(similarity), np.asarray(sites).astype(str)
+    names, days = scan_labels(persons, sessions, len(values))
+    found = []
+    for site in np.unique(labels):
+        rows = np.flatnonzero(labels == site)
+        if any(_session_pairs(names[rows], days[rows])):
+            found.append(identify(values[np.ix_(rows, rows)], names[rows], days[rows]))
+    if not found:
+        return None
+    return Identification(
+        **{each.name: np.concatenate([getattr(one, each.name) for one in found]) for each in fields(Identification)}
+    )
+
+
+def permutation_null(
+    similarity: ArrayLike,
+    persons: ArrayLike,
+    sessions: ArrayLike,
+    n_permutations: int = 1000,
+    seed: int = 0,
+    sites: ArrayLike | None = None,
+) -> FloatArray:
+    """Accuracy (n_permutations,) when person labels are shuffled within every session, and within sites (N,)."""
+    similarity = _check_similarity(similarity)
+    persons, sessions = scan_labels(persons, sessions, len(similarity))
+    rng = np.random.default_rng(seed)
+    cells = sessions if sites is None else np.char.add(np.char.add(sessions, "/"), np.asarray(sites).astype(str))
+    blocks = [np.flatnonzero(cells == cell) for cell in np.unique(cells)]
+    null = np.empty(n_permutations)
+    for position in range(n_permutations):
+        shuffled = persons.copy()
+        for rows in blocks:
+            shuffled[rows] = rng.permutation(persons[rows])
+        null[position] = identify(similarity, shuffled, sessions).accuracy
+    return null
+
+
+@dataclass(frozen=True)
+class IdentificationComparison:
+    """Two representations on the searches that both made."""
+
+    difference: float  # accuracy of the first minus that of the second
+    # n_searches, only_first, only_second: shared searches, and those that one representation alone got right
+    n_searches: int
+    only_first: int
+    only_second: int
+    # exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
+    p_mcnemar: float
+    # exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent
+    p_people: float
+    bootstrap: Bootstrap  # the difference under resampling of people, which keeps a person's searches together
+
+
+def compare_identification(
+    first: Identification,
+    second: Identification,
+    n_draws: int = 2000,
+    seed: int = 0,
+    families: Mapping[str, str] | None = None,
+) -> IdentificationComparison:
+    """Compare two representations on shared scans; ties are no wins. Families may replace people. Raises ValueError."""
+    keys = [list(zip(each.person, each.session, each.searched, strict=True)) for each in (first, second)]
+    positions = {key: position for position, key in enumerate(keys[1])}
+    shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
+    rows, others = shared.T
+    if not len(shared) or (first.candidates[rows] != second.candidates[others]).any():
+        raise Unfit("Two identifications can be compared only on the same people and sessions.")
+    one, two = first.credit[rows], second.credit[others]
+    alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
+    units = units_of(first.person[rows], families)
+    spread = subject_bootstrap(one - two, units, n_draws, seed)
+    p_people = sign_flip_p_value(sum_by_block(one - two, units), seed=seed)
+    difference = float((one - two).mean())
+    return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """How far a person's own scans stand out."""
+
+    # i_self, i_others: mean similarity to the own scan and to those of others (Amico & Goni 2018, Scientific Reports
+    # 8:8254)
+    i_self: float
+    i_others: float
+    i_diff: float  # 100 (i_self - i_others), their percentage
+    d_prime: float  # (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance
+
+
+def identifiability(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike | None = None
+) -> Identifiability:
+    """Similarities within and between people, d' and I_diff, over the searches of `identify`, within sites (N,)."""
+    _, blocks = session_blocks(similarity, persons, sessions)
+    places = np.zeros(len(np.asarray(persons)), dtype=str) if sites is None else np.asarray(sites).astype(str)
+    alike = [places[rows][:, None] == places[rows] for _, _, rows, _ in blocks]
+    own = np.concatenate([np.diag(block) for *_, block in blocks])
+    others = np.concatenate(
+        [block[same & ~np.eye(len(block), dtype=bool)] for same, (*_, block) in zip(alike, blocks, strict=True)]
+    )
+    if len(others) < 2:
+        return Identifiability(float(own.mean()), np.nan, np.nan, np.nan)
+    gap, spread = own.mean() - others.mean(), np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
+    return Identifiability(
+        float(own.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan
+    )
+
+
+def edge_reliability(
+    features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)"
+) -> FloatArray:
+    """Intraclass correlation (E,) of features (N, E) over the people who have all sessions. Raises ValueError."""
+    features = np.asarray(features, dtype=np.float64)
+    persons, sessions = scan_labels(persons, sessions, len(features))
+    names = np.unique(sessions)
+    rows = {scan: row for row, scan in enumerate(zip(persons.tolist(), sessions.tolist(), strict=True))}
+    complete = [p for p in dict.fromkeys(persons.tolist()) if all((p, name) in rows for name in names.tolist())]
+    if len(complete) < 2:
+        raise Unfit("The reliability of edges needs at least two people who have all sessions.")
+    return intraclass_correlation(
+        np.stack([features[[rows[p, name] for name in names.tolist()]] for p in complete]), form
+    )
+
+
+ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,k)")
+
+
+def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> FloatArray:
+    """ICC of ratings (n, k, ...) by its name in Shrout & Fleiss 1979; NaN without variance. Raises ValueError."""
+    ratings = np.asarray(ratings, dtype=np.float64)
+    if form not in ICC_FORMS:
+        raise ValueError(f"There is no intraclass correlation called '{form}'. Choose from: {', '.join(ICC_FORMS)}.")
+    if ratings.ndim < 2 or min(ratings.shape[:2]) < 2:
+        raise Unfit("An intraclass correlation needs at least two people with at least two sessions each.")
+    if not np.isfinite(ratings).all():
+        raise ValueError("An intraclass correlation needs every person in every session; some values are missing.")
+    n, k = ratings.shape[:2]
+    people, sessions, within, residual = _mean_squares(ratings)
+    numerator, single, averaged = {
+        "1": (people - within, people + (k - 1) * within, people),
+        "2": (
+            people - residual,
+            people + (k - 1) * residual + k * (sessions - residual) / n,
+            people + (sessions - residual) / n,
+        ),
+        "3": (people - residual, people + (k - 1) * residual, people),
+    }[form[4]]
+    return _quotient(numerator, averaged if form[6] == "k" else single)
+
+
+def _mean_squares(ratings: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Between people, between sessions, within people, and residual mean squares."""
+    n, k = ratings.shape[:2]
+    deviations = ratings - ratings.mean(axis=(0, 1))
+    # Rounding of a constant quantity would otherwise pass for variance.
+    deviations = np.where(np.abs(deviations) <= 1e-13 * np.abs(ratings).max(axis=(0, 1)), 0, deviations)
+    total = (deviations**2).sum(axis=(0, 1))
+    people = k * (deviations.mean(axis=1) ** 2).sum(axis=0)
+    sessions = n * (deviations.mean(axis=0) ** 2).sum(axis=0)
+    residual = np.maximum(total - people - sessions, 0) / ((n - 1) * (k - 1))
+    return people / (n - 1), sessions / (k - 1), (total - people) / (n * (k - 1)), residual
+
+
+def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    defined = denominator != 0
+    return np.where(defined, numerator / np.where(defined, denominator, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class SplitHalf:
+    """Reliability between halves."""
+
+    # mean, sd: mean and standard deviation over repeats of the correlation rho between the halves; sd is NaN for one
+    # repeat
+    mean: float
+    sd: float
+    full: float  # Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together
+    correlations: FloatArray  # (R,): rho of each repeat; NaN where a half is constant
+
+
+def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
+    """Correlate out-of-fold predictions (n,) or (R, n) of the halves of each scan (the paper, Appendix F)."""
+    first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
+    if first.shape != second.shape:
+        raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
+    correlations = np.full(len(first), np.nan)
+    for row, (one, other) in enumerate(zip(first, second, strict=True)):
+        both = np.isfinite(one) & np.isfinite(other)
+        if both.sum() > 1 and np.ptp(one[both]) > 0 and np.ptp(other[both]) > 0:
+            correlations[row] = np.corrcoef(one[both], other[both])[0, 1]
+    known = correlations[np.isfinite(correlations)]
+    mean = float(known.mean()) if len(known) else np.nan
+    sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan
+    return SplitHalf(mean, sd, spearman_brown(mean), correlations)
+
+
+def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 0) -> SplitHalf:
+    """Correlate averages of two random halves of the repeats (R, n): how far the folds matter. Raises ValueError."""
+    predictions = np.asarray(predictions, dtype=np.float64)
+    if predictions.ndim != 2 or len(predictions) < 2:
+        raise Unfit("The reliability over repeats needs predictions of at least two repeats.")
+    half = len(predictions) // 2
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(predictions)) for _ in range(n_splits)]
+    first = np.stack([predictions[order[:half]].mean(axis=0) for order in orders])
+    second = np.stack([predictions[order[half : 2 * half]].mean(axis=0) for order in orders])
+    return split_half_reliability(first, second)
+
+
+def spearman_brown(rho: float, factor: float = 2.0) -> float:
+    """Reliability of a measurement `factor` times as long: f rho / (1 + (f - 1) rho) (Spearman 1910, Brown 1910)."""
+    denominator = 1 + (factor - 1) * rho
+    return factor * rho / denominator if denominator else np.nan
+
+
+def disattenuated_ceiling(r: float, rho: float) -> float:
+    """Return r / sqrt(2 rho / (1 + rho)), what a reliable predictor would reach (Appendix F); NaN unless positive."""
+    return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 and r > 0 else np.nan

@@ -1,1 +1,0 @@
-"""Inference: differences, permutation, reliability, identification, scaling."""

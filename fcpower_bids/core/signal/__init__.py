@@ -1,1 +1,0 @@
-"""Parcel series: cleaning, filtering, censoring, quality."""

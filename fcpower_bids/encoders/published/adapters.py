@@ -1,0 +1,358 @@
+"""Steps that all published encoders share: match parcels, check, resample, cut into windows, average, account."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.encoders.checkpoint_files import (
+    DEFAULTS,
+    Places,
+    PublishedOptions,
+    describe_files,
+    find_aux,
+    find_weights,
+)
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.embedding import Read
+from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
+from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics, read_statistics
+from fcpower_bids.errors import RecordingError
+
+logger = logging.getLogger(__name__)
+
+Self = TypeVar("Self", bound="PublishedEncoder")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the authors of a model feed it."""
+
+    name: str  # the registry entry
+    licence: str  # of the weights, in words
+    source: str  # where model and weights were published
+    atlas: str  # its parcels, as for ``--atlas``
+    n_parcels: int  # how many they are
+    n_dimensions: int  # length of the embedding
+    repetition_time: float | None = None  # seconds between the volumes it was trained on; None if it takes any
+    tolerance: float = 0.12  # repetition times this close (relative) are taken as they are
+    frames: int | None = None  # volumes of a window; None if it takes the whole recording
+    band: tuple[float, float] | None = None  # pass-band of its training series in Hz, where it was filtered
+
+
+@dataclass(frozen=True)
+class PublishedEncoder:
+    """A published encoder with the weights the user supplied; one subclass per model."""
+
+    recipe: Recipe
+    model: nn.Module  # in evaluation mode
+    source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
+    protocol: str = "own"  # one of "own", "paper"
+    allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
+    statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
+    # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
+    places: Places = field(default_factory=dict)
+
+    uses_statistics: ClassVar[bool] = False
+    needs_statistics: ClassVar[bool] = False
+
+    @abstractmethod
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
+        """Turn one recording (T, P), in the order of the model, into its windows (n, ...)."""
+
+    def columns(self, parcel_names: Sequence[str]) -> Columns:
+        """Position in the input of each parcel of the model, -1 for one it can do without. Raises RecordingError."""
+        return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
+
+    def coordinates(self, parcel_names: Sequence[str]) -> FloatArray | None:
+        """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
+        if not self.places:
+            return None
+        return np.array([self.places.get(name, (np.nan, np.nan, np.nan)) for name in parcel_names])
+
+    def embed(
+        self,
+        series: Sequence[ArrayLike],
+        parcel_names: Sequence[str],
+        repetition_time: float | Sequence[float],
+        read: Read = "sequence",
+    ) -> NDArray[np.float32]:
+        """Embed recordings, repetition time in seconds: the mean over windows (n, d). Raises RecordingError."""
+        if self.needs_statistics and self.statistics is None:
+            raise RecordingError(
+                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
+                "give cohort_statistics.tsv as encoder_aux in a file, or fit it on the training recordings."
+            )
+        columns = self.columns(parcel_names)
+        times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
+        return np.stack(
+            [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
+        )
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether recordings are fed relative to a cohort, so that the cohort matters to the embedding."""
+        return self.needs_statistics or self.statistics is not None
+
+    def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
+        """Return the encoder with cohort statistics of the training recordings, if it uses any."""
+        if not self.uses_statistics:
+            return self
+        columns = self.columns(parcel_names)
+        alone = [self.scaled_alone(self.select(one, columns)) for one in train_series]
+        return replace(self, statistics=fit_statistics(alone))
+
+    def scaled_alone(self, series: FloatArray) -> FloatArray:
+        """Preparation of a recording before its comparison with the cohort: its parcels are centred."""
+        return np.asarray(series - series.mean(axis=0))
+
+    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
+        """Identity of the embeddings, for the sidecar."""
+        recipe = self.recipe
+        return {
+            "name": recipe.name,
+            **self.source,
+            "licence": recipe.licence,
+            "source": recipe.source,
+            "n_parameters": count_parameters(self.model),
+            "n_dimensions": recipe.n_dimensions,
+            "n_parcels": recipe.n_parcels,
+            "parcellation": recipe.atlas,
+            "protocol": self.protocol,
+            "repetition_time": self.target_time,
+            "window": recipe.frames,
+            "band": recipe.band,
+            "read": f"{self.reading} ({self.protocol} protocol)",
+            "statistics": None if self.statistics is None else self.statistics.origin,
+            "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
+        }
+
+    @property
+    def reading(self) -> str:
+        """Part of a recording that is read, in words."""
+        if self.recipe.frames is None:
+            return "whole recording"
+        apart = f" {self.target_time:g} s apart" if self.target_time else ""
+        return f"windows of {self.recipe.frames} volumes{apart}"
+
+    @property
+    def statistics_names(self) -> tuple[str, ...]:
+        """Names of the parcels in the file of cohort statistics."""
+        return parcel_order(self.recipe.atlas).names
+
+    @property
+    def target_time(self) -> float | None:
+        """Repetition time that recordings are resampled to; None where volumes are taken as they are."""
+        return self.recipe.repetition_time if self.protocol == "own" else None
+
+    def select(self, series: ArrayLike, columns: Columns) -> FloatArray:
+        """Take the parcels of the model from one recording: (T, P) float64, 0 for parcels it does without."""
+        values = np.asarray(series, np.float64)
+        if values.ndim != 2 or values.shape[1] <= columns.max():
+            raise RecordingError(f"A series must be volumes by named parcels, not of the shape {values.shape}.")
+        chosen = np.where(columns >= 0, values[:, columns], 0.0)
+        empty = np.isnan(chosen).all(axis=0)
+        broken = ~np.isfinite(chosen).all(axis=0) & ~empty
+        if broken.any() or (empty.any() and not self.allow_missing_parcels):
+            what, n = ("partly missing or infinite", broken.sum()) if broken.any() else ("without data", empty.sum())
+            raise RecordingError(f"{n} parcels that {self.recipe.name} needs are {what}; leave the recording out.")
+        return np.where(empty, 0.0, chosen)
+
+    def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
+        """Bring a recording to the repetition time of the model, or leave it. Raises RecordingError."""
+        if np.isnan(repetition_time):
+            raise RecordingError(
+                f"The repetition time is not known, and {self.recipe.name} needs it; state it where the series came "
+                "from (repetition_time of a list)."
+            )
+        if not 0 < repetition_time < 20:
+            raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
+        target, recipe = self.target_time, self.recipe
+        if target is None or abs(repetition_time / target - 1) <= recipe.tolerance:
+            return series
+        if repetition_time > target:
+            as_they_are = replace(self, protocol="paper").target_time is None
+            remedy = "set encoder_protocol to paper to feed them as they are" if as_they_are else "leave it out"
+            raise RecordingError(
+                f"{recipe.name} was trained on volumes {target:g} s apart and those of the recording are "
+                f"{repetition_time:g} s apart; {remedy}."
+            )
+        return resample(series, repetition_time, target)
+
+    def windows(self, series: FloatArray, frames: int) -> FloatArray:
+        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread. Raises RecordingError."""
+        if len(series) < frames:
+            raise RecordingError(
+                f"The recording has {len(series)} volumes at the repetition time of {self.recipe.name}, which needs "
+                f"{frames}; leave it out of the embedding."
+            )
+        return crops(series, frames, -(-len(series) // frames))
+
+    @torch.inference_mode()
+    def _embed_one(self, series: FloatArray, repetition_time: float) -> NDArray[np.float32]:
+        windows = self.prepare(series, repetition_time)
+        total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
+        vector: NDArray[np.float32] = (total / len(windows)).numpy()  # type: ignore[union-attr]
+        return vector
+
+
+def loader(
+    build: Callable[[Recipe, Path, Mapping[str, Path], Any], PublishedEncoder],
+    recipe: Recipe,
+    size: Any,
+    needed: Mapping[str, str] | None = None,
+    optional: Sequence[str] = (),
+) -> Callable[..., Any]:
+    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files."""
+    ours = size
+
+    def load(
+        weights: str | Path | None,
+        *,
+        published: PublishedOptions = DEFAULTS,
+        allow_missing_parcels: bool = False,
+        parcel_names: Sequence[str] | None = None,
+        size: Any = None,
+        **unused: Any,
+    ) -> PublishedEncoder:
+        """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
+        path = find_weights(recipe.name, recipe.licence, weights, published)
+        aux = find_aux(recipe.name, published.aux, needed or {}, optional)
+        encoder = build(recipe, path, aux, size or ours)
+        encoder = replace(
+            encoder,
+            source=describe_files(path, aux),
+            protocol=published.protocol,
+            allow_missing_parcels=allow_missing_parcels,
+            statistics=read_statistics(aux[STATISTICS], encoder.statistics_names) if STATISTICS in aux else None,
+            places=published.places,
+        )
+        if parcel_names is not None:
+            try:
+                encoder.columns(parcel_names)
+            except RecordingError as error:
+                raise CheckpointError(str(error)) from None
+        return encoder
+
+    return load
+
+
+def resample(series: FloatArray, repetition_time: float, target: float) -> FloatArray:
+    """Interpolate linearly at multiples of `target` seconds: (T, P) to (T', P)."""
+    times = np.arange(len(series)) * repetition_time
+    wanted = np.arange(int(times[-1] / target + 1e-9) + 1) * target
+    left = np.minimum((wanted / repetition_time).astype(int), len(series) - 2)
+    share = (wanted / repetition_time - left)[:, None]
+    return np.asarray((1 - share) * series[left] + share * series[left + 1])
+
+
+def crops(series: FloatArray, frames: int, n: int) -> FloatArray:
+    """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
+    starts = np.linspace(0, len(series) - frames, n).astype(int)
+    return np.stack([series[start : start + frames] for start in starts])
+
+
+def z_scored(series: FloatArray) -> FloatArray:
+    """Centre each parcel and divide by its standard deviation (denominator T); parcels without variance become 0."""
+    centred = series - series.mean(axis=0)
+    spread = centred.std(axis=0)
+    return np.asarray(centred / np.where(spread > 1e-8, spread, np.inf))
+
+
+def as_tensor(array: ArrayLike) -> Tensor:
+    """Make a float32 tensor."""
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def sincos(positions: Tensor, d: int) -> Tensor:
+    """Fixed position code (N, d) in float64: [sin(p w) | cos(p w)], w_i = 10000^(-i / (d/2))."""
+    rates = 10000.0 ** (-torch.arange(d // 2, dtype=torch.float64) / (d // 2))
+    angles = positions.double()[:, None] * rates
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
+
+
+def scaled_to_unit_range(table: Tensor) -> Tensor:
+    """Scale a whole table linearly so that its smallest entry is -1 and its largest 1."""
+    low, high = table.min(), table.max()
+    return 2 * (table - low) / (high - low) - 1
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention that never forms the N x N matrix; rows of ``qkv`` are queries, keys, values."""
+
+    def __init__(self, d: int, heads: int, qkv_bias: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(d, 3 * d, bias=qkv_bias)
+        self.proj = nn.Linear(d, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from every token (B, N, d) to every token."""
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        out: Tensor = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return out
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with the exact GELU between them."""
+
+    def __init__(self, d: int, ff: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(d, ff), nn.Linear(ff, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, d) to (B, N, d)."""
+        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return out
+
+
+class LayerScale(nn.Module):
+    """One learned factor per channel."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale the last axis."""
+        return x * self.gamma
+
+
+class PatchEmbed(nn.Module):
+    """One linear map for all patches, stored as a convolution."""
+
+    def __init__(self, d: int, patch: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
+
+
+class Block(nn.Module):
+    """x + attention(norm1 x), then x + feed-forward(norm2 x), each optionally scaled per channel."""
+
+    def __init__(
+        self, d: int, heads: int, ff: int, eps: float = 1e-6, qkv_bias: bool = True, layer_scale: bool = False
+    ) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(d, eps=eps), nn.LayerNorm(d, eps=eps)
+        self.attn, self.mlp = Attention(d, heads, qkv_bias), FeedForward(d, ff)
+        self.ls1: nn.Module = LayerScale(d) if layer_scale else nn.Identity()
+        self.ls2: nn.Module = LayerScale(d) if layer_scale else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, d) to (B, N, d)."""
+        x = x + self.ls1(self.attn(self.norm1(x)))
+        out: Tensor = x + self.ls2(self.mlp(self.norm2(x)))
+        return out

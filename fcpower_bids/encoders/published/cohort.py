@@ -1,0 +1,70 @@
+"""Write cohort statistics from the series of the participant level.
+
+``python -m fcpower_bids.encoders.published.cohort --help`` lists the options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.encoders.statistics import FILE, write_statistics
+from fcpower_bids.errors import FcPowerError, UsageError
+
+
+def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArray]]:
+    """Read ``*_timeseries.tsv`` of the participant level: parcel names, and values (T_i, P) with ``n/a`` as NaN."""
+    names: list[str] = []
+    series = []
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8", newline="") as stream:
+                header, *rows = csv.reader(stream, delimiter="\t")
+            series.append(np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows]))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} is not a table of parcel series ({error}).") from None
+        if names and header != names:
+            raise UsageError(f"{path} has other parcels than {paths[0]}; give the series of one atlas.")
+        names = header
+    return names, series
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the statistics of training recordings from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.published.cohort", description=__doc__)
+    parser.add_argument("encoder", help="brainlm-111m, brainlm-650m or brain-harmonix-f")
+    parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of the training recordings only")
+    parser.add_argument("--folder", type=Path, default=Path(), help=f"where to write {FILE}")
+    chosen = parser.parse_args(arguments)
+    try:
+        names, series = read_series_tables(chosen.series)
+        encoder = _without_weights(chosen.encoder).fit(series, names)
+    except FcPowerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    write_statistics(chosen.folder / FILE, encoder.statistics, encoder.statistics_names)
+    return 0
+
+
+def _without_weights(name: str) -> Any:
+    from torch import nn  # large, and an extra of the installation
+
+    from fcpower_bids.encoders.published import brain_harmonix, brainlm
+
+    if name == brain_harmonix.RECIPE.name:
+        return brain_harmonix.HarmonixEncoder(brain_harmonix.RECIPE, nn.Identity())
+    if name in brainlm.SIZES:
+        return brainlm.BrainLMEncoder(brainlm.RECIPE, nn.Identity())
+    raise UsageError(f"The encoder {name} is not fed relative to a cohort.")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,195 @@
+"""The page of a pretraining run, from its log and from what the model was compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.pretrain.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL
+from fcpower_bids.reports.cohort.figures import draw_lines
+from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
+from fcpower_bids.reports.cohort.verdict import GroupVerdict
+from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
+from fcpower_bids.reports.kit.figures import AFTER
+from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
+from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.settings import Places
+from fcpower_bids.settings.command import command_of
+from fcpower_bids.store import write_text
+
+SOUND = 0.3
+"""Debiased alignment of FC^alpha of windows with the teacher below which something is wrong; 80 volumes give .9."""
+FIRST = {
+    "cka_debiased": (
+        "Alignment",
+        "debiased CKA with the teacher",
+        "Windows of people kept out of training against the kernel of whole recordings; 0: nothing in common.",
+    ),
+    "identification": (
+        "Identification",
+        "share of windows recognised",
+        "Each person's first window looks for their last one among all held-out people, and the other way round.",
+    ),
+}
+"""Columns of the first figures: title, axis, how to read it."""
+FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "encoder/model/README.md")
+
+
+PROBE = ("probe", "Probe of the external cohort", "out-of-fold r, mean over targets")
+
+
+def write_training_page(settings: Places) -> Path:
+    """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
+    folder, root = settings.output_dir / "encoder", settings.output_dir
+    facts, log = read_json(folder / "alignment.json"), read_long(folder / "log.tsv", LOG)
+    compared, said = read_long(folder / "alignment.tsv", ALIGNMENT), str(facts["Verdict"])
+    links = tuple(_links(root, FILES[1:2]))
+    verdict = GroupVerdict(
+        "ok" if facts["Proven"] else "stop",
+        re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
+        tuple(_facts(log, facts)),
+        (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
+        (),
+        tuple(_cautions(compared)),
+        figures=tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any()),
+    )
+    text = render_page(
+        "group.html",
+        command=command_of(settings.as_dict()),
+        title="Pretraining of an encoder",
+        dataset=settings.bids_dir.resolve().name,
+        verdict=verdict,
+        sections=[*_comparison(compared, facts, root), _course(log, compared, root)],
+        links=_links(root, FILES),
+    )
+    return write_text(root / "pretrain.html", text)
+
+
+def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    paths = [root / name for name in names]
+    return [(path.name, relative_link(path, root)) for path in paths if path.is_file()]
+
+
+def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], ...]) -> Panel:
+    title, label, text = FIRST[column]
+    ranked = compared[compared[column].notna()].sort_values(column, ascending=False, kind="stable")
+    names = [IN_WORDS.get(str(name), str(name)) for name in ranked["map"]]
+    values = ranked[column].to_numpy(dtype=float)
+    listed = ", ".join(f"{name} {show_number(value)}" for name, value in zip(names, values, strict=True))
+    colours = [AFTER if name == MODEL else GREY for name in ranked["map"]]
+    drawing = draw_row_bars(names, values, label, colours=colours)
+    return Panel(title, text, drawing, f"{label[0].upper()}{label[1:]}: {listed}.", sources=links)
+
+
+def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
+    yield (
+        "Judged on",
+        f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}",
+    )
+    yield "Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"
+    timed = log.dropna(subset="steps_per_s")
+    if len(timed):
+        last = timed.iloc[-1]
+        yield "Speed", f"{timed['steps_per_s'].median():.2f} steps/s"
+        yield "Memory", f"{last['peak_mb']:.0f} MB"
+        if last["seconds_left"] > 0:
+            yield "Time left", f"{last['seconds_left'] / 60:.0f} min"
+
+
+def _cautions(compared: pd.DataFrame) -> Iterator[str]:
+    rows: dict[str, dict[str, float]] = {str(row.pop("map")): row for row in compared.to_dict("records")}  # type: ignore[misc]
+    if "model" not in rows:
+        return
+    own, power = rows["model"], rows["fc_power"]["cka_debiased"]
+    plain = ("fc", "fc_power", "pca")
+    shares = {name: rows[name]["identification"] for name in plain if name in rows}
+    better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
+    if better:
+        yield (
+            f"Methods without training identify unseen people better from the same windows: {', '.join(better)}; this "
+            f"model {percent(own['identification'])}."
+        )
+    if power < SOUND:
+        yield (
+            f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
+            "short for it, or not of its recordings."
+        )
+    within = own["cka_within"]
+    if within < own["cka_debiased"] / 2:  # false where there is one site: NaN
+        yield (
+            f"Most of the alignment separates sites: {own['cka_debiased']:.2f} over all pairs, {within:.2f} within "
+            "datasets and sites."
+        )
+
+
+def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> Iterator[Section]:
+    if compared.empty:
+        return
+    text = (
+        f"All are computed on the same {facts['Views']} windows of every held-out recording. The alignment is with "
+        "the teacher (the kernel of FC^α of whole recordings); without the bias, what knows nothing scores 0. "
+        "Identification: each person's first window looks for their last one among all held-out people, and the "
+        "other way round."
+    )
+    titled = compared.assign(map=[IN_WORDS.get(name, name) for name in compared["map"]])
+    shown = ALIGNMENT.shown(
+        *(
+            "map",
+            "dimensions",
+            "cka",
+            "cka_debiased",
+            "cka_within",
+            "cka_judged",
+            "ahead",
+            "ahead_low",
+            "identification",
+        )
+    )
+    links = tuple(_links(root, FILES[1:3]))
+    grid: Grid = make_grid(titled, shown, "On people kept out of training", text, links)
+    best = titled.sort_values("cka_debiased", ascending=False, kind="stable")
+    aligned = [f"{name} {value:.3f}" for name, value in zip(best["map"], best["cka_debiased"], strict=True)]
+    said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
+    yield Section("comparison", "Learning", (said,), (), (grid,))
+
+
+def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
+    """Loss and alignment over steps, with what needs no training as level lines."""
+    ends = np.array([log["step"].min(), log["step"].max()], dtype=float)
+    levels = {
+        IN_WORDS[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
+        for _, row in compared.iterrows()
+        if row["map"] != MODEL
+    }
+    curves = {"this model": _curve(log, "cka_debiased"), **levels}
+    panels = [
+        ("Loss", "loss of the batch", {"loss": _curve(log, "loss")}),
+        ("Held-out alignment", "debiased CKA with the teacher", curves),
+        ("Held-out alignment, biased", "CKA with the teacher", {"this model": _curve(log, "cka")}),
+        (*PROBE[1:], {"this model": _curve(log, PROBE[0])}),
+    ]
+    panels = [(title, label, curves) for title, label, curves in panels if any(len(one) for one in curves.values())]
+    first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
+    said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
+    panel = Panel(
+        "Loss and alignment over steps",
+        "Level lines need no training: the same windows of the same people.",
+        draw_lines(panels, "step"),
+        said,
+        sources=tuple(_links(root, FILES[:2])),
+        wide=True,
+    )
+    return Section("course", "The course of the training", (said,), (panel,))
+
+
+def _curve(log: pd.DataFrame, column: str) -> np.ndarray:
+    """Columns step and value, where there is one."""
+    known = log.dropna(subset=column) if column in log else log.iloc[:0].assign(**{column: np.nan})
+    return known[["step", column]].to_numpy(dtype=float)

@@ -1,1 +1,0 @@
-"""Pages for people: the prediction of a person, and whose scan it is."""

@@ -1,1 +1,0 @@
-"""Curves over more people, longer scans and other parcellations."""

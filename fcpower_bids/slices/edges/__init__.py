@@ -1,1 +1,0 @@
-"""Which connections go with a phenotype."""

@@ -1,1 +1,0 @@
-"""Encoders against each other and against connectivity."""

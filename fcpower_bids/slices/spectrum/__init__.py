@@ -1,1 +1,0 @@
-"""The spectrum of connectomes, and the source of the gain of FC^alpha."""

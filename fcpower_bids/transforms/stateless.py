@@ -1,0 +1,211 @@
+"""Transforms of one connectome by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from scipy import linalg
+
+from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import ParcelError, fisher_z, standardise
+from fcpower_bids.core.connectome.spd import eigendecompose, full_rank, inverse, matrix_log, spectral_power
+from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
+from fcpower_bids.transforms.contract import FullRankTransform, Transform
+
+
+@dataclass(kw_only=True, eq=False)
+class Power(Transform):
+    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
+
+    Eigenvalues that are zero to rounding, or negative, get weight 0 and are counted; no other recording takes part.
+    Raises ValueError.
+    """
+
+    title: ClassVar[str] = "FC^{Alpha:g}"
+    summary: ClassVar[str] = (
+        "FC^alpha: the eigenvalues of each recording's own Pearson FC raised to alpha, its eigenvectors kept."
+    )
+    alpha: float = ALPHA_STAR
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < np.inf:
+            raise ValueError(
+                f"The exponent alpha must be positive, and it is {self.alpha}. See log_euclidean for alpha 0."
+            )
+
+    @property
+    def label(self) -> str:
+        """``power0p35`` for alpha = 0.35."""
+        return "power" + np.format_float_positional(self.alpha, trim="-").replace(".", "p")
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to FC^alpha (P, P)."""
+        return spectral_power(recording, self.alpha)
+
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
+        """The exponent, and how many eigenvalues of FC it left out."""
+        eigenvalues, _ = eigendecompose(recording)
+        tolerance = clip_tolerance(recording.dtype)
+        return {
+            "Alpha": float(self.alpha),
+            "Rank": rank(eigenvalues, tolerance),
+            "NumberClipped": n_clipped(eigenvalues, tolerance),
+            "ClipTolerance": tolerance,
+            "SmallestEigenvalue": float(eigenvalues[-1]),
+        }
+
+
+@dataclass(kw_only=True, eq=False)
+class LogEuclidean(FullRankTransform):
+    """log FC = V diag(ln lambda) V' (Arsigny et al. 2006): the limit of (FC^alpha - I) / alpha at alpha -> 0."""
+
+    title: ClassVar[str] = "Logarithm of FC"
+    called: ClassVar[str] = "logeuclidean"
+    summary: ClassVar[str] = "The matrix logarithm of each recording's own Pearson FC (log-Euclidean map)."
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to log FC (P, P)."""
+        return matrix_log(recording, self.eigenvalue_floor, self.shrink_to_identity)
+
+
+@dataclass(kw_only=True, eq=False)
+class Cholesky(FullRankTransform):
+    """The triangular factor L of FC = L L', mirrored: L + L' - diag(L). It depends on the order of the parcels."""
+
+    equivariant: ClassVar[bool] = False
+    diagonal: ClassVar[bool] = True
+    title: ClassVar[str] = "Cholesky factor of FC"
+    called: ClassVar[str] = "cholesky"
+    summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, mirrored to a symmetric matrix."
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to its mirrored factor (P, P)."""
+        regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
+        factor = linalg.cholesky(regular, lower=True, check_finite=False)
+        return factor + np.tril(factor, -1).T
+
+
+@dataclass(kw_only=True, eq=False)
+class LogCholesky(Cholesky):
+    """The Cholesky factor with the logarithm of its diagonal (Lin 2019): its edges are those of `Cholesky`."""
+
+    title: ClassVar[str] = "Log-Cholesky factor of FC"
+    called: ClassVar[str] = "logcholesky"
+    summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, its diagonal on a log scale."
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to its mirrored factor (P, P) with a logarithmic diagonal."""
+        mirrored = super().apply(recording)
+        np.fill_diagonal(mirrored, np.log(np.diag(mirrored)))
+        return mirrored
+
+
+@dataclass(kw_only=True, eq=False)
+class FisherZ(Transform):
+    """z = arctanh(r) for every edge; the diagonal, where z is infinite, is 0.
+
+    Two parcels that correlate perfectly are an error that names them.
+    """
+
+    title: ClassVar[str] = "Fisher z of FC"
+    called: ClassVar[str] = "fisherz"
+    summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to Fisher z (P, P)."""
+        return fisher_z(recording)
+
+
+@dataclass(kw_only=True, eq=False)
+class Degree(Transform):
+    """A_ij / sqrt(d_i d_j) with A = FC without its diagonal and d_i = sum_j |A_ij|.
+
+    The symmetric normalisation of graph signal processing; the paper screens "degree normalisation" without a formula,
+    and the absolute value, which keeps the degrees of correlations positive, is our choice.
+    """
+
+    title: ClassVar[str] = "FC over its degrees"
+    called: ClassVar[str] = "degree"
+    summary: ClassVar[str] = (
+        "Degree normalisation: each Pearson correlation over the root of the product of its parcels' absolute degrees."
+    )
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """FC (P, P) to normalised edges (P, P) with a diagonal of 0."""
+        edges = np.array(recording, dtype=np.float64)
+        np.fill_diagonal(edges, 0.0)
+        degrees = np.abs(edges).sum(axis=0)
+        if not degrees.all():
+            raise ParcelError("A parcel correlates with no other, so its degree is zero", np.flatnonzero(degrees == 0))
+        scale = 1 / np.sqrt(degrees)
+        return edges * np.outer(scale, scale)
+
+
+def shrunk_covariance(series: FloatArray) -> tuple[FloatArray, float]:
+    """Ledoit-Wolf covariance, shape (P, P), of the z-scored series (T, P), and its shrinkage intensity.
+
+    (1 - s) S + s tr(S)/P I with S = Z' Z / T and s of Ledoit and Wolf (2004): the sum of the squared distances of the
+    products z z' of single volumes from S, over T^2, over the squared distance of S from tr(S)/P I. It equals
+    scikit-learn's, at half the time: sum_t ||z_t z_t'||^2 = sum_t (z_t' z_t)^2 needs no matrix product.
+    """
+    standard = standardise(series)
+    n_volumes, n_parcels = standard.shape
+    covariance = standard.T @ standard / n_volumes
+    level, square = np.trace(covariance) / n_parcels, float((covariance**2).sum())
+    scatter = float((np.einsum("tp,tp->t", standard, standard) ** 2).sum()) / n_volumes - square
+    spread = square - n_parcels * level**2
+    intensity = min(scatter / n_volumes / spread, 1.0) if spread > 0 else 0.0
+    covariance *= 1 - intensity
+    covariance.flat[:: n_parcels + 1] += intensity * level
+    return covariance, intensity
+
+
+def shrunk_precision(series: FloatArray) -> FloatArray:
+    """Inverse of `shrunk_covariance`, shape (P, P)."""
+    return inverse(shrunk_covariance(series)[0])
+
+
+@dataclass(kw_only=True, eq=False)
+class Precision(Transform):
+    """Inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."""
+
+    needs: ClassVar[Literal["connectivity", "series"]] = "series"
+    statistic: ClassVar[str] = "precision"
+    title: ClassVar[str] = "Precision"
+    called: ClassVar[str] = "precision"
+    summary: ClassVar[str] = "Precision: the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """Series (T, P) to precision (P, P)."""
+        return shrunk_precision(recording)
+
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
+        """The shrinkage that the series asked for."""
+        return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}
+
+
+def partial_of_precision(precision: FloatArray) -> FloatArray:
+    """Turn a precision (P, P) into partial correlations (P, P)."""
+    scale = 1 / np.sqrt(np.diag(precision))
+    partial = -precision * np.outer(scale, scale)
+    np.fill_diagonal(partial, 1.0)
+    return np.asarray(partial)
+
+
+@dataclass(kw_only=True, eq=False)
+class PartialCorrelation(Precision):
+    """-p_ij / sqrt(p_ii p_jj) of the inverse P of the Ledoit-Wolf shrunk covariance (the paper, Appendix E)."""
+
+    statistic: ClassVar[str] = "partialcorrelation"
+    title: ClassVar[str] = "Partial correlation"
+    called: ClassVar[str] = "partialcorrelation"
+    summary: ClassVar[str] = (
+        "Partial correlation from the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
+    )
+
+    def apply(self, recording: FloatArray) -> FloatArray:
+        """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
+        return partial_of_precision(shrunk_precision(recording))

@@ -1,0 +1,304 @@
+"""What a run says of its model, held against a computation of its own from the tables that the user has."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from sklearn.decomposition import PCA
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.engine import EVALUATION, draw_batch
+from fcpower_bids.pretrain.judgement import fit_components, within_alignment
+from fcpower_bids.pretrain.selection import CONFIRM, TRAIN, split_families
+from tests.command import main, parse_settings
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import QUICK, plant_outputs
+from tests.running import as_copied
+
+WINDOW, SHARE = 20, 0.4
+STUDENT = (
+    "--architecture",
+    "d=32",
+    "layers=2",
+    "heads=4",
+    "ff=64",
+    "dropout=0.0",
+    "--batch-size",
+    "64",
+    "--steps",
+    "300",
+)
+LEARNING = (*STUDENT, "--checkpoint-every", "100", "--learning-rate", "0.003", "--held-out", str(SHARE))
+PROVE = tuple(word for word in QUICK if word != "--accept-unproven")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Series of 120 people with two sessions, as the participant level leaves them."""
+    folder = tmp_path_factory.mktemp("learned")
+    return folder, plant_outputs(folder, made_recordings(people=120))
+
+
+@pytest.fixture(scope="module")
+def runs(planted):
+    """Exit code and folder of a run with each seed; unproven models are not accepted."""
+    folder, _ = planted
+    found = {}
+    for seed in (0, 1, 2):
+        corpus = ("--corpus", str(folder / "corpus"))
+        out = folder / (
+            "out" if seed == 0 else f"out{seed}"
+        )  # the first has the series, the others train on its corpus
+        words = [str(folder / "bids"), str(out), "pretrain", *PROVE, *LEARNING, *corpus, "--random-seed", str(seed)]
+        found[seed] = main(words), out
+    return found
+
+
+def read(out, name: str = "alignment") -> pd.DataFrame:
+    return pd.read_csv(out / "encoder" / f"{name}.tsv", sep="\t", na_values="n/a").set_index(
+        "map" if name == "alignment" else "step"
+    )
+
+
+def facts_of(out) -> dict:
+    return json.loads((out / "encoder" / "alignment.json").read_text())
+
+
+def edges_of(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    edges = ((vectors * np.maximum(values, 0) ** alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+    edges = edges - edges.mean()
+    return edges / np.linalg.norm(edges)
+
+
+def hsic(K: np.ndarray, L: np.ndarray, debiased: bool) -> float:
+    """Equation 3 of Gretton et al. 2005, and equation 5 of Song et al. 2012, up to a constant."""
+    n = len(K)
+    if not debiased:
+        H = np.eye(n) - 1 / n
+        return float(np.trace(H @ K @ H @ L))
+    K, L = K * (1 - np.eye(n)), L * (1 - np.eye(n))
+    return float(np.trace(K @ L) + K.sum() * L.sum() / (n - 1) / (n - 2) - 2 * (K.sum(0) @ L.sum(0)) / (n - 2))
+
+
+def cka(K: np.ndarray, L: np.ndarray, debiased: bool = True) -> float:
+    return hsic(K, L, debiased) / np.sqrt(hsic(K, K, debiased) * hsic(L, L, debiased))
+
+
+class Referee:
+    """The held-out people of one run, from the written tables."""
+
+    def __init__(self, planted, out, seed: int) -> None:
+        folder, tables = planted
+        table = pd.read_csv(folder / "corpus" / "recordings.tsv", sep="\t", dtype={"subject": str, "family": str})
+        series = [pd.read_csv(tables[name], sep="\t").to_numpy() for name in table["id"]]
+        self.z = [((one - one.mean(0)) / one.std(0, ddof=1)).astype(np.float16).astype(float) for one in series]
+        people = table["subject"].to_numpy()
+        roles = split_families(people, SHARE, seed)
+        self.rows = np.flatnonzero(roles != TRAIN)
+        self.people, self.confirms = people[self.rows], roles[self.rows] == CONFIRM
+        edges = np.array([edges_of(series[row], 0.35) for row in self.rows])
+        self.teacher = edges @ edges.T
+        places = np.array([len(self.z[row]) - WINDOW + 1 for row in self.rows])
+        self.views = []
+        for view in range(8):
+            members, starts = draw_batch(places, len(places), (seed, EVALUATION, view), "recordings")
+            first = dict(zip(members.tolist(), starts.tolist(), strict=True))
+            self.views.append([self.z[row][first[i] : first[i] + WINDOW] for i, row in enumerate(self.rows)])
+        self.ends = [self._ends(person) for person in dict.fromkeys(sorted(self.people))]
+        encoder = load_encoder("fbert", out / "encoder" / "model")
+        self.model = self.embedding(encoder.model)
+        self.random = [self.embedding(FBert(encoder.model.config, 1000 + k)) for k in range(10)]
+        self.initial = self.embedding(FBert(encoder.model.config, seed))
+
+    def _ends(self, person: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.rows[self.people == person]
+        return self.z[rows[0]][:WINDOW], self.z[rows[-1]][-WINDOW:]
+
+    @staticmethod
+    def embedding(model):
+        def embed(window):
+            with torch.inference_mode():
+                return model.eval()(torch.from_numpy(window[None]).float())[0].double().numpy()
+
+        return embed
+
+    def kernel(self, one) -> np.ndarray:
+        E = np.mean([[one(window) for window in view] for view in self.views], axis=0)
+        E = E - E.mean(0)
+        return E @ E.T
+
+    def identification(self, one) -> float:
+        first, last = (np.array([one(pair[k]) for pair in self.ends]) for k in (0, 1))
+        n = len(first)
+        r = np.corrcoef(np.concatenate([first, last]))[:n, n:]
+        return float(np.mean([*(r.argmax(1) == range(n)), *(r.argmax(0) == range(n))]))
+
+
+@pytest.fixture(scope="module")
+def referee(planted, runs):
+    return Referee(planted, runs[0][1], 0)
+
+
+def test_the_model_beats_random_weights_on_unseen_people_with_every_seed(runs):
+    for code, out in runs.values():
+        found = read(out)
+        assert code == 0
+        assert found.loc["model", "cka_debiased"] > found.loc["random-init", "cka_debiased"] + 0.15
+        assert found.loc["model", "identification"] > 2 * found.loc["random-init", "identification"]
+        assert facts_of(out)["LowerLimit"] > 0.05
+        assert found.loc["fc_power", "cka_debiased"] > 0.9  # windows and teacher are of the same recordings
+        assert abs(found.loc["chance", "cka_debiased"]) < 0.05
+
+
+def test_every_number_follows_from_the_tables_of_the_user(runs, referee):
+    found = read(runs[0][1])
+    maps = {
+        "model": [referee.model],
+        "random-init": referee.random,
+        "fc": [edges_of],
+        "fc_power": [lambda window: edges_of(window, 0.35)],
+        "initial": [referee.initial],
+    }
+    judged = np.ix_(referee.confirms, referee.confirms)
+    for name, each in maps.items():
+        kernels = [referee.kernel(one) for one in each]
+        expected = {
+            "cka": np.mean([cka(K, referee.teacher, False) for K in kernels]),
+            "cka_debiased": np.mean([cka(K, referee.teacher) for K in kernels]),
+            "cka_judged": np.mean([cka(K[judged], referee.teacher[judged]) for K in kernels]),
+            "identification": np.mean([referee.identification(one) for one in each]),
+        }
+        for column, value in expected.items():
+            assert found.loc[name, column] == pytest.approx(value, abs=2e-3), (name, column)
+    assert found.loc["chance", "identification"] == pytest.approx(1 / len(referee.ends))
+    assert found["cka_within"].isna().all()
+    assert found["dimensions"].dropna().to_dict() == {
+        "model": 32,
+        "random-init": 32,
+        "fc": 45,
+        "fc_power": 45,
+        "pca": 32,
+        "initial": 32,
+    }
+
+
+def test_the_verdict_counts_families_that_did_not_choose(runs, referee):
+    _, out = runs[0]
+    K = referee.kernel(referee.model)
+    kernels = {"initial": [referee.kernel(referee.initial)], "random-init": [*map(referee.kernel, referee.random)]}
+    people = sorted(set(referee.people[referee.confirms]))
+    n, found, expected = len(people), read(out), {}
+    for name, others in kernels.items():
+
+        def gains(kept: np.ndarray, others=others) -> np.ndarray:
+            block = np.ix_(kept, kept)
+            teacher = referee.teacher[block]
+            return np.array([cka(K[block], teacher) - cka(one[block], teacher) for one in others])
+
+        without = np.array([gains(referee.confirms & (referee.people != one)).mean() for one in people])
+        each = gains(referee.confirms)
+        of_people, of_seed = (n - 1) * without.var(), 0.0 if len(each) == 1 else 1.1 * each.var(ddof=1)
+        freedom = (of_people + of_seed) ** 2 / (of_people**2 / (n - 1) + of_seed**2 / 9)
+        low = each.mean() - stats.t.ppf(0.95, freedom) * np.sqrt(of_people + of_seed)
+        assert found.loc[name, "ahead"] == pytest.approx(each.mean(), abs=2e-3)
+        assert found.loc[name, "ahead_low"] == pytest.approx(low, abs=4e-3)
+        expected[low] = each.mean()
+    facts = facts_of(out)
+    assert facts["LowerLimit"] == pytest.approx(min(expected), abs=4e-3)
+    assert facts["Difference"] == pytest.approx(expected[min(expected)], abs=2e-3)
+    plain = found.loc[["fc", "fc_power", "pca"], "cka_judged"]
+    assert plain.idxmax() == "fc_power"
+    assert f"FC^α of the window ({plain.max():.3f}): the model is" in facts["Verdict"]
+    assert (facts["Families"], facts["Recordings"]) == (n, int(referee.confirms.sum()))
+
+
+def test_page_and_card_say_the_verdict_and_the_command(runs):
+    _, out = runs[0]
+    facts = facts_of(out)
+    page = (out / "pretrain.html").read_text()
+    assert "The model is better than random weights on people it never saw" in page
+    assert f"{facts['Difference']:+.3f}" in page
+    assert f"{read(out).loc['model', 'cka_debiased']:.3f}" in page
+    command = shlex.split(html.unescape(page.partition('<code id="command">')[2].partition("</code>")[0]))
+    record = out / "logs" / command[command.index("--config-file") + 1]
+    again = parse_settings([*command[1:-2], "--config-file", str(record)])
+    assert (again.level, again.random_seed) == ("pretrain", 0)
+    for name in ("steps", "learning_rate", "held_out"):
+        value = LEARNING[LEARNING.index(f"--{name.replace('_', '-')}") + 1]
+        assert str(getattr(again, name)) == value
+    assert str(out.parent) not in page
+    card = load_encoder("fbert", out / "encoder" / "model")
+    assert card.card.verdict == facts["Verdict"] == card.provenance()["verdict"]
+
+
+def test_the_log_says_speed_memory_and_time_left(runs):
+    log = read(runs[0][1], "log").dropna(subset="steps_per_s")
+    assert (log["peak_mb"] > 50).all()
+    assert np.allclose(log["seconds_left"], (300 - log.index) / log["steps_per_s"])
+
+
+def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):
+    """Two steps: the model is written, the exit code is 7, and it is accepted when asked."""
+    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *PROVE, *LEARNING, "--steps", "2"]
+    words += ["--corpus", str(planted[0] / "corpus"), "--learning-rate", "1e-6"]
+    assert main(words) == 7
+    told = capsys.readouterr().err
+    assert "The model is not proven to be better than random weights on people it never saw" in told
+    assert "accept_unproven" in told
+    assert "Use it" not in told
+    assert "not proven" in load_encoder("fbert", tmp_path / "out" / "encoder" / "model").card.verdict
+    assert '<section id="verdict" class="verdict stop"' in (tmp_path / "out" / "pretrain.html").read_text()
+    assert main([*words, "--accept-unproven"]) == 0
+    assert main([*words[:1], str(tmp_path / "none"), *words[2:], "--held-out", "0.01"]) == 7
+    assert "too few people were held out" in capsys.readouterr().err
+    facts = json.loads((tmp_path / "none" / "encoder" / "alignment.json").read_text())
+    assert f"({facts['Families']} held-out famil" in facts["Verdict"]
+    assert f"{facts['Families']} famil" in (tmp_path / "none" / "pretrain.html").read_text()
+
+
+def test_a_scramble_of_ours_is_not_proven(tmp_path, planted, monkeypatch, capsys):
+    """Windows whose parcels are mixed, recording by recording, while the teacher is right."""
+    original = Corpus.windows
+
+    def scrambled(self, rows, places, length):
+        x = original(self, rows, places, length)
+        orders = [np.random.default_rng(int(row)).permutation(x.shape[2]) for row in rows]
+        return torch.stack([one[:, order] for one, order in zip(x, orders, strict=True)])
+
+    monkeypatch.setattr(Corpus, "windows", scrambled)
+    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *PROVE, *LEARNING, "--steps", "20"]
+    assert main([*words, "--corpus", str(planted[0] / "corpus")]) == 7
+    assert abs(read(tmp_path / "out").loc["fc_power", "cka_debiased"]) < 0.3
+    page = as_copied((tmp_path / "out" / "pretrain.html").read_text())
+    assert "FC^α of the windows themselves is hardly aligned" in page
+
+
+def test_components_are_those_of_scikit_learn():
+    features = np.random.default_rng(0).standard_normal((30, 80)) @ np.diag(np.linspace(3, 0.1, 80))
+    ours = fit_components(features, 8)(features)
+    theirs = PCA(8, whiten=True, svd_solver="full").fit_transform(features)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-8)
+    np.testing.assert_allclose(ours.var(0, ddof=1), 1)
+
+
+def test_alignment_of_groups_alone_is_none_within_them():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["a", "b", "c"], 30)
+    centre = {name: 5 * rng.standard_normal(20) for name in "abc"}
+    first, second = (np.array([centre[name] for name in groups]) + rng.standard_normal((90, 20)) for _ in range(2))
+    K, L = first @ first.T, second @ second.T
+    assert cka(K, L) > 0.9
+    assert abs(within_alignment(K, L, groups)) < 0.15
+    shared = np.array([centre[name] for name in groups]) + (own := 2 * rng.standard_normal((90, 20)))
+    assert within_alignment(shared @ shared.T, own @ own.T, groups) > 0.9
+    assert np.isnan(within_alignment(K, L, np.repeat("a", 90)))

@@ -1,0 +1,135 @@
+"""The identities of the paper about kernels and losses, to rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.pretrain.configuration import (
+    LOSSES,
+    centre,
+    cka,
+    cka_debiased,
+    diagonal_share,
+    kl,
+    teacher_logits,
+    unbiased_centre,
+)
+
+
+def batch(n: int = 12, d: int = 5, edges: int = 60, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embeddings, and the correlation kernel of random teacher vectors."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((n, edges))
+    z -= z.mean(1, keepdims=True)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return torch.from_numpy(rng.standard_normal((n, d))), torch.from_numpy(z @ z.T)
+
+
+@pytest.mark.parametrize("d", [3, 12, 40])
+def test_cka_equals_its_definition(d):
+    E, K = batch(d=d)
+    H = torch.eye(12, dtype=torch.float64) - 1 / 12
+    S, T = H @ E @ E.T @ H, H @ K @ H
+    expected = (S * T).sum() / (S.norm() * T.norm())
+    torch.testing.assert_close(cka(E, K), expected, rtol=0, atol=1e-14)
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(seed=st.integers(0, 10_000), scale=st.floats(0.01, 100), n=st.integers(5, 20), d=st.integers(2, 8))
+def test_invariances(seed, scale, n, d):
+    """Rotation, isotropic scaling and translation of the embeddings; order of the recordings."""
+    E, K = batch(n, d, seed=seed)
+    rng = np.random.default_rng(seed)
+    Q = torch.from_numpy(np.linalg.qr(rng.standard_normal((d, d)))[0])
+    order = torch.from_numpy(rng.permutation(n))
+    moved = scale * E @ Q + 3.0
+    for alignment in (cka, cka_debiased):
+        torch.testing.assert_close(alignment(moved, 7 * K), alignment(E, K), rtol=0, atol=1e-9)
+        torch.testing.assert_close(alignment(E[order], K[order][:, order]), alignment(E, K), rtol=0, atol=1e-11)
+    torch.testing.assert_close(kl(scale * E @ Q, K), kl(E, K), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("alignment", [cka, cka_debiased])
+def test_alignment_is_one_for_the_teacher_itself(alignment):
+    _, K = batch()
+    values, vectors = torch.linalg.eigh(K)
+    E = vectors * values.clamp(min=0).sqrt()
+    assert alignment(E, K).item() == pytest.approx(1, abs=1e-12)
+    assert alignment(torch.randn(12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), K) < 0.9
+
+
+def test_unbiased_centring_closed_form():
+    """Inner product / (n (n - 3)) is the unbiased HSIC of Song et al. 2012."""
+    E, K = batch(9)
+    n, L = 9, E @ E.T
+    A, B = K - torch.diag(K.diag()), L - torch.diag(L.diag())
+    hsic = (A * B).sum() + A.sum() * B.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (A.sum(0) @ B.sum(0))
+    torch.testing.assert_close((unbiased_centre(K) * unbiased_centre(L)).sum(), hsic, rtol=1e-12, atol=1e-12)
+    assert unbiased_centre(K).sum(1).abs().max() < 1e-13
+
+
+def test_debiased_alignment_of_embeddings_that_know_nothing_is_zero_and_the_biased_one_is_not():
+    rng = np.random.default_rng(0)
+    pairs = [batch(40, 30, 2000, seed) for seed in rng.integers(0, 10**6, 40)]
+    biased = np.mean([cka(E, K) for E, K in pairs])
+    debiased = np.mean([cka_debiased(E, K) for E, K in pairs])
+    assert biased > 0.5
+    assert abs(debiased) < 0.03
+
+
+def test_distances_of_unit_vectors_are_their_correlations():
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((8, 50))
+    z = (z - z.mean(1, keepdims=True)) / np.linalg.norm(z - z.mean(1, keepdims=True), axis=1, keepdims=True)
+    squared = ((z[:, None] - z[None]) ** 2).sum(-1)
+    np.testing.assert_allclose(squared, 2 - 2 * np.corrcoef(z), rtol=0, atol=1e-12)
+
+
+def test_distance_and_correlation_teachers_are_one_target():
+    _, K = batch(15)
+    others = ~torch.eye(15, dtype=torch.bool)
+    r = K[others]
+    from_r = ((r - r.mean()) / r.std(correction=0) / 0.2).view(15, 14).log_softmax(1)
+    from_d = teacher_logits(K)[others].view(15, 14).log_softmax(1)
+    torch.testing.assert_close(from_d, from_r, rtol=0, atol=1e-12)
+
+
+def test_kl_equals_a_plain_loop():
+    E, K = batch(7)
+    d2 = 2 - 2 * K.numpy()
+    pairs = d2[~np.eye(7, dtype=bool)]
+    e = E.numpy() / np.linalg.norm(E.numpy(), axis=1, keepdims=True)
+    total = 0.0
+    for i in range(7):
+        j = [k for k in range(7) if k != i]
+        t = np.exp(-(d2[i, j] - pairs.mean()) / pairs.std() / 0.2)
+        s = np.exp(e[j] @ e[i] / 0.07)
+        t, s = t / t.sum(), s / s.sum()
+        total += (t * np.log(t / s)).sum()
+    assert kl(E, K).item() == pytest.approx(total / 7, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_those_of_finite_differences(name):
+    E, K = batch(8, 3)
+    assert torch.autograd.gradcheck(lambda e: LOSSES[name](e, K), E.requires_grad_())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_half_precision_embeddings_are_scored_in_float32(name):
+    E, K = batch(30, 6)
+    value = LOSSES[name](E.to(torch.bfloat16), K)
+    assert value.dtype == torch.float32
+    exact = LOSSES[name](E.to(torch.bfloat16).double(), K)
+    assert value.item() == pytest.approx(exact.item(), rel=1e-4, abs=1e-5)
+
+
+def test_diagonal_share_closed_form():
+    """Of H I H = H: n (1 - 1/n)^2 of the squared norm n - 1."""
+    n = 20
+    assert diagonal_share(torch.eye(n)) == pytest.approx((1 - 1 / n), abs=1e-12)
+    torch.testing.assert_close(centre(torch.ones(4, 4)), torch.zeros(4, 4))

@@ -1,0 +1,140 @@
+"""A checkpoint that was changed is refused by the command that reads it, with what was changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import CheckpointError, read_config
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import plant_outputs, run_pretrain
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Output folder of a run of four steps, with the folder of its model."""
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path) == 0
+    return tmp_path, tmp_path / "out" / "encoder" / "model"
+
+
+def flip(path, from_end: int = 4) -> None:
+    """Change the least bit of one number: it stays finite and near."""
+    content = bytearray(path.read_bytes())
+    content[-from_end] ^= 1
+    path.write_bytes(content)
+
+
+def rewrite(model, **changes) -> None:
+    """Change config.json as someone would who also mends its checksum."""
+    facts = json.loads((model / "config.json").read_text()) | changes
+    rest = {key: value for key, value in facts.items() if key != "proof"}
+    facts["proof"]["config_sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    (model / "config.json").write_text(json.dumps(facts))
+
+
+def test_the_proof_is_of_the_files(trained):
+    """Checksum and embedding of the probe, computed here from the files."""
+    model = trained[1]
+    facts, tensors = json.loads((model / "config.json").read_text()), load_file(model / "model.safetensors")
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tuple(tensors[name].shape)}\n".encode() + tensors[name].numpy().tobytes())
+    assert facts["proof"]["tensors_sha256"] == digest.hexdigest()
+    network = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8))
+    network.load_state_dict(tensors)
+    raw = np.random.PCG64(0).random_raw(400)
+    series = (np.array([int(number) >> 11 for number in raw]) / 2**53 - 0.5) * np.sqrt(12)
+    expected = network.eval()(torch.tensor(series.reshape(1, 40, 10), dtype=torch.float32))[0]
+    np.testing.assert_allclose(facts["proof"]["probe_embedding"], expected.detach().numpy(), rtol=0, atol=1e-5)
+    load_encoder("fbert", model)
+
+
+def test_a_flipped_bit_is_noticed(trained):
+    flip(trained[1] / "model.safetensors")
+    with pytest.raises(CheckpointError, match="tensors are not those that were written"):
+        load_encoder("fbert", trained[1])
+
+
+def test_another_number_of_heads_is_noticed_although_the_tensors_fit(trained):
+    rewrite(trained[1], heads=4)
+    with pytest.raises(CheckpointError, match=r"does not compute what it did.*number of heads"):
+        load_encoder("fbert", trained[1])
+
+
+def test_a_changed_configuration_is_noticed_and_may_be_meant(trained, caplog):
+    path = trained[1] / "config.json"
+    facts = json.loads(path.read_text()) | {"licence": "CC0-1.0"}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match=r"not as it was written.*remove its entry 'proof'"):
+        load_encoder("fbert", trained[1])
+    del facts["proof"]
+    path.write_text(json.dumps(facts))
+    assert not caplog.text
+    assert load_encoder("fbert", trained[1]).provenance()["licence"] == "CC0-1.0"
+    assert "has no proof of its weights" in caplog.text
+
+
+def test_a_run_does_not_go_on_from_a_damaged_checkpoint(trained, capsys):
+    folder, _ = trained
+    newest = folder / "out" / "encoder" / "checkpoints" / "step-0000004"
+    before = (newest / "model.safetensors").read_bytes()
+    flip(newest / "model.safetensors")
+    assert run_pretrain(folder, "--steps", "6") == 3
+    told = capsys.readouterr().err
+    assert f"The model in {newest} is not sound: the tensors are not those that were written" in told
+    (newest / "model.safetensors").write_bytes(before)
+    assert run_pretrain(folder, "--steps", "6") == 0
+    log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t")
+    assert log["step"].max() == 6
+
+
+def test_tensors_under_a_foreign_precision_prove_themselves_too(trained):
+    path = trained[1] / "model.safetensors"
+    save_file({name: tensor.double() for name, tensor in load_file(path).items()}, path)
+    load_encoder("fbert", trained[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"d": "8"}, "d must be a whole number above 0, not '8'"),
+        ({"d": 8.0}, "d must be a whole number above 0, not 8.0"),
+        ({"d": 10**9, "heads": 10}, "parameters"),
+        ({"heads": 0}, "heads must be a whole number above 0, not 0"),
+        ({"layers": True}, "layers must be a whole number above 0, not True"),
+        ({"norm_eps": float("nan")}, "norm_eps must be a finite number, not nan"),
+        ({"norm_eps": -1}, "norm_eps=-1 must be above 0"),
+        ({"dropout": 1.5}, "dropout=1.5 at least 0 and below 1"),
+        ({"norm_first": "false"}, "norm_first must be true or false, not 'false'"),
+        ({"activation": ["gelu"]}, "activation must be text"),
+        ({"roi_labels": 10}, "roi_labels must be a list of names, not 10"),
+        ({"roi_labels": list(range(10))}, "roi_labels must be a list of names"),
+        ({"tr_range": [float("nan"), 3]}, "tr_range must be two finite numbers"),
+        ({"window": "80"}, "window must be a whole number above 0, not '80'"),
+        ({"alpha": float("inf")}, "alpha must be a finite number, not inf"),
+    ],
+    ids=str,
+)
+def test_fields_of_another_type_are_named(tmp_path, change, message):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    good = {"n_parcels": 10, "d": 8, "layers": 1, "heads": 2, "ff": 8, "activation": "gelu", "norm_first": False}
+    good |= {"final_norm": False, "norm_eps": 1e-5, "pe": "none", "cls_position": True, "dropout": 0.1}
+    good |= {"roi_labels": [f"P{i}" for i in range(10)]}
+    (folder / "config.json").write_text(json.dumps(good))
+    assert read_config(folder)[0].d == 8
+    (folder / "config.json").write_text(json.dumps(good | change))
+    with pytest.raises(CheckpointError) as caught:
+        read_config(folder)
+    assert f"{folder / 'config.json'} describes an impossible model: " in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,167 @@
+"""The layout of the public corpus, through the command: what is written, what is read, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.pretrain import corpus as public_corpus
+from fcpower_bids.pretrain.corpus import open_pack
+from tests.command import parse_settings
+from tests.pretrain.conftest import NAMES, made_recordings
+from tests.pretrain.outputs import CLOCKED, plant_outputs, run_pretrain
+
+WINDOW = 20
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return plant_outputs(tmp_path, made_recordings())
+
+
+@pytest.fixture
+def public(tmp_path, tables):
+    """A corpus in the public layout that the command wrote."""
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    return tmp_path / "public"
+
+
+def log(folder) -> pd.DataFrame:
+    table = pd.read_csv(folder / "encoder" / "log.tsv", sep="\t", na_values="n/a")
+    return table.drop(columns=CLOCKED)
+
+
+def standard(path) -> np.ndarray:
+    table = pd.read_csv(path, sep="\t").to_numpy()
+    return (table - table.mean(0)) / table.std(0, ddof=1)
+
+
+def fc_power(series, alpha) -> np.ndarray:
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    edges = ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+    edges = edges - edges.mean()
+    return edges / np.linalg.norm(edges)
+
+
+def test_the_files_are_those_of_the_public_corpus(public, tables):
+    windows, owners, teachers = (np.load(public / f"{n}.npy") for n in ("windows", "window_to_recording", "teachers"))
+    names = json.loads((public / "recordings.json").read_text())
+    assert windows.dtype == teachers.dtype == np.float32
+    assert owners.dtype == np.int32
+    assert windows.shape == (len(owners), len(NAMES), WINDOW)
+    assert names == [f"bids/{path.name.split('_')[0]}/{name.removeprefix('bids/')}" for name, path in tables.items()]
+    for i, path in enumerate(tables.values()):
+        z = standard(path)
+        mine = windows[owners == i]
+        assert len(mine) == len(z) // WINDOW
+        np.testing.assert_allclose(np.concatenate(list(mine.transpose(0, 2, 1))), z[: len(mine) * WINDOW], rtol=1e-3)
+        np.testing.assert_allclose(teachers[i], fc_power(z, 0.35), atol=1e-6)
+    assert json.loads((public / "licenses.json").read_text()) == {"bids": "n/a"}
+
+
+def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
+    """Recordings of one window each, so that both layouts hold the same windows."""
+    short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
+    plant_outputs(tmp_path, short)
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    assert run_pretrain(tmp_path) == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
+    pd.testing.assert_frame_equal(log(tmp_path / "elsewhere"), log(tmp_path / "out"))
+    configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]
+    assert [config["tr_range"] for config in configs] == [[2.0, 2.5]] * 2
+    assert configs[0]["roi_labels"] == configs[1]["roi_labels"] == NAMES
+
+
+@pytest.mark.parametrize("draw", ["windows", "recordings"])
+def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path, draw):
+    public_corpus.prepare_corpus(public, tmp_path / "run")
+    corpus = public_corpus.open_corpus(public, tmp_path / "run")
+    stored, owners = np.load(public / "windows.npy"), np.load(public / "window_to_recording.npy")
+    rows, places = np.array([31, 0, 7]), np.array([1, 0, 1])
+    cut = corpus.windows(rows, places, WINDOW).numpy()
+    for window, row, place in zip(cut, rows, places, strict=True):
+        np.testing.assert_array_equal(window.T, stored[np.flatnonzero(owners == row)[place]])
+    np.testing.assert_array_equal(corpus.places(WINDOW), np.bincount(owners))
+    np.testing.assert_array_equal(corpus.places(WINDOW - 4), 5 * np.bincount(owners))
+    shorter = corpus.windows(rows, np.array([9, 0, 7]), WINDOW - 4).numpy()  # 9 = window 1, shifted by 4
+    np.testing.assert_array_equal(shorter[0].T, stored[np.flatnonzero(owners == 31)[1]][:, 4:])
+    assert corpus.places(WINDOW + 1).sum() == 0
+
+
+def test_the_released_files_alone_need_the_names_of_the_parcels(public, tmp_path, capsys):
+    (public / "corpus.json").unlink()
+    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
+    assert "with roi_labels, a FILE" in capsys.readouterr().err
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(f"Region{i}" for i in range(10)) + "\n")
+    assert run_pretrain(tmp_path, "--corpus", public, "--roi-labels", labels, out="new") == 0
+    config = json.loads((tmp_path / "new/encoder/model/config.json").read_text())
+    assert config["roi_labels"][:2] == ["Region0", "Region1"]
+    assert config["tr_range"] is None
+    labels.write_text("Region0\n")
+    assert run_pretrain(tmp_path, "--corpus", public, "--roi-labels", labels, out="other") == 3
+    assert "has 10 parcels and 1 different names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "told"),
+    [
+        ("windows", lambda a: np.ascontiguousarray(a.T).reshape(a.shape), "are not those that its teacher"),
+        ("windows", lambda a: a[:-1], "window_to_recording.npy"),
+        ("window_to_recording", lambda a: a + 1, "points outside recordings.json"),
+        ("window_to_recording", lambda a: a[::-1], "are not those that its teacher"),
+        ("teachers", lambda a: a[:, :-1], "teachers.npy has the shape"),
+    ],
+)
+def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, name, harm, told):
+    np.save(public / f"{name}.npy", harm(np.load(public / f"{name}.npy")))
+    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new" / "encoder" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"repetition_times": [float("nan")] * 32}, "has a repetition time of nan s"),
+        ({"repetition_times": [0.0] * 32}, "has a repetition time of 0.0 s"),
+        ({"repetition_times": ["2"] * 32}, "repetition_times in corpus.json must be a list of numbers"),
+        ({"families": ["a"]}, "has 1 families for 32 recordings"),
+        ({"roi_labels": "P0"}, "roi_labels in corpus.json must be a list of texts"),
+        ({"alpha": "0.35"}, "has the alpha '0.35'"),
+    ],
+    ids=str,
+)
+def test_facts_that_cannot_be_are_named(public, tmp_path, capsys, change, told):
+    facts = json.loads((public / "corpus.json").read_text())
+    (public / "corpus.json").write_text(json.dumps(facts | change))
+    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new" / "encoder").exists()
+
+
+def test_nothing_is_packed_into_it_and_a_pack_alone_is_enough(public, tmp_path, capsys):
+    assert run_pretrain(tmp_path, "--corpus", public, level="pack") == 2
+    assert "to which nothing is added" in capsys.readouterr().err
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="only_pack") == 0
+    assert "holds no series to add" in capsys.readouterr().err
+
+
+def test_the_hub_id_of_the_corpus_is_no_folder(tmp_path):
+    (tmp_path / "bids").mkdir()
+    words = [str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", "--corpus"]
+    assert parse_settings([*words, "Marraffini-Giovanni/fbert-corpus"]).corpus == "Marraffini-Giovanni/fbert-corpus"
+    assert parse_settings([*words, str(tmp_path / "x")]).corpus == str(tmp_path / "x")
+
+
+def test_both_layouts_agree_on_the_windows_that_share_no_volume(public, tmp_path, tables):
+    pack = open_pack(tmp_path / "out" / "corpus")
+    public_corpus.prepare_corpus(public, tmp_path / "run")
+    layout = public_corpus.open_corpus(public, tmp_path / "run", ())
+    counts = [
+        pd.Series(each.windows_apart(WINDOW), each.table["subject"]).groupby(level=0).sum() for each in (pack, layout)
+    ]
+    assert counts[0].sum() == counts[1].sum() == sum(len(standard(path)) // WINDOW for path in tables.values())

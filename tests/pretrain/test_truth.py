@@ -1,0 +1,284 @@
+"""The pretrain level on files: what is packed is what was written, and what is not is named."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from fcpower_bids.pretrain import derived_series
+from fcpower_bids.pretrain import packing as preparation
+from fcpower_bids.pretrain import teacher as shards
+from fcpower_bids.store import beside
+from tests.pretrain.conftest import made_recordings
+from tests.pretrain.outputs import plant_outputs, run_pretrain
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return plant_outputs(tmp_path, made_recordings())
+
+
+def packed_table(folder) -> pd.DataFrame:
+    return pd.read_csv(folder / "out" / "corpus" / "recordings.tsv", sep="\t", index_col="id")
+
+
+def packed_series(folder) -> dict[str, np.ndarray]:
+    """Series of every recording, read from the files of the pack with nothing of the program."""
+    with safe_open(folder / "out" / "corpus" / "series-00000.safetensors", "np") as file:
+        series = file.get_tensor("series").astype(float)
+    return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
+
+
+def fc_power(series: np.ndarray, alpha: float) -> np.ndarray:
+    """Off-diagonal entries of the power of the correlation matrix, for a matrix of full rank."""
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+
+
+def scramble(path) -> None:
+    """What was written once: the transposed buffer under the shape of the array."""
+    series = load_file(path)["series"]
+    save_file({"series": np.ascontiguousarray(series.T).reshape(series.shape)}, path)
+
+
+def test_packed_series_are_the_written_tables_to_half_precision(tmp_path, tables):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    packed = packed_series(tmp_path)
+    assert packed.keys() == tables.keys()
+    for name, path in tables.items():
+        table = pd.read_csv(path, sep="\t").to_numpy()
+        z = (table - table.mean(0)) / table.std(0, ddof=1)
+        np.testing.assert_allclose(packed[name], z, rtol=2**-10, atol=1e-6)
+
+
+def test_the_stored_teacher_is_that_of_the_stored_series(tmp_path, tables):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
+    kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    positions = packed_table(tmp_path)["position"]
+    edges = {name: fc_power(series, 0.35) for name, series in packed_series(tmp_path).items()}
+    for name in tables:
+        assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
+    np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
+
+
+def forget_digests(corpus) -> None:
+    """As packs of earlier versions were: what the files hold is compared all the same."""
+    facts = json.loads((corpus / "pack.json").read_text())
+    (corpus / "pack.json").write_text(json.dumps({k: v for k, v in facts.items() if k not in ("files", "pack_sha256")}))
+
+
+def flip(place: int):
+    def change(path) -> None:
+        content = bytearray(path.read_bytes())
+        content[place] ^= 0x80  # the sign of a sample, or a bit of the kernel
+        path.write_bytes(content)
+
+    return change
+
+
+def exchange(one: str, other: str):
+    def change(path) -> None:
+        text = path.read_text()
+        assert one in text
+        path.write_text(text.replace(one, "@").replace(other, one).replace("@", other))
+
+    return change
+
+
+def exchange_rows(path) -> None:
+    head, first, second, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, second, first, *rest]))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("series-00000.safetensors", flip(-1)),
+        ("teacher-00000.safetensors", flip(-2)),
+        ("teacher_kernel.safetensors", flip(-3)),
+        ("recordings.tsv", exchange("\t00\t", "\t01\t")),
+        ("recordings.tsv", exchange_rows),
+        ("pack.json", exchange('"P1"', '"P2"')),
+    ],
+    ids=["a sample", "a teacher", "the kernel", "subjects", "rows", "parcel names"],
+)
+@pytest.mark.parametrize("level", ["pretrain", "pack, then pretrain"])
+def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change, level):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    change(tmp_path / "out" / "corpus" / name)
+    if level != "pretrain":
+        run_pretrain(tmp_path, level="pack")
+    assert run_pretrain(tmp_path) == 3
+    told = capsys.readouterr().err
+    assert name in told
+    assert "checksum differs" in told
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    forget_digests(tmp_path / "out" / "corpus")
+    scramble(tmp_path / "out" / "corpus" / "series-00000.safetensors")
+    assert run_pretrain(tmp_path) == 3
+    told = capsys.readouterr().err
+    assert "series-00000.safetensors are not those that its teacher was computed from" in told
+    assert f"Remove the folder {tmp_path / 'out' / 'corpus'} and run the same command again" in told
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    forget_digests(tmp_path / "out" / "corpus")
+    path = tmp_path / "out" / "corpus" / "teacher_kernel.safetensors"
+    with safe_open(path, "np") as file:
+        kernel, metadata = file.get_tensor("kernel"), file.metadata()
+    save_file({"kernel": kernel[::-1].copy()}, path, metadata)
+    assert run_pretrain(tmp_path) == 3
+    assert "is not that of its teacher vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", [{}, {"format": 1}, {"format": 99}])
+def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    corpus = tmp_path / "out" / "corpus"
+    good = {path.name: path.read_bytes() for path in corpus.iterdir()}
+    facts = json.loads((corpus / "pack.json").read_text())
+    facts.pop("format")
+    (corpus / "pack.json").write_text(json.dumps(facts | said))
+    scramble(corpus / "series-00000.safetensors")
+    (corpus / "series-00001.safetensors").write_bytes(b"of the old pack")
+    assert run_pretrain(tmp_path) == 0
+    assert caplog.text.count("is made anew") == 1
+    assert {path.name: path.read_bytes() for path in corpus.iterdir()} == good
+
+
+def pack_bytes(folder, out="out") -> dict[str, bytes]:
+    return {str(path.relative_to(folder / out)): path.read_bytes() for path in (folder / out / "corpus").rglob("*")}
+
+
+def test_many_processes_pack_the_same_bytes(tmp_path, tables):
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", level="pack") == 0
+    assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
+
+
+KILLED = """
+import signal, sys
+from fcpower_bids.app import main
+from fcpower_bids.pretrain import packing as preparation
+
+done, compute = [], preparation.teacher_vector_and_rank
+
+def compute_until_killed(*given):
+    if len(done) == 20:
+        signal.raise_signal(signal.SIGKILL)
+    done.append(given)
+    return compute(*given)
+
+preparation.teacher_vector_and_rank = compute_until_killed
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, killed when it is at the 21st of 32 recordings."""
+
+
+def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypatch, caplog):
+    words = [sys.executable, "-c", KILLED, tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
+    killed = subprocess.run([str(word) for word in words], stderr=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    parts = tmp_path / "out" / "corpus" / "parts"
+    stored = sorted(parts.glob("*.safetensors"))
+    assert len(stored) == 20
+    beside(stored[-1]).touch()  # as when the signal comes while a part is written
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
+    computed = []
+    original = preparation.teacher_vector_and_rank
+    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert len(computed) == len(tables) - 20
+    assert "20 recordings of an interrupted run are taken over" in caplog.text
+    assert not parts.exists()
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
+
+
+def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch):
+    assert run_pretrain(tmp_path, level="pack") == 0
+    changed = sorted(tables)[3]
+    table = pd.read_csv(tables[changed], sep="\t")
+    (table**3).to_csv(tables[changed], sep="\t", index=False)
+    people = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(16)], "house": [i // 2 for i in range(16)]})
+    people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
+    read = []
+    original = derived_series.read_series
+    monkeypatch.setattr(derived_series, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
+    assert run_pretrain(tmp_path, "--family-column", "house", level="pack") == 0
+    assert read == [tables[changed]]
+    family = packed_table(tmp_path)["family"]
+    assert family[sorted(tables)[0]] == 0
+    assert family.nunique() == 8
+    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
+    assert len(vectors) == 1
+    kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
+    np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("value", ["NaN", "0", "-2", "Infinity"])
+def test_an_impossible_repetition_time_is_refused(tmp_path, tables, capsys, value):
+    path = next(iter(tables.values())).with_suffix(".json")
+    path.write_text(f'{{"RepetitionTime": {value}}}')
+    assert run_pretrain(tmp_path, level="pack") == 3
+    assert f"{path} does not give a RepetitionTime" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_read_is_named(tmp_path, tables, capsys):
+    path = next(iter(tables.values()))
+    path.write_text(path.read_text().replace(".", "x", 20))
+    assert run_pretrain(tmp_path, level="pack") == 4
+    assert f"{path} cannot be read" in capsys.readouterr().err
+
+
+def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp_path, tables, capsys):
+    path, short, *_ = tables.values()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
+    assert run_pretrain(tmp_path, level="pack") == 4
+    assert f"{path} has 7 of the {len(lines) - 1} volumes of its JSON; run" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "corpus" / "pack.json").exists()
+    for file in (path, short):
+        file.write_text("".join(lines[:13]))
+        file.with_suffix(".json").write_text('{"RepetitionTime": 2, "NumberOfVolumesUsed": 12}')
+    (tmp_path / "bids").rename(tmp_path / "moved")
+    assert run_pretrain(tmp_path, level="pack") == 3
+    assert f"The input folder {tmp_path / 'bids'} does not exist. Check the path" in capsys.readouterr().err
+    (tmp_path / "moved").rename(tmp_path / "bids")
+    (tmp_path / "file").write_text("mine")
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "file", level="pack") == 2
+    assert f"{tmp_path / 'file'} is a file, so there can be no corpus" in capsys.readouterr().err
+    path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")  # as macOS leaves them
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert "2 of them have fewer volumes than window 20: nothing trains on those" in capsys.readouterr().err
+
+
+def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):
+    def write_in_the_order_of_memory(arrays, path, metadata):
+        save_file({name: np.ascontiguousarray(a.T).reshape(a.shape) for name, a in arrays.items()}, path, metadata)
+
+    monkeypatch.setattr(shards, "save_file", write_in_the_order_of_memory)
+    assert run_pretrain(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert "does not read back as it was written" in told
+    assert "not the recordings" in told
+    assert not list((tmp_path / "out" / "corpus").glob("*.safetensors"))
+    assert not list((tmp_path / "out" / "corpus").glob(".*"))
