@@ -19,6 +19,12 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test faults lint release-check lock install install-test clean
 
+# The demo needs no torch.
+$(VENV)/installed-core: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt -e .
+	touch $@
+
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) $(TORCH)
@@ -36,11 +42,11 @@ install-test: $(VENV)/installed-test
 # Scans of two real people, whose series are painted into a template, through the participant level; then the series of 37
 # people, who were scanned twice, through the group level (examples/stages/README.md).
 REAL = examples/stages
-demo: install
+demo: $(VENV)/installed-core
 	rm -rf $(DEMO)
 	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --series $(REAL) --subjects 2
 	$(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/scans participant --atlas $(DEMO)/bids/atlas/*_dseg.nii.gz
-	$(BIN)/fcpower_bids $(REAL) $(DEMO)/people group -d list=$(REAL)/list.tsv --targets sofas_change_6mo bprs_change_6mo --permutations 200
+	$(BIN)/fcpower_bids $(REAL) $(DEMO)/people group -d list=$(REAL)/list.tsv --analyses fingerprinting --permutations 200
 	@echo
 	@echo "Pages to open in a browser:"
 	@echo "  one person  $(DEMO)/scans/sub-001.html"

@@ -21,18 +21,15 @@ from fcpower_bids.clinic.folder import load_model, say_signed, scan_digest, tell
 from fcpower_bids.clinic.page import write_prediction_pages
 from fcpower_bids.clinic.skill import SIGNIFICANT, refuse_without_skill, say_in_full, say_skill
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.cohort.inclusion import quality_row, read_quality
+from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.inputs.selection import label_remedy
-from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import plain, read_json, read_series, read_table, write_declared, write_json
-from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
 
@@ -94,10 +91,7 @@ COVERAGE = "Coverage"
 COMPARED = "compared"
 """Rows of a scan in `UNUSUAL`, in addition to its own columns."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
-SOUND, CAUTION, UNUSABLE = "ok", "caution", "stop"
 WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
-JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
-WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
 
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 
@@ -233,36 +227,14 @@ def _attempt(
     judged: dict[str, str] = {}
     try:
         judged = {"sha256": known_digest(one.path)}
-        judged |= _judge(one)
+        if (said := cautions_of(one)) is not None:
+            judged |= {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
         return judged | _predict(scan, one, model, request, people)
     except (FcPowerError, OSError) as error:
         return judged | _refused(scan, one.participant, one.session, str(error))
     except Exception as error:
         reason = explain(error, request.output_dir, f"predict_{scan}")
         return judged | _refused(scan, one.participant, one.session, reason, BROKEN)
-
-
-def _figure(row: Mapping[str, str], key: str, one: Connectome) -> float:
-    """A number of the quality table, NaN where it is missing."""
-    name = one.beside(QUALITY).name
-    if key not in row:
-        raise RecordingError(f"{name} lacks the column {key}: run the participant level again.")
-    try:
-        return math.nan if row[key] in MISSING else float(row[key])
-    except ValueError:
-        message = f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
-        raise RecordingError(message) from None
-
-
-def _judge(one: Connectome) -> dict[str, str]:
-    """Say of a scan what its page at participant level says."""
-    row, facts = quality_row(one), one.facts
-    if not row and "Notes" not in facts:
-        return {}
-    numbers = {key: _figure(row, key, one) for key in JUDGED if row}
-    empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
-    said = find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
-    return {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
 
 
 def _predict(

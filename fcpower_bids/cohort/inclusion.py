@@ -19,7 +19,7 @@ from fcpower_bids.core.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TO
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
-from fcpower_bids.outputs.names import QUALITY, TIMESERIES
+from fcpower_bids.outputs.names import QUALITY, TIMESERIES, short_name
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly, GroupLevel
@@ -35,6 +35,18 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
+SOUND, CAUTION, UNUSABLE = "ok", "caution", "stop"
+"""Verdicts on a scan."""
+MANY_CENSORED = 0.3
+"""Share of censored volumes above which a recording gets a caution."""
+LOW_DICE = 0.8
+"""Dice coefficient of mask and template below which a recording gets a caution: fMRIPrep's masks have .9 or more."""
+FEW_DEGREES = 20
+"""Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
+JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
+WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
+"""Entries of sidecars that name parcels without a value: not covered, without any variance, or no signal."""
+MOST_NAMED = 8
 REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
@@ -121,6 +133,55 @@ def _number(text: Any) -> float:
         return float(text)
     except (TypeError, ValueError):
         return math.nan
+
+
+def find_cautions(
+    uncovered: Mapping[str, Sequence[str]], quality: Mapping[str, Any], notes: Sequence[str]
+) -> list[str]:
+    """Say what calls for caution with a recording: the one verdict for its page, the index, the cohort and models.
+
+    ``uncovered`` names the parcels without a value under each atlas, ``quality`` is a row of the quality table, empty
+    where there is none, ``notes`` are those of its cleaning.
+    """
+    found = [
+        f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {', '.join(parcels[:MOST_NAMED])}"
+        + (f" and {len(parcels) - MOST_NAMED} more." if len(parcels) > MOST_NAMED else ".")
+        for atlas, parcels in uncovered.items()
+        if parcels
+    ]
+    if quality:
+        share = quality["censored_volumes"] / max(quality["volumes"] - quality["dummy_volumes"], 1)
+        if share > MANY_CENSORED:
+            found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
+        if quality["degrees_of_freedom"] < FEW_DEGREES:
+            found.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
+        if quality["mask_dice"] < LOW_DICE:
+            found.append(
+                f"The brain mask and the template overlap little (Dice coefficient {quality['mask_dice']:.2f}): look "
+                "at the outlines on its page; the registration may have failed, or much of the brain was not scanned."
+            )
+    return [*found, *notes]
+
+
+def cautions_of(one: Connectome) -> list[str] | None:
+    """Say what calls for caution with the scan of an FC; None where nothing was measured. Raises DatasetError."""
+    row, facts = quality_row(one), one.facts
+    if not row and "Notes" not in facts:
+        return None
+    name, numbers = one.beside(QUALITY).name, dict[str, float]()
+    for key in JUDGED if row else ():
+        if key not in row:
+            raise DatasetError(f"{name} lacks the column {key}: run the participant level again.")
+        try:
+            numbers[key] = math.nan if row[key] in MISSING else float(row[key])
+        except ValueError:
+            raise DatasetError(
+                f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
+            ) from None
+    if row:
+        numbers["mask_dice"] = _number(row.get("mask_dice"))  # of scans alone that are in the template's space
+    empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
+    return find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
 
 
 def bare(label: str, key: str) -> str:

@@ -16,7 +16,16 @@ import pandas as pd
 
 from fcpower_bids.cohort.decisions import decide, decisions_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes, list_quality_sidecars, person_at
-from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, read_quality
+from fcpower_bids.cohort.inclusion import (
+    CAUTION,
+    PERSON,
+    RECORDING,
+    SOUND,
+    UNUSABLE,
+    Exclusion,
+    cautions_of,
+    read_quality,
+)
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
@@ -292,11 +301,15 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
     written += [(one.connectome, one.state, one.reason) for one in door.left_out if one.connectome is not None]
     for one, state, reason in written:
         quality = read_quality(one)
-        known = (source_of(one), digest_choices(cleaning_choices(one)))
+        said: list[str] | None = None
+        with suppress(DatasetError):  # the group level leaves it out, and says why
+            said = cautions_of(one) if state == DONE else None
+        verdict = UNUSABLE if state != DONE else None if said is None else CAUTION if said else SOUND
+        known = (verdict, " ".join(said or ()) or None, source_of(one), digest_choices(cleaning_choices(one)))
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
         path = one.path.relative_to(output_dir).as_posix()
         rows.append((one.recording, one.atlas_name, path, state, reason or None, *known, *figures))
-    nothing = (None, None, math.nan, math.nan, math.nan)
+    nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
     rows += [
         (one.recording, one.atlas or None, None, one.state, one.reason, *nothing)
         for one in door.left_out

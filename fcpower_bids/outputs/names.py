@@ -116,3 +116,10 @@ def preview_path(coverage: Path, end: str = BEFORE) -> Path:
     name = coverage.name.removesuffix(COVERAGE_END) + end
     subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
     return subject / "figures" / name
+
+
+def short_name(atlas: str) -> str:
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names; several may be joined by &."""
+    if " & " in atlas:
+        return " & ".join(map(short_name, atlas.split(" & ")))
+    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))

@@ -107,9 +107,9 @@ def run_group(settings: Settings) -> int:
     from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it
 
     sweep_shared(settings.output_dir)
-    attempts.run(PAGE, partial(write_group_report, settings))
+    _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])
     attempts.run(INDEX, partial(write_index, settings.output_dir))
-    say(f"Tables: {settings.results}  Page: {settings.results_page}", settings)
+    say("\n".join([*answers, f"Tables: {settings.results}  Page: {settings.results_page}"]), settings)
     attempts.tell()
     return 0
 

@@ -17,6 +17,7 @@ from fcpower_bids.notebook import load_cohort
 from tests.cases.people import LABELS, P, T, index_rows, run, series_of, table, write_list
 from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN
+from tests.slices.elsewhere.sources import read_connectome
 
 CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
 
@@ -90,8 +91,8 @@ def test_a_path_of_windows_is_a_path(text, tmp_path):
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
     assert found.code == 0, found.err
-    fc = pd.read_csv(next((tmp_path / "out").glob("sub-003/**/*_relmat.tsv")), sep="\t", index_col=0)
-    np.testing.assert_allclose(fc.to_numpy(), np.corrcoef(series_of("003").T), atol=1e-12)
+    fc = read_connectome(next((tmp_path / "out").glob("sub-003/**/*_relmat.npy")))
+    np.testing.assert_allclose(fc, np.corrcoef(series_of("003").T), atol=1e-12)
 
 
 DIAGONALS = {

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.outputs.tables import read_table
 from tests.cases.cohorts import PEOPLE, QUICK, group, read, write_series, write_table
+from tests.cases.people import run
+from tests.running import PLAIN
 
 AGES = np.round(np.random.default_rng(1).uniform(20, 60, len(PEOPLE)), 1)
 
@@ -85,3 +90,72 @@ def test_39_the_share_of_edges_that_go_with_motion_is_said_of_every_representati
         assert line
         said = dict(re.findall(r"(FC(?:\^0\.35)?) ?(\d+\.\d) %", line[1]))
         assert float(said[title]) == pytest.approx(share, abs=0.051)
+
+
+SHARES = (0.1, 0.25, 0.4, 0.6)
+"""Of the volumes of each of four scans, the part that is censored because of motion."""
+
+
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory):
+    """Two people twice, with more and more motion, through both levels; the last scan is below ``--min-time``."""
+    folder = tmp_path_factory.mktemp("moving")
+    make_dataset(folder / "in", DemoDesign.tiny(noise=0.1))
+    tables = sorted((folder / "in").rglob("*_desc-confounds_timeseries.tsv"))
+    for path, share in zip(tables, SHARES, strict=True):
+        rows = pd.read_csv(path, sep="\t", na_values=["n/a"])
+        moved = np.linspace(10, len(rows) - 1, round(share * len(rows))).astype(int)
+        displaced = np.where(np.isin(np.arange(len(rows)), moved), 1.0, 0.1)
+        parameters = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+        rows[parameters] = 1e-7 * np.random.default_rng(0).standard_normal((len(rows), 6))
+        rows["trans_x"] = np.cumsum(displaced * (-1) ** np.arange(len(rows)))
+        rows["framewise_displacement"] = np.r_[np.nan, displaced[1:]]
+        rows.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    words = (
+        folder / "in",
+        folder / "out",
+        "participant",
+        *PLAIN,
+        "--fd-thresh",
+        0.5,
+        "--min-time",
+        90,
+        "--atlas",
+        "builtin",
+        "--nprocs",
+        1,
+    )
+    assert run(*words).code == 0
+    assert run(folder / "in", folder / "out", "group", "--min-time", 0, "--nprocs", 1).code == 0
+    return folder / "out"
+
+
+def test_36_every_page_has_the_same_verdict_on_a_scan(moving):
+    table = read_table(moving / "recordings.tsv").set_index("recording")
+    index = (moving / "index.html").read_text()
+    index = json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', index, re.S)[1])
+    cohort = html.unescape((moving / "group.html").read_text())
+    words = {"ok": "used", "caution": "used with caution", "stop": "excluded"}
+    verdicts = []
+    for number, row in enumerate(index["rows"]):
+        name = row["recording"]
+        (path,) = moving.rglob(f"{name}_desc-confounds_outliers.tsv")
+        volumes = read_table(path)
+        later = volumes[volumes["dummy"] == 0] if "dummy" in volumes else volumes
+        share = 1 - later["kept"].mean()
+        assert share == pytest.approx(SHARES[number], abs=0.06)
+        verdict = table.loc[name, "quality"]
+        verdicts.append(verdict)
+        assert row["state"] == words[verdict]
+        page = html.unescape((moving / f"{name[:6]}.html").read_text())
+        said = f"{100 * share:.0f} % of the volumes were censored because of motion."
+        doubted = 0.3 < share < 0.5
+        assert [said in each for each in (page, row["said"], str(table.loc[name, "cautions"]))] == [doubted] * 3
+        short = name.split("_space-")[0]
+        line = next(line for line in cohort.split("<tr") if short in line and "desc-fcpower_qc" in line)
+        assert f">{words[verdict]}<" in line
+    assert verdicts == ["ok", "ok", "caution", "stop"]
+    assert "1 recording used with caution" in cohort
+    head = re.sub(r"<[^>]+>", " ", (moving / "sub-02.html").read_text())
+    minutes = table["seconds"].iloc[2] / 60
+    assert f"{minutes:.1f} of {2 * 80 * 2.5 / 60:.1f}" in head  # both scans count, also the one that is not used

@@ -11,7 +11,7 @@ import pytest
 from scipy.io import savemat
 
 from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
-from tests.slices.elsewhere.sources import described
+from tests.slices.elsewhere.sources import described, read_connectome
 from tests.slices.elsewhere.sources import table as write_table
 
 CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
@@ -51,7 +51,7 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     if before:
         words = ("-d", *names_of(now, tmp_path), *CHECK, "--replace")
         assert run(tmp_path / "bids", tmp_path / "out", "group", *words).code == 0
-        fc = pd.read_csv(next((tmp_path / "out").glob("sub-007/**/*_relmat.tsv")), sep="\t", index_col=0).to_numpy()
+        fc = read_connectome(next((tmp_path / "out").glob("sub-007/**/*_relmat.npy")))
         seed = 2 if "other" in now[0] else 1
         np.testing.assert_allclose(fc, np.corrcoef(series_of("007", seed).T), rtol=0, atol=1e-12)
 
@@ -239,7 +239,7 @@ def test_the_number_of_a_person_is_no_id(numbers, tmp_path):
     assert found.code == 0, found.err
     assert people(tmp_path / "out") == [f"sub-{label}" for label in entered]
     for label in ("002", "004", "024"):
-        fc = pd.read_csv(next((tmp_path / "out").glob(f"sub-{label}/**/*_relmat.tsv")), sep="\t", index_col=0)
-        np.testing.assert_allclose(fc.to_numpy(), np.corrcoef(series_of(label).T), atol=1e-9)
+        fc = read_connectome(next((tmp_path / "out").glob(f"sub-{label}/**/*_relmat.npy")))
+        np.testing.assert_allclose(fc, np.corrcoef(series_of(label).T), atol=1e-9)
     rows = table(tmp_path / "out" / "group" / "predictions.tsv")
     assert set(rows.loc[rows["participant_id"] == "sub-004", "observed"].astype(float)) == {3.0}

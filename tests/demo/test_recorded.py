@@ -12,6 +12,7 @@ from fcpower_bids.demo import recorded
 from fcpower_bids.demo.__main__ import main as demo
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from tests.doors.ways_on import run, table
+from tests.slices.elsewhere.sources import read_connectome
 
 STAGES = Path(__file__).parents[2] / "examples" / "stages"
 UPPER = np.triu_indices(400, 1)
@@ -65,8 +66,8 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     assert " | ".join(cells) in readme, "the interval that the README states"
     connectomes = {key: np.corrcoef(values, rowvar=False) for key, values in series.items()}
     key = min(connectomes)
-    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-pearsoncorrelation_relmat.tsv")
-    np.testing.assert_allclose(read_matrix(path)[0], connectomes[key], rtol=0, atol=1e-12)
+    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-pearsoncorrelation_relmat.npy")
+    np.testing.assert_allclose(read_connectome(path), connectomes[key], rtol=0, atol=1e-12)
     assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
     assert written["fc"] == pytest.approx(0.838, abs=5e-4)
     raised = {key: spectral_power(matrix, ALPHA)[UPPER] for key, matrix in connectomes.items()}

@@ -30,7 +30,12 @@ class Rounding(NamedTuple):
     step: float  # distance between neighbouring values in the file; 0 where all bits are there
     noise: float  # largest eigenvalue of what rounding adds: step * sqrt(P / 3)
     cleared: int  # eigenvalues within the noise, which are 0 now
-    lowest: float  # smallest eigenvalue as the file has it
+    eigenvalues: NDArray[np.float64]  # (P,) of the parcels that are covered, ascending, as the file has them
+
+    @property
+    def lowest(self) -> float:
+        """The smallest eigenvalue as the file has it."""
+        return float(self.eigenvalues[0])
 
     @property
     def indefinite(self) -> bool:
@@ -52,14 +57,24 @@ def rounding_step(values: ArrayLike) -> float:
 
 
 def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], Rounding]:
-    """Set eigenvalues of correlations (P, P) to zero that are within the noise of a rounding by `step`."""
+    """Set eigenvalues of correlations (P, P) to zero that are within the noise of a rounding by `step`. Raises Unfit.
+
+    The decomposition shows first whether these are the correlations of one recording at all.
+    """
     matrix = np.array(matrix, dtype=np.float64)
     there = np.isfinite(np.diag(matrix))
     covered = matrix[np.ix_(there, there)]
+    if not covered.size:
+        raise Unfit("it has no value for any parcel")
     values, vectors = np.linalg.eigh(covered)
+    if values[0] < WORST_EIGENVALUE:
+        raise Unfit(
+            f"it has an eigenvalue of {values[0]:.2g}, which no correlation matrix has: the order of a vector, the "
+            "scale or the file is another than declared"
+        )
     noise = step * math.sqrt(len(covered) / 3)
     kept = values > CLEARED * noise
-    rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, float(values[0]))
+    rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, values)
     if not rounding.cleared or not kept.any():
         return matrix, rounding._replace(cleared=0)
     clear = (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
@@ -88,12 +103,6 @@ def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper")
     covered = matrix[np.ix_(~empty, ~empty)]
     if not np.isfinite(covered).all():
         raise Unfit("single correlations are missing between parcels that have others")
-    lowest = float(np.linalg.eigvalsh(covered)[0]) if len(covered) else 0.0
-    if lowest < WORST_EIGENVALUE:
-        raise Unfit(
-            f"it has an eigenvalue of {lowest:.2g}, which no correlation matrix has: the order of a vector, the scale "
-            "or the file is another than declared"
-        )
     return np.clip(matrix, -1.0, 1.0)
 
 

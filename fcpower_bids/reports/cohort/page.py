@@ -12,7 +12,7 @@ from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
-from fcpower_bids.reports.cohort.verdict import judge_cohort
+from fcpower_bids.reports.cohort.verdict import judge_cohort, short_answers
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.settings import Places
@@ -52,8 +52,11 @@ SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
 
 
-def write_group_report(settings: Places) -> Path:
-    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete."""
+def write_group_report(settings: Places) -> tuple[Path, list[str]]:
+    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete.
+
+    Returns the page and the results in short, line by line.
+    """
     tables = GroupTables(settings)
     sections = make_sections(tables)
     methods, problem = _methods(tables)
@@ -67,7 +70,6 @@ def write_group_report(settings: Places) -> Path:
         title=f"Group report: {settings.name}" if settings.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
-        answering={anchor for _, _, anchor in verdict.findings},
         sections=sections,
         links=_links(tables),
     )
@@ -76,7 +78,7 @@ def write_group_report(settings: Places) -> Path:
     if tables.failures:
         reasons = " ".join(tables.failures.values())
         raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
-    return page
+    return page, short_answers(verdict, tables)
 
 
 def _methods(tables: GroupTables) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -47,12 +48,30 @@ FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 
 
+HEADLINE_WORDS = 20
+MOST_NAMED = 3
+"""Targets that a headline names."""
+ANSWERS = (
+    ("{} can be predicted better than chance.", FOUND, False),
+    ("{} can be predicted within sites.", FOUND, True),
+    ("Nothing predicts {} detectably.", NOT_FOUND, False),
+    ("Nothing beyond the site was shown for {}.", NOT_FOUND, True),
+    ("For {} the permutations are too few to decide.", NOT_DECIDED, False),
+    ("For {} the permutations are too few to decide.", NOT_DECIDED, True),
+    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, False),
+    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, True),
+    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, False),
+    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, True),
+)
+"""Sentence for the targets of a state, and whether they go with the site."""
+
+
 @dataclass(frozen=True)
 class GroupVerdict:
     """First lines of the page."""
 
     level: str  # ``ok``, ``caution`` or ``stop``
-    headline: str  # one or two sentences
+    headline: str  # of some 20 words
     facts: tuple[tuple[str, str], ...]  # label and value
     # a question, the sentences that answer it, the anchor of the section behind it
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
@@ -60,6 +79,7 @@ class GroupVerdict:
     cautions: tuple[str, ...]  # limits of the findings
     overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
+    answers: tuple[str, ...] = ()  # all sentences, of which the headline has the first
     # mark of the results in the index: ``ok`` where something was found, ``caution`` where the check alarms or a part
     # failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing
     mark: str = "stop"
@@ -103,14 +123,38 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     checked = tables.frame("check_pairs") is not None or tables.has("check")
     done = tuple(name for name in tables.done if name != "check")
     level = "stop" if not (answers or further or checked or done) else "caution" if cautions else "ok"
-    headline = _headline(targets, tables, further) or _without_headline(done, tables, checked)
+    said = _sentences(targets, tables, further) or [_without_headline(done, tables, checked)]
     if alarms := count_alarms(tables):
-        headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
+        said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
+    room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
+    headline = " ".join(said[: max(1, sum(room))])
     overview = targets_by_representation(targets, tables)
     failed = sum(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
     mark = "stop" if level == "stop" else "caution" if alarms or failed else _mark(targets, tables)
     facts, figures = tuple(_facts(tables)), first_figures(targets, tables)
-    return GroupVerdict(level, headline, facts, tuple(answers), further, cautions, overview, figures, mark)
+    return GroupVerdict(level, headline, facts, tuple(answers), further, cautions, overview, figures, tuple(said), mark)
+
+
+def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
+    """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
+    lines = []
+    for finding in find_targets(tables):
+        best = finding.summary.iloc[0]
+        if finding.state == ONLY_SEEN:
+            lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
+            continue
+        where = " within sites" if finding.is_within else ""
+        value = float(best[finding.leading] if finding.is_within else best[f"{finding.score}_{POOLED_MEAN}"])
+        line = f"{finding.target}: {finding.label} {value:.2f}{where} with {tables.title(str(best['representation']))}"
+        if finding.p == finding.p:
+            needed = float(finding.summary["score_needed"].max())
+            line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
+        lines.append(f"{line}: {finding.state}")
+        if finding.added is not None:
+            lines.append(f"  {finding.added.clause(tables.title(str(best['representation'])))}")
+    lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
+    lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
+    return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
 def _mark(targets: Sequence[Finding], tables: GroupTables) -> str:
@@ -130,35 +174,26 @@ def _without_headline(done: Sequence[str], tables: GroupTables, checked: bool) -
     )
 
 
-def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
-    said = [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]
-    targets = [finding for finding in targets if not finding.site or finding.state == ONLY_SEEN]
-    found = [finding.target for finding in targets if finding.state == FOUND]
-    undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
-    untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
-    lacking = [finding.target for finding in targets if finding.state == NOT_FOUND]
-    if found:
-        said.append(f"{listed(found, 4)} can be predicted better than chance.")
-    said += _beside_known(targets, tables)
-    if lacking:
-        said.append(f"Nothing predicts {listed(lacking, 4)} detectably.")
-    if undecided:
-        said.append(f"For {listed(undecided, 4)} the permutations are too few to decide.")
-    if untested:
-        said.append(f"Whether {listed(untested, 4)} can be predicted was not tested against chance.")
-    if seen := [finding.target for finding in targets if finding.state == ONLY_SEEN]:
-        said.append(f"For {listed(seen, 4)} there is no score: every encoder was trained on these people.")
+def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Answers of the page, the shortest of each kind first: the headline takes as many as it has room for."""
+    said: list[str] = []
+    for sentence, state, by_site in ANSWERS:
+        names = [one.target for one in targets if one.state == state and bool(one.site) == by_site]
+        if names:
+            said.append(sentence.format(listed(names, MOST_NAMED)))
     rows = identification_rows(tables)
     rows = rows[~seen_rows(rows)]
     if len(rows):
         said.append(_identified(rows.iloc[0], tables))
+    said += [_beside_site(one, tables) for one in targets if one.site and one.state != ONLY_SEEN]
+    said += _beside_known([one for one in targets if not one.site], tables)
     answers = {part.anchor: part.answers for part in page_parts()}
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
         answered = list(dict.fromkeys(said for _, said, anchor in further if anchor not in DESCRIPTIONS))
         said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
         said = said or ["Nothing was predicted or identified; the cohort is described below."]
-    return " ".join([*said, *_of_all_analyses(tables)])
+    return [*said, *_of_all_analyses(tables)]
 
 
 def _of_all_analyses(tables: GroupTables) -> Iterator[str]:

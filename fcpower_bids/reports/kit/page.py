@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
 from fcpower_bids.locks import LOCKS, lock
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.kit.svg import POWER
 from fcpower_bids.store import write_text
 
@@ -135,10 +136,3 @@ def show_number(value: Any, digits: int = 2) -> str:
 def relative_link(path: Path, root: Path) -> str:
     """Return the address of a file from a page in ``root``."""
     return quote(path.relative_to(root).as_posix())
-
-
-def short_name(atlas: str) -> str:
-    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names; several may be joined by &."""
-    if " & " in atlas:
-        return " & ".join(map(short_name, atlas.split(" & ")))
-    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))

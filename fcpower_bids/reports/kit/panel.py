@@ -21,4 +21,3 @@ class Panel:
     wide: bool = False
     folded: bool = False
     failure: str = ""  # why the program failed to make it
-    leads: bool = False  # whether it comes first, as what calls for caution does

@@ -12,14 +12,14 @@ from typing import Any
 
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.outputs.dataset import without_folders
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, explain, read_statuses
+from fcpower_bids.outputs.status import DONE, SKIPPED, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, account_of
-from fcpower_bids.reports.person.verdict import WORDS, cautions_of, minutes_kept
+from fcpower_bids.reports.person.verdict import USED_WITH_CAUTION, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 
 INDEX = "index.html"
@@ -80,8 +80,10 @@ def write_index(output_dir: Path) -> Path | None:
         "decided": decided,
         "others": others,
     }
+    lines = describe_reasons([one for one in statuses if one.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
+        unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
         script_name="index.js",
         command=command,
         title="Recordings",
@@ -102,7 +104,9 @@ def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iter
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
         row = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
-        yield row | {"state": WORDS[account.status.state]} | _seen_from(account, pictures)
+        seen = _seen_from(account, pictures)
+        doubted = account.status.state == DONE and seen["said"]
+        yield row | {"state": USED_WITH_CAUTION if doubted else WORDS[account.status.state]} | seen
 
 
 def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:

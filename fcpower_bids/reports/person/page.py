@@ -22,7 +22,7 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, read_accounts
-from fcpower_bids.reports.person.verdict import WORDS, judge, minutes_kept
+from fcpower_bids.reports.person.verdict import WORDS, judge, minutes_kept, word_of
 from fcpower_bids.settings import METHOD_SECTIONS, ParticipantOutputs
 from fcpower_bids.settings.command import command_of
 
@@ -142,7 +142,7 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
 def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one with the status of the recording."""
     base: dict[str, Any] = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0"}
-    base["state"] = WORDS[account.status.state]
+    base["state"] = word_of(account)
     kept, whole = minutes_kept(account)
     numbers = {view.atlas: number for number, view in enumerate(account.views)}
     of_all = {"state": base["state"], "minutes": kept, "of_minutes": whole}

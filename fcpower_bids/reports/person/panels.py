@@ -24,7 +24,6 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
 from fcpower_bids.reports.person.recording_facts import Account, View, name_parcels, read_columns
-from fcpower_bids.reports.person.verdict import LOW_DICE
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -277,7 +276,7 @@ def make_panels(account: Account, view: View, settings: ParticipantOutputs) -> l
             reason = explain(error, settings.output_dir, f"{account.name}_page")
             failure = "" if isinstance(error, FcPowerError) else reason
             panels.append(Panel(name, f"This panel could not be drawn: {reason}", failure=failure))
-    return sorted(panels, key=lambda panel: not panel.leads)
+    return panels
 
 
 def make_coverage(context: Context) -> Iterator[Panel]:
@@ -319,7 +318,6 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         + (f" Median temporal SNR {median_tsnr(slices):.0f}." if slices is not None else ""),
         sources=context.links(path),
         wide=True,
-        leads=bool(missing) or (slices is not None and bool(slices.dice < LOW_DICE)),
     )
 
 
@@ -343,12 +341,12 @@ def _plain(value: Any) -> str:
 
 
 PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
+    "Coverage": make_coverage,
     "Motion and signal over time": make_over_time,
     "Connectomes": make_connectomes,
     "Power spectrum": make_power,
     "Eigenvalues": make_eigenvalues,
     "From the identity to FC": make_spectral_path,
-    "Coverage": make_coverage,
     "Embedding": make_embedding,
     "Correlation of the nuisance regressors": make_design,
     "Provenance": make_provenance,

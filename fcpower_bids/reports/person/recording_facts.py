@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.cohort.inclusion import WITHOUT_VALUE
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures import QUALITY
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
@@ -149,8 +150,10 @@ class Account:
     def uncovered(self) -> dict[str, list[str]]:
         """Parcels without a value under each atlas: not covered, without any variance, or no signal."""
         found = {view.atlas: view.sidecar("bold") | view.sidecar("timeseries") for view in self.views}
-        kinds = ("UncoveredNodes", "FlatNodes", "StrayNodes")
-        return {atlas: [str(node) for kind in kinds for node in about.get(kind, [])] for atlas, about in found.items()}
+        return {
+            atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
+            for atlas, about in found.items()
+        }
 
     @cached_property
     def configuration(self) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fcpower_bids.cohort.inclusion import find_cautions
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
-from fcpower_bids.reports.kit.page import short_name
-from fcpower_bids.reports.person.recording_facts import Account, name_parcels
+from fcpower_bids.reports.person.recording_facts import Account
 
 STAGES = {
     "find": "looking for the inputs",
@@ -24,13 +24,8 @@ STAGES = {
     "sink": "writing the results",
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
-MANY_CENSORED = 0.3
-"""Share of censored volumes above which a recording gets a caution."""
+USED_WITH_CAUTION = "used with caution"
 OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
-LOW_DICE = 0.8
-"""Dice coefficient of mask and template below which a recording gets a caution: fMRIPrep's masks have .9 or more."""
-FEW_DEGREES = 20
-"""Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +82,12 @@ def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, 
     counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (DONE, EXCLUDED, FAILED)]
     counts += [f"{states.count(state)} {WORDS[state]}" for state in (SKIPPED, RUNNING) if state in states]
     facts = [("Recordings", ", ".join(counts))]
-    minutes = [minutes_kept(account) for account in used]
-    if minutes:
-        kept, whole = sum(pair[0] for pair in minutes), sum(pair[1] for pair in minutes)
+    if used:
+        kept = sum(minutes_kept(account)[0] for account in used)
+        whole = sum(minutes_kept(account)[1] for account in runs)
         facts.append(("Minutes kept", f"{kept:.1f} of {whole:.1f}"))
         facts.append(("Parcels without a value", _uncovered(used)))
-        fd = [account.quality[0]["mean_fd"] for account in used if account.quality]
+        fd = [account.quality[0]["mean_fd"] for account in runs if account.quality]
         known = [value for value in fd if value == value]
         facts.append(("Mean FD", _range(known)))
     return facts
@@ -135,33 +130,16 @@ def _problems(account: Account) -> list[Problem]:
         where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         return [Problem(account.name, "stop", WORDS[status.state] + where, reason)]
-    return [Problem(account.name, "caution", "used with caution", reason) for reason in cautions_of(account)]
+    return [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
+
+
+def word_of(account: Account) -> str:
+    """Return the verdict on a recording in words."""
+    doubted = account.status.state == DONE and cautions_of(account)
+    return USED_WITH_CAUTION if doubted else WORDS[account.status.state]
 
 
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
     quality = account.quality[0] if account.quality else {}
     return find_cautions(account.uncovered, quality, account.notes) + account.broken
-
-
-def find_cautions(
-    uncovered: Mapping[str, Sequence[str]], quality: Mapping[str, Any], notes: Sequence[str]
-) -> list[str]:
-    """Say what calls for caution with a recording, from what was measured."""
-    found = []
-    for atlas, parcels in uncovered.items():
-        if parcels:
-            shown = name_parcels(parcels)
-            found.append(f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {shown}.")
-    if quality:
-        share = quality["censored_volumes"] / max(quality["volumes"] - quality["dummy_volumes"], 1)
-        if share > MANY_CENSORED:
-            found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
-        if quality["degrees_of_freedom"] < FEW_DEGREES:
-            found.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
-        if quality.get("mask_dice", 1.0) < LOW_DICE:
-            found.append(
-                f"The brain mask and the template overlap little (Dice coefficient {quality['mask_dice']:.2f}): look "
-                "at the outlines below; the registration may have failed, or much of the brain was not scanned."
-            )
-    return [*found, *notes]

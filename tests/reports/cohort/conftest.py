@@ -9,7 +9,7 @@ from fcpower_bids.reports.cohort.page import write_group_report
 
 @pytest.fixture(scope="module")
 def page(outputs):
-    return write_group_report(outputs[0])
+    return write_group_report(outputs[0])[0]
 
 
 @pytest.fixture

@@ -417,7 +417,7 @@ def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_pa
             elif name != "null":  # which is a word of JSON
                 text = text.replace(name, json.dumps(evil)[1:-1])
         path.write_text(text, encoding="utf-8")
-    page = write_group_report(settings)
+    page, _ = write_group_report(settings)
     assert "could not be made" not in page.read_text(encoding="utf-8")
     browser.open(page)
     assert browser.messages == []
@@ -440,7 +440,7 @@ def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
     write_table(
         tables.path("learning_curves"), pd.concat([folds.assign(repeat=folds["repeat"] + 2 * i) for i in range(10)])
     )
-    page = write_group_report(settings)
+    page, _ = write_group_report(settings)
     assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
     assert page.stat().st_size < 6e6
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
-from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.person.recording_facts import Account, read_accounts
 from fcpower_bids.reports.person.verdict import STAGES, judge, minutes_kept
 from fcpower_bids.settings import Settings
@@ -58,7 +58,7 @@ def test_the_facts_are_those_of_the_tables(written):
     assert facts["Recordings"] == "2 used, 1 excluded, 1 failed"
     kept = sum(minutes_kept(one)[0] for one in accounts if one.status.state == DONE)
     assert kept == pytest.approx(2 * (200 - 5) * 2.0 / 60)
-    assert facts["Minutes kept"] == f"{kept:.1f} of {2 * 200 * 2 / 60:.1f}"
+    assert facts["Minutes kept"] == f"{kept:.1f} of {3 * 200 * 2 / 60:.1f}"  # the excluded scan counts, too
     assert facts["Parcels without a value"] == "up to 1 of 24 (toy 24)"
     assert any("LH_region_023" in problem.reason for problem in verdict.problems)
 

@@ -425,7 +425,7 @@ def test_a_network_that_does_not_outlive_the_number_of_representations_is_no_ans
     facts = read_json(out / "group" / "edges.json")
     places = {name: (5.0 * i - 30, 10.0, 4.0 * i) for i, name in enumerate(NAMES)}
     (out / "group" / "edges.json").write_text(json.dumps(facts | {"Centroids": places}))
-    page = write_group_report(Settings(tmp_path / "bids", out, "group")).read_text(encoding="utf-8")
+    page = write_group_report(Settings(tmp_path / "bids", out, "group"))[0].read_text(encoding="utf-8")
     text = re.sub(r"\s+", " ", page)
     assert "For score no connection was found; a network of them stands out only before correction" in text
     assert "(p = 0.040; p = 0.080 corrected for 2 representations)" in text

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from nibabel.cifti2 import BrainModelAxis, ParcelsAxis, SeriesAxis
 from scipy.io import savemat
+from scipy.spatial.distance import squareform
 
 P, T, TR = 8, 70, 2.0
 NAMES = tuple(f"Area{number}" for number in range(P))
@@ -27,6 +28,13 @@ def make_series() -> dict[tuple[str, str], np.ndarray]:
 
 
 SERIES = make_series()
+
+
+def read_connectome(path: Path) -> np.ndarray:
+    """The connectome (P, P) of the edges that the group level keeps of another program's scan."""
+    matrix = squareform(np.load(path), checks=False)
+    np.fill_diagonal(matrix, np.where(np.isnan(matrix).sum(axis=0) >= len(matrix) - 1, np.nan, 1.0))
+    return matrix
 
 
 def table(path: Path, values: np.ndarray, names=NAMES, index=None, header=True, separator="\t") -> None:

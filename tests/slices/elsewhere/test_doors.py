@@ -16,7 +16,7 @@ from fcpower_bids.slices.elsewhere.layouts import layout_names, load_layout
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.slices.elsewhere import sources
-from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
+from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T, read_connectome
 
 TREES = {
     "xcpd": sources.xcpd,
@@ -39,8 +39,7 @@ def run_group(folder: Path, *options: object) -> tuple[int, Path]:
 
 
 def written(out: Path) -> dict[str, np.ndarray]:
-    found = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    return {path.name: pd.read_csv(path, sep="\t", index_col=0).to_numpy() for path in found}
+    return {path.name: read_connectome(path) for path in sorted(out.rglob("*_stat-pearsoncorrelation_relmat.npy"))}
 
 
 def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkeypatch):
@@ -79,10 +78,10 @@ def test_a_tree_of_another_program_gives_its_connectomes(layout, tmp_path):
     for values, truth in zip(there.values(), expected(layout in ONE_SESSION), strict=True):
         np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
     assert len(there) == len(SCANS) // (2 if layout in ONE_SESSION else 1)
-    series = sorted(out.rglob("*_stat-mean_timeseries.tsv"))
+    series = sorted(out.rglob("*_stat-mean_timeseries.npy"))
     assert len(series) == (0 if layout == "conn" else len(there))
     for path in series:
-        values = pd.read_csv(path, sep="\t").to_numpy()
+        values = np.load(path)
         np.testing.assert_allclose(values.std(axis=0, ddof=1), 1)
     assert str(tmp_path) not in "".join(path.read_text() for path in out.rglob("func/*.json"))
 
@@ -286,7 +285,7 @@ def test_a_source_is_read_again_where_it_has_changed(tmp_path):
     sources.giga(tmp_path / "source")
     option = ("-d", f"giga={tmp_path / 'source'}")
     _, out = run_group(tmp_path, *option)
-    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*relmat.tsv")}
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*relmat.npy")}
     changed = next((tmp_path / "source").rglob("sub-02_ses-a*denoiseSimple_timeseries.tsv"))
     values = pd.read_csv(changed, sep="\t")
     values.iloc[::-1].assign(Area0=values["Area1"] + values["Area3"]).to_csv(changed, sep="\t", index=False)

@@ -13,6 +13,7 @@ from fcpower_bids.analyses.curves import GAINS as GAINS_TABLE
 from fcpower_bids.analyses.curves import IDENTIFICATION_GAINS
 from fcpower_bids.analyses.sweep import COMPARISONS
 from fcpower_bids.analyses.sweep import GAINS as SWEEP_GAINS_TABLE
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves, draw_gains, draw_pairs
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -35,7 +36,6 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     make_grid,
 )
-from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column
 

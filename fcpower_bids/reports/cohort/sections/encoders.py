@@ -10,6 +10,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.encoder_comparison import ENCODER_COMPARISONS
 from fcpower_bids.analyses.encoder_comparison import ENCODERS as ENCODERS_TABLE
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -33,7 +34,6 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     make_grid,
 )
-from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column
 

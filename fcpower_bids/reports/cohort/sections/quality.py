@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.qc_fc import QCFC_PARCELS
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PARCEL
+from fcpower_bids.cohort.inclusion import CAUTION, EXCLUDED_TABLE, PARCEL
+from fcpower_bids.cohort.recordings import FILE as RECORDINGS_FILE
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import LEFT_OUT
+from fcpower_bids.outputs.status import DONE
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
@@ -33,6 +35,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.person.verdict import USED_WITH_CAUTION, WORDS
 
 FEW = 3
 """Parcels of a reason that are named."""
@@ -60,10 +63,18 @@ def read_quality_tables(root: Path) -> pd.DataFrame:
     """Read the quality tables of all recordings, one row per recording and atlas."""
     rows = [row for path in sorted(root.glob(f"sub-*/**/*{QUALITY_END}")) for row in _read(path, root)]
     table = pd.DataFrame(rows)
-    for name in table.columns.difference(["recording", "participant_id", "atlas", "state", "address"]):
+    for name in table.columns.difference(["recording", "participant_id", "atlas", "state", "address", "verdict"]):
         table[name] = pd.to_numeric(table[name], errors="coerce")
     if table.empty:
         return table
+    table["verdict"] = np.where(table["state"] == DONE, WORDS[DONE], table["state"])
+    if (path := root / RECORDINGS_FILE).is_file():  # the verdict of the page and of the index, not another one
+        judged = read_table(path)
+        # a table of an earlier version has no verdicts
+        doubted = judged.loc[judged.get("quality", judged["state"]) == CAUTION, ["recording", "atlas"]]
+        names = set(doubted.itertuples(index=False, name=None))
+        pairs = zip(table["recording"], table["atlas"], strict=True)
+        table.loc[[pair in names for pair in pairs], "verdict"] = USED_WITH_CAUTION
     later = (table["volumes"] - table["dummy_volumes"]).clip(lower=1)
     table["censored"] = 100 * table["censored_volumes"] / later
     table["minutes"] = table["seconds_kept"] / 60
@@ -118,9 +129,11 @@ def quality_section(tables: GroupTables) -> list[Section]:
             mark[rows] = outlying(found[name].to_numpy(dtype=float)[rows], MEASURES[name][2])
     n_marks = np.sum(list(marks.values()), axis=0)
     strange = found["recording"][n_marks > 0].nunique()
+    doubted = found.loc[found["verdict"] == USED_WITH_CAUTION, "recording"].nunique()
     sentences = (
         f"{count(found['recording'].nunique(), 'recording')} of "
         f"{count(found['participant_id'].nunique(), 'person', 'people')}; "
+        + (f"{count(doubted, 'recording')} used with caution, as their pages say; " if doubted else "")
         + (
             f"{count(strange, 'recording')} stand{'s' if strange == 1 else ''} out in at least one measure "
             f"(more than {OUTLYING:g} robust standard deviations from the median). Standing out is a reason to look, "
@@ -155,7 +168,7 @@ def _quality_grid(found: pd.DataFrame, marks: dict[str, np.ndarray], tables: Gro
         cells = [
             Cell(str(names.iloc[int(i)]), "", tables.pages.get(str(row["participant_id"]), "")),
             Cell(str(row["atlas"]).replace("atlas-", "").replace("_", " ")),
-            Cell("used" if row["state"] == "done" else str(row["state"])),
+            Cell(str(row["verdict"])),
             Cell(str(int(sum(mark[i] for mark in marks.values()))), int(sum(mark[i] for mark in marks.values()))),
         ]
         for name, mark in marks.items():
