@@ -218,7 +218,6 @@ KNOWN = {
     "interfaces/embedding.py": ("folder / f\"{facts['atlas']}.npz\"",),
     "outputs/dataset.py": (
         "output_dir / LOCKS / target.name",
-        "output / LOCKS / path.name",
         "output_dir / 'sourcedata' / 'atlases' / f'tpl-{atlas.space}'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg.tsv'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg{extension}'",
