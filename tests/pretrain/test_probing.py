@@ -49,8 +49,8 @@ def folder(tmp_path_factory):
 
 def corpus_named_alike(folder):
     """The cohort's parcels are numbered, so the corpus is packed from tables that are named like them."""
-    (stored,) = list((folder / "other").rglob("sub-00_ses-0*_timeseries.tsv"))
-    names = pd.read_csv(stored, sep="\t", nrows=0).columns
+    (stored,) = list((folder / "other").rglob("sub-00_ses-0*_timeseries.json"))
+    names = json.loads(stored.read_text())["Columns"]
     for path in (folder / "out").rglob("*_timeseries.tsv"):
         table = pd.read_csv(path, sep="\t")
         if list(table.columns) == NAMES:
