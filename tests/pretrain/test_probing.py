@@ -66,10 +66,10 @@ def run(folder):
 
 def embeddings(folder, encoder) -> tuple[np.ndarray, list[str], list[str]]:
     rows = []
-    for path in sorted((folder / "other").rglob("*_timeseries.tsv")):
-        table = pd.read_csv(path, sep="\t")
+    for path in sorted((folder / "other").rglob("*_timeseries.npy")):
+        names = json.loads(path.with_suffix(".json").read_text())["Columns"]
         label, session = re.search(r"sub-(\d+)_ses-(\d)", path.name).groups()
-        vector = encoder.embed([table.to_numpy()], list(table.columns), np.nan)[0]
+        vector = encoder.embed([np.load(path)], names, np.nan)[0]
         rows.append((vector.astype(float), f"sub-{label}", session))
     return np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
 
@@ -153,13 +153,11 @@ def test_two_processes_probe_as_one(folder, run, meeting_place):
 
 def test_its_people_are_among_those_who_chose(folder, run):
     card = load_encoder("fbert", run / "encoder" / "model").card
-    path = next((folder / "other").rglob("sub-03_ses-1*_timeseries.tsv"))
-    table = pd.read_csv(path, sep="\t")
-    assert find_in_training(card, "other", "03", table.to_numpy()[::-1][:5], list(table.columns)) == (
-        HELD_OUT,
-        "participant",
-    )
-    assert find_in_training(card, "x", "y", table.to_numpy(), list(table.columns)) == (HELD_OUT, "series")
+    path = next((folder / "other").rglob("sub-03_ses-1*_timeseries.npy"))
+    names = json.loads(path.with_suffix(".json").read_text())["Columns"]
+    series = np.load(path)
+    assert find_in_training(card, "other", "03", series[::-1][:5], names) == (HELD_OUT, "participant")
+    assert find_in_training(card, "x", "y", series, names) == (HELD_OUT, "series")
 
 
 def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folder, run, capsys):
