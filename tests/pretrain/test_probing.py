@@ -170,7 +170,7 @@ def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folde
     facts = json.loads((folder / "second" / "encoder" / "model" / "config.json").read_text())
     assert facts["step"] == log.loc[[2, 4], "probe_identification"].idxmax()
     own = ("--corpus", folder / "own")
-    words = [folder / "people", folder / "other", "pack", *own, "--quiet", "--nprocs", "1"]
+    words = [folder / "people", folder / "other", "pretrain", "--steps", "0", *own, "--quiet", "--nprocs", "1"]
     assert main([*map(str, words)]) == 0
     capsys.readouterr()
     for options, code, said in (
