@@ -60,60 +60,45 @@ IDENTIFICATION_CURVE_FACTS = {
 }
 
 
-class IdentificationCurves:
-    """Collects the accuracy of every scan length, one similarity matrix each, for all numbers of people."""
-
-    def __init__(self, cohort: Cohort, settings: Analysis, sizes: Sequence[int] = ()) -> None:
-        usable = ~scans_without_features(cohort, expand_names(cohort, settings))
-        self.scans, self.settings = repeated_scans(cohort, usable), settings
-        self.persons, self.sessions = (
-            cohort.scans[key].astype(str).to_numpy()[self.scans] for key in ("participant_id", "session")
-        )
-        self.families = plan_scan_blocks(cohort, self.persons.tolist(), settings).families
-        everyone = np.unique(self.persons)
-        self.subsets = {
-            size: _draw(everyone, size, settings.random_seed)
-            for size in sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
-        }
-        self.subsets[len(everyone)] = [everyone]
-        self._rows: list[dict[str, Any]] = []
-        self._gains: list[dict[str, Any]] = []
-
-    def add(self, length: ScanLength) -> None:
-        """Identify with all representations at one scan length."""
-        found: dict[int, dict[str, list[Identification]]] = {size: {} for size in self.subsets}
-        groups = [np.array([row]) for row in self.scans]
-        for representation in build_representations(length.cohort, groups, length.names, self.settings):
+def identification_curves(
+    cohort: Cohort, lengths: Sequence[ScanLength], settings: Analysis, sizes: Sequence[int], facts: dict[str, Any]
+) -> dict[str, Table]:
+    """Accuracy at every scan length, one similarity matrix each, for all numbers of people."""
+    scans = repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
+    families = plan_scan_blocks(cohort, persons.tolist(), settings).families
+    everyone, seed = np.unique(persons), settings.random_seed
+    smaller = sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
+    subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
+    rows, gains = [], []
+    for length in lengths:
+        found: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
+        groups = [np.array([row]) for row in scans]
+        for representation in build_representations(length.cohort, groups, length.names, settings):
             similarity = representation.similarity()
-            for size, subsets in self.subsets.items():
-                found[size][representation.name] = [self._identify(similarity, people) for people in subsets]
+            for size, drawn in subsets.items():
+                kept = [np.flatnonzero(np.isin(persons, people)) for people in drawn]
+                found[size][representation.name] = [
+                    identify(similarity[np.ix_(own, own)], persons[own], sessions[own]) for own in kept
+                ]
         for size, by_name in found.items():
             cell = {"n_people": size, "minutes": length.minutes, "part": length.part}
-            self._rows += [
+            rows += [
                 {"representation": name, **cell, "draw": draw, "accuracy": each.accuracy, "chance": each.chance}
                 for name, draws in by_name.items()
                 for draw, each in enumerate(draws)
             ]
-            self._gains += [
+            gains += [
                 {**cell, "representation": later, "reference": earlier}
-                | compare_draws(by_name[later], by_name[earlier], self.settings.random_seed, self.families)
+                | compare_draws(by_name[later], by_name[earlier], seed, families)
                 for earlier, later in combinations(by_name, 2)
             ]
-
-    def _identify(self, similarity: FloatArray, people: NDArray[Any]) -> Identification:
-        kept = np.flatnonzero(np.isin(self.persons, people))
-        return identify(similarity[np.ix_(kept, kept)], self.persons[kept], self.sessions[kept])
-
-    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
-        """Return the two tables of identification."""
-        about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(self.subsets), "Draws": DRAWS}
-        about["Alpha"] = self.settings.alpha
-        rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVES.columns))
-        gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAINS.columns))
-        return {
-            IDENTIFICATION_CURVES.name: Table(rows, IDENTIFICATION_CURVES, about),
-            IDENTIFICATION_GAINS.name: Table(gains, IDENTIFICATION_GAINS, about),
-        }
+    about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(subsets), "Draws": DRAWS}
+    about["Alpha"] = settings.alpha
+    return {
+        spec.name: Table(pd.DataFrame(found_rows, columns=list(spec.columns)), spec, about)
+        for spec, found_rows in ((IDENTIFICATION_CURVES, rows), (IDENTIFICATION_GAINS, gains))
+    }
 
 
 def compare_draws(
@@ -177,54 +162,42 @@ def analyse_learning_curves(
     sizes = sizes or settings.sample_sizes
     lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
-    curves = PredictionCurves(study, sizes) if study else None
-    identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None
-    if curves is None and identification is None:
+    if study is None and not can_identify(cohort):
         raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
     notes: list[str] = []
-    for length in shorten_scans(cohort, lengths, settings, notes):
-        if curves:
-            curves.add(length)
-        if identification:
-            identification.add(length)
+    parts = list(shorten_scans(cohort, lengths, settings, notes))
     facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
-    return (curves.tables(facts) if curves else {}) | (identification.tables(facts) if identification else {})
+    tables = prediction_curves(study, parts, sizes, facts) if study else {}
+    if can_identify(cohort):
+        tables |= identification_curves(cohort, parts, settings, sizes, facts)
+    return tables
 
 
-class PredictionCurves:
-    """Collects the scores of every scan length, one kernel each, for all numbers of training people."""
-
-    def __init__(self, study: Study, sizes: Sequence[int] = ()) -> None:
-        self.study = study
-        self.sizes = choose_sizes(study.folds, sizes)
-        self.studies = {
-            size: study.on_folds(shrink_folds(study.folds, size, study.settings.random_seed)) for size in self.sizes
-        }
-        self._folds: list[pd.DataFrame] = []
-        self._gains: list[pd.DataFrame] = []
-
-    def add(self, length: ScanLength) -> None:
-        """Score all representations at one scan length."""
-        results: dict[int, dict[str, NestedResult]] = {size: {} for size in self.sizes}
-        scans, settings = self.study.people.scans, self.study.settings
-        for representation in build_representations(length.cohort, scans, length.names, settings):
-            solver = make_solver(representation, self.study.preset)
+def prediction_curves(
+    study: Study, lengths: Sequence[ScanLength], asked: Sequence[int], facts: dict[str, Any]
+) -> dict[str, Table]:
+    """Scores at every scan length, one kernel each, for all numbers of training people."""
+    settings, sizes = study.settings, choose_sizes(study.folds, asked)
+    studies = {size: study.on_folds(shrink_folds(study.folds, size, settings.random_seed)) for size in sizes}
+    frames, gains = [], []
+    for length in lengths:
+        results: dict[int, dict[str, NestedResult]] = {size: {} for size in sizes}
+        for representation in build_representations(length.cohort, study.people.scans, length.names, settings):
+            solver = make_solver(representation, study.preset)
             kernel = representation.similarity() if representation.kernel == "correlation" else None
             label = f"{representation.name}, {length.minutes:.3g} min"
-            for size in track(self.sizes, f"learning curve of {label}", settings):
-                results[size][representation.name] = cross_validate_smaller(solver, kernel, self.studies[size])
+            for size in track(sizes, f"learning curve of {label}", settings):
+                results[size][representation.name] = cross_validate_smaller(solver, kernel, studies[size])
         for size, own in results.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
-            folds = fold_scores(self.studies[size], own)
-            self._folds.append(folds.assign(**cell))
-            self._gains.append(compare(folds, self.studies[size]).assign(**cell))
-
-    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
-        """Return the two tables of prediction."""
-        frame = pd.concat(self._folds, ignore_index=True)[list(CURVES.columns)]
-        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
-        about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
-        return {CURVES.name: Table(frame, CURVES, about), GAINS.name: Table(gains, GAINS, about)}
+            folds = fold_scores(studies[size], own)
+            frames.append(folds.assign(**cell))
+            gains.append(compare(folds, studies[size]).assign(**cell))
+    about = study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(sizes)}
+    return {
+        spec.name: Table(pd.concat(found, ignore_index=True)[list(spec.columns)], spec, about)
+        for spec, found in ((CURVES, frames), (GAINS, gains))
+    }
 
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)

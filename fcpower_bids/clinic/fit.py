@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from fcpower_bids.analyses.features import (
     expand_names,
 )
 from fcpower_bids.analyses.study import Study, open_study
-from fcpower_bids.analyses.targets import Target, join_target_builders
+from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.clinic.skill import UNTESTED, judge_skill
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
@@ -168,69 +168,38 @@ FEWEST_SHOWN = 5
 """People below which a model has no numbers of a group: they would be those of single people."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ingredients:
-    """Parts of a fold of the model."""
+def held_out_residuals(
+    study: Study, fit: Callable[[FloatArray, Rows], ModelArrays], single: FloatArray, person: Rows, known: Rows
+) -> tuple[pd.DataFrame, FloatArray, dict[str, dict[str, float]]]:
+    """Predict every single scan, as a model is given later, by a model without its person and their relatives.
 
-    # features, single: (n, E), (n_scans, E): of the people, and of their single scans
-    features: FloatArray
-    single: FloatArray
-    person: Rows  # (n_scans,): row of the person of each single scan
-    known: Rows  # people whose target is known
-    penalty: float
-    kernel: str
-    intercept: bool
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Predictions of models for scans that they have not seen."""
-
-    # one row per scan: its ``fold``, its ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess``
-    # (error of the mean of the training people), ``observed_class``; it is not written
-    residuals: pd.DataFrame
-    similarity: FloatArray  # (n_scans,): of each scan to the training people of the fold that held it out
-    # how well each fold of `FEWEST_SHOWN` people or more was predicted: scans, mean error, its standard deviation, mean
-    # absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were observed
-    # equal
-    scores: dict[str, dict[str, float]]
-
-
-def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
-    """Predict every single scan, as a model is given later, by a model without its person and their relatives."""
-    built = join_target_builders(study.targets, study.people.covariates)
-    target = study.targets[0]
-    parts, similarity = [], np.full(len(given.person), np.nan)
-    scores: dict[str, dict[str, float]] = {}
-    for fold, test in enumerate(study.protocol.divide(given.known, seed)):
-        train = np.setdiff1d(given.known, test)
+    `fit`: from targets (n,) and training rows to a model. `single` (n_scans, E): features of single scans, `person`
+    (n_scans,): row of the person of each. `known`: people whose target is known. Returns one row per scan (``fold``,
+    ``person``, ``predicted``, ``observed``, ``residual``, ``guess``: the error of the mean of the training people,
+    ``observed_class``), which is not written; the similarity (n_scans,) of each scan to the training people of the fold
+    that held it out; and scores of each fold of `FEWEST_SHOWN` people or more, NaN where all were observed equal.
+    """
+    built, target = join_target_builders(study.targets, study.people.covariates), study.targets[0]
+    pair = (str(negative_class(study)), str(target.positive))
+    parts, similarity, scores = [], np.full(len(person), np.nan), {}
+    for fold, test in enumerate(study.protocol.divide(known, study.settings.random_seed)):
+        train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
-        arrays = ridge_model_arrays(given.features[train], values[train], given.penalty, given.kernel, given.intercept)
-        scans = np.flatnonzero(np.isin(given.person, test))
-        found = predict_from_arrays(arrays, given.single[scans])
-        observed = values[given.person[scans]]
-        part = pd.DataFrame({"fold": str(fold), "person": given.person[scans]})
-        part["predicted"], part["observed"] = found.predicted[:, 0], observed
-        part["residual"] = found.predicted[:, 0] - observed
-        part["guess"] = values[train].mean() - observed
-        if len(test) >= FEWEST_SHOWN:
-            scores[str(fold)] = _score(target, observed, found.predicted[:, 0])
-        pair = (str(negative_class(study)), str(target.positive))
+        found = predict_from_arrays(fit(values, train), single[scans])
+        observed, predicted, similarity[scans] = values[person[scans]], found.predicted[:, 0], found.similarity
+        part = pd.DataFrame({"fold": str(fold), "person": person[scans], "predicted": predicted, "observed": observed})
+        part = part.assign(residual=predicted - observed, guess=values[train].mean() - observed)
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
         parts.append(part)
-        similarity[scans] = found.similarity
-    return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
-
-
-def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
-    """Scores of one fold, by the names of `HeldOut`."""
-    score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
-    summary = {"Scans": float(len(observed)), main_score(target): float(score)}
-    if target.is_binary:
-        return summary
-    error = predicted - observed
-    spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
-    return summary | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
+        if len(test) >= FEWEST_SHOWN:
+            score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
+            scores[str(fold)] = {"Scans": float(len(observed)), main_score(target): float(score)}
+            if not target.is_binary:
+                error = predicted - observed
+                spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
+                about = {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
+                scores[str(fold)] |= about
+    return pd.concat(parts, ignore_index=True), similarity, scores
 
 
 def negative_class(study: Study) -> str | None:
@@ -304,42 +273,39 @@ def fit_final_model(
     reach = range(-LAST_DECADE, LAST_DECADE + 1)
     penalties = decades(solver.unit, reach) if solver.unit else solver.penalties
     folds = study.protocol.divide(known, study.settings.random_seed)
-    scores = score_penalties(solver, penalties, values[:, None], folds, _selection(study))
+    # The score that selects: a correlation knows no scale, and here the numbers themselves are read.
+    selection = settings.selection or (study.preset.selection if study.targets[0].is_binary else ERROR)
+    scores = score_penalties(solver, penalties, values[:, None], folds, selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
     scores = np.where(penalties[:, None] > 0, scores, np.nan)
     penalty = float(penalties[best_penalty(scores, penalties)[0]])
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])
+
+    def fit(y: FloatArray, train: Rows) -> ModelArrays:
+        return ridge_model_arrays(features[train], y[train], penalty, chosen.kernel, study.preset.intercept)
+
     single = _features_of_scans(study, rows, chosen)
-    given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
-    held_out = held_out_residuals(study, given, settings.random_seed)
-    arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
+    residuals, similarity, held_out = held_out_residuals(study, fit, single, person, known)
+    arrays, observed, binary = fit(values, known), values[known], study.targets[0].is_binary
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
-    arrays["similarity_range"] = np.array(_outwards(held_out.similarity.min(), held_out.similarity.max()))
-    facts = _describe(study, known, representation, penalty) | {"HeldOutScores": held_out.scores}
-    facts |= _facts_of_values(study, held_out.residuals, values[known])
-    if not study.targets[0].is_binary:
+    arrays["similarity_range"] = np.array(_outwards(similarity.min(), similarity.max()))
+    facts = _describe(study, known, representation) | {"Penalty": penalty, "Selection": selection}
+    facts |= {"HeldOutScores": held_out}
+    facts |= {"Interval": interval_facts(residuals), "TargetRange": [0.0, 1.0], "TrainingValues": {}}
+    if binary:
+        facts["Interval"]["RadiusOfClasses"], facts["Interval"]["CoverageOfClasses"] = class_radii(residuals)
+    else:
+        # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
+        facts["Interval"]["Least"] = 0.0 if observed.min() >= 0 and not study.preset.covariates else None
+        facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
+        facts["TrainingValues"] = _histogram(observed)
         arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
-    width, observed = 2 * facts["Interval"]["Radius"], pd.Series(values[known])
-    facts["Skill"] = judge_skill(tested, held_out.residuals, held_out.scores, width, observed)
-    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, held_out.similarity, _of_people(cohort))
+    width = 2 * facts["Interval"]["Radius"]
+    facts["Skill"] = judge_skill(tested, residuals, held_out, width, pd.Series(observed))
+    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, similarity, _of_people(cohort))
     return FinalModel(arrays, facts, reference)
-
-
-def _facts_of_values(study: Study, residuals: pd.DataFrame, values: FloatArray) -> dict[str, Any]:
-    """The interval, the distribution of the training values (n,), and where the target ends."""
-    interval = interval_facts(residuals)
-    if study.targets[0].is_binary:
-        interval["RadiusOfClasses"], interval["CoverageOfClasses"] = class_radii(residuals)
-        return {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
-    # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
-    ends = 0.0 if values.min() >= 0 and not study.preset.covariates else None
-    return {
-        "Interval": interval | {"Least": ends},
-        "TargetRange": list(_outwards(float(values.min()), float(values.max()))),
-        "TrainingValues": _histogram(values),
-    }
 
 
 def _histogram(values: FloatArray) -> dict[str, Any]:
@@ -392,12 +358,7 @@ def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
     return found if sex is None else found | {"female": is_female(sex)}
 
 
-def _selection(study: Study) -> str:
-    """The score that selects the penalty: a correlation knows no scale, and here the numbers themselves are read."""
-    return study.settings.selection or (study.preset.selection if study.targets[0].is_binary else ERROR)
-
-
-def _describe(study: Study, known: NDArray[np.intp], representation: str, penalty: float) -> dict[str, Any]:
+def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dict[str, Any]:
     target = study.targets[0]
     rows = np.concatenate([study.people.scans[row] for row in known])
     scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
@@ -413,9 +374,7 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "Representation": representation,
         "Alpha": study.settings.alpha if representation == FC_POWER else 1.0,
         "Kernel": study.settings.kernel,
-        "Penalty": penalty,
         "Preset": study.preset.name,
-        "Selection": _selection(study),
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
         "Sites": _counts(study.people.sites, known),

@@ -94,155 +94,63 @@ FEWEST_FAMILIES = 5
 CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Worth of a model on people that it never saw."""
+def judge(
+    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, chosen: bool, model: FBert
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Compare a model with what needs no training, on the held-out people; entries of the sidecar say the verdict.
 
-    proven: bool  # whether it is better than the bar, with `CONFIDENCE`
-    sentence: str
-    bar: str = RANDOM  # row of the table that it must exceed
-    # difference, low: debiased alignment of the model minus that of the bar, and its lower limit
-    difference: float | None = None
-    low: float | None = None
-    # n_families, n_recordings: that it rests on
-    n_families: int = 0
-    n_recordings: int = 0
+    `rows`: training recordings. `chosen`: whether half of the held-out people chose the checkpoint: the verdict then
+    rests on the other half. With too few families held out the table is empty.
+    """
+    corpus, window, everyone = held_out.corpus, config.window, held_out.corpus.families[held_out.rows]
+    judged = np.flatnonzero(held_out.roles == CONFIRM) if chosen else np.arange(len(held_out.roles))
+    families = everyone[judged]
+    names = np.unique(families)
+    whom = f"{len(names)} held-out {'family' if len(names) == 1 else 'families'}"
+    whom += " that did not choose the checkpoint" if chosen else ""
+    facts = {
+        "Proven": False,
+        "Verdict": (
+            f"The model is not proven: too few people were held out to compare it with {IN_WORDS[RANDOM]} ({whom}; "
+            f"{FEWEST_FAMILIES} are needed: held_out)."
+        ),
+        "Bar": RANDOM,
+        "Difference": None,
+        "LowerLimit": None,
+        "Confidence": CONFIDENCE,
+        "Families": len(names),
+        "Recordings": len(families),
+    }
+    if len(np.unique(everyone)) < FEWEST_FAMILIES:
+        return pd.DataFrame(columns=list(ALIGNMENT.columns)), facts
+    teacher = corpus.kernel_of(held_out.rows).cpu().double().numpy()
+    sites, pairs = corpus.sites[held_out.rows], two_windows(held_out, window)
 
-    def facts(self) -> dict[str, Any]:
-        """Entries of the sidecar of the table."""
-        return {
-            "Proven": self.proven,
-            "Verdict": self.sentence,
-            "Bar": self.bar,
-            "Difference": self.difference,
-            "LowerLimit": self.low,
-            "Confidence": CONFIDENCE,
-            "Families": self.n_families,
-            "Recordings": self.n_recordings,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Judge:
-    """The held-out people and what is compared on them."""
-
-    held_out: HeldOut
-    rows: NDArray[np.intp]  # training recordings
-    config: PretrainConfig
-    chosen: bool  # whether half of the held-out people chose the checkpoint: the verdict then rests on the other half
-
-    @property
-    def possible(self) -> bool:
-        """Whether enough families were held out."""
-        return len(set(self.held_out.corpus.families[self.held_out.rows].tolist())) >= FEWEST_FAMILIES
-
-    def untested(self) -> Verdict:
-        """The verdict where too few families were held out to compare the model with random weights."""
-        families = self.held_out.corpus.families[self.held_out.rows][self._judged]
-        n = len(set(families.tolist()))
-        return Verdict(
-            False,
-            f"The model is not proven: too few people were held out to compare it with {IN_WORDS[RANDOM]} "
-            f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: held_out).",
-            RANDOM,
-            n_families=n,
-            n_recordings=len(families),
-        )
-
-    def conclude(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
-        """Compare the model where enough people were held out; else an empty table."""
-        if not self.possible:
-            return pd.DataFrame(columns=list(ALIGNMENT.columns)), self.untested()
-        return self.compare(model)
-
-    def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
-        """Score the model and what needs no training."""
-        teacher = self.held_out.corpus.kernel_of(self.held_out.rows).cpu().double().numpy()
-        # F-BERT of the same size with random weights, by many seeds, and a trained model as it began.
-        shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
-        random = [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]
-        initial = encode(FBert(model.config, self.config.seed).to(like))
-        each = {MODEL: [encode(model)], INITIAL: [initial], RANDOM: random, **self._plain(model)}
-        kernels = {name: [self._kernel(one) for one in maps] for name, maps in each.items()}
-        ahead = {name: self._ahead(kernels[MODEL][0], kernels[name], teacher) for name in each if name != MODEL}
-        rows = [
-            {
-                "map": name,
-                **_mean([self._row(one, kernel, teacher) for one, kernel in zip(maps, kernels[name], strict=True)]),
-                **dict(zip(("ahead", "ahead_low"), ahead.get(name, (np.nan, np.nan)), strict=True)),
-            }
-            for name, maps in each.items()
-        ]
-        rows.append({"map": CHANCE, **self._chance(kernels[MODEL][0], teacher)})
-        table = pd.DataFrame(rows, columns=list(ALIGNMENT.columns))
-        return table, self._judge(table)
-
-    def _plain(self, model: FBert) -> dict[str, list[Map]]:
-        """Connectivity of the window, and its components in windows of training recordings."""
-        corpus, window = self.held_out.corpus, self.config.window
-        rng = np.random.default_rng((self.held_out.seed, EVALUATION, len(self.rows)))
-        chosen = rng.permutation(self.rows)[:MOST_FITTED]
-        windows = corpus.windows(chosen, rng.integers(0, corpus.places(window)[chosen]), window)
-        components = fit_components(connectivity_edges(windows.cpu().numpy()), model.config.d)
-        return {
-            FC: [lambda x: connectivity_edges(x.cpu().numpy())],
-            FC_POWER: [lambda x: power_edges(x.cpu().numpy(), corpus.alpha)],
-            PCA: [lambda x: components(connectivity_edges(x.cpu().numpy()))],
-        }
-
-    def _kernel(self, one: Map) -> FloatArray:
-        vectors = self.held_out.average(one)
+    def kernel_of(one: Map) -> FloatArray:
+        vectors = held_out.average(one)
         vectors = vectors - vectors.mean(axis=0)
-        kernel: FloatArray = vectors @ vectors.T
-        return kernel
+        return np.asarray(vectors @ vectors.T)
 
-    @property
-    def _judged(self) -> NDArray[np.intp]:
-        """Positions among the held-out recordings of those that the verdict rests on."""
-        roles = self.held_out.roles
-        return np.flatnonzero(roles == CONFIRM) if self.chosen else np.arange(len(roles))
-
-    def _row(self, one: Map, kernel: FloatArray, teacher: FloatArray) -> dict[str, float]:
-        judged = np.ix_(self._judged, self._judged)
-        sites = self.held_out.corpus.sites[self.held_out.rows]
-        identification, dimensions = self._identify(one)
+    def describe(one: Map, kernel: FloatArray) -> dict[str, float]:
+        block, n = np.ix_(judged, judged), len(pairs["person"])
+        if n < 2:  # the size of a vector is known from any window
+            found, dimensions = np.nan, one(corpus.windows(rows[:1], np.zeros(1, int), window)).shape[1]
+        else:  # every person's first window looks for the last one among all, and the other way round
+            vectors = [one(corpus.windows(pairs[f"row_{k}"], pairs[f"place_{k}"], window)) for k in (0, 1)]
+            unit = normalise_rows(np.concatenate(vectors), keep_constant=True)
+            sessions, dimensions = np.repeat(["first", "last"], n), vectors[0].shape[1]
+            found = identify(unit @ unit.T, np.tile(pairs["person"], 2), sessions).accuracy
         return {
             "dimensions": dimensions,
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
             "cka_within": within_alignment(kernel, teacher, sites),
-            "cka_judged": kernel_alignment(kernel[judged], teacher[judged], debiased=True),
-            "identification": identification,
+            "cka_judged": kernel_alignment(kernel[block], teacher[block], debiased=True),
+            "identification": found,
         }
 
-    def _identify(self, one: Map) -> tuple[float, int]:
-        """Search every person's first window among the last windows of all, and the other way round."""
-        pairs = two_windows(self.held_out, self.config.window)
-        corpus = self.held_out.corpus
-        n = len(pairs["person"])
-        if n < 2:  # the size of a vector is known from any window
-            return np.nan, one(corpus.windows(self.rows[:1], np.zeros(1, int), self.config.window)).shape[1]
-        vectors = [one(corpus.windows(pairs[f"row_{k}"], pairs[f"place_{k}"], self.config.window)) for k in (0, 1)]
-        rows = normalise_rows(np.concatenate(vectors), keep_constant=True)
-        sessions = np.repeat(["first", "last"], n)
-        return identify(rows @ rows.T, np.tile(pairs["person"], 2), sessions).accuracy, vectors[0].shape[1]
-
-    def _chance(self, kernel: FloatArray, teacher: FloatArray) -> dict[str, float]:
-        rng = np.random.default_rng((self.held_out.seed, EVALUATION, 1))
-        orders = [rng.permutation(len(kernel)) for _ in range(SHUFFLES)]
-        shuffled = [kernel[np.ix_(order, order)] for order in orders]
-        n = len(two_windows(self.held_out, self.config.window)["person"])
-        return {
-            "cka": float(np.mean([kernel_alignment(one, teacher) for one in shuffled])),
-            "cka_debiased": float(np.mean([kernel_alignment(one, teacher, debiased=True) for one in shuffled])),
-            "identification": 1 / n if n > 1 else np.nan,
-        }
-
-    def _ahead(self, own: FloatArray, others: list[FloatArray], teacher: FloatArray) -> tuple[float, float]:
+    def ahead(own: FloatArray, others: list[FloatArray]) -> tuple[float, float]:
         """Alignment of the model minus the mean of others, and its lower limit over families and seeds."""
-        judged = self._judged
-        families = self.held_out.corpus.families[self.held_out.rows][judged]
-        names = np.unique(families)
         if len(names) < FEWEST_FAMILIES:
             return np.nan, np.nan
 
@@ -252,49 +160,78 @@ class Judge:
             return np.array([of_own - kernel_alignment(one[block], teacher[block], debiased=True) for one in others])
 
         each = scores(np.ones(len(families), dtype=bool))
-        difference = float(each.mean())
-        without = [scores(families != name).mean() for name in names]
+        difference, without = float(each.mean()), [scores(families != name).mean() for name in names]
         return difference, jackknife_limit(difference, without, CONFIDENCE, each if len(each) > 1 else None)
 
-    def _judge(self, table: pd.DataFrame) -> Verdict:
-        """Compare with random weights: those of any seed, and those that the training began with."""
-        families = self.held_out.corpus.families[self.held_out.rows][self._judged]
-        n = len(set(families.tolist()))
-        if n < FEWEST_FAMILIES:
-            return self.untested()
-        rows = table.set_index("map")
-        bars = rows.loc[[INITIAL, RANDOM]]
-        worst = bars.loc[bars["ahead_low"].idxmin()]
-        difference, low = float(worst["ahead"]), float(worst["ahead_low"])
-        said = _say(difference, low, n, self.chosen, IN_WORDS[RANDOM])
-        return Verdict(low > 0, f"{said} {_best(rows)}", RANDOM, difference, low, n, len(families))
+    maps = {MODEL: [encode(model)], **_without_training(held_out, rows, config, model)}
+    kernels = {name: [kernel_of(one) for one in each] for name, each in maps.items()}
+    table = []
+    for name, each in maps.items():
+        described = [describe(one, kernel) for one, kernel in zip(each, kernels[name], strict=True)]
+        row: dict[str, Any] = {key: float(np.mean([one[key] for one in described])) for key in described[0]}
+        limits = ahead(kernels[MODEL][0], kernels[name]) if name != MODEL else (np.nan, np.nan)
+        table.append({"map": name, **row, "ahead": limits[0], "ahead_low": limits[1]})
+    table.append({"map": CHANCE, **_chance(kernels[MODEL][0], teacher, held_out.seed, len(pairs["person"]))})
+    compared = pd.DataFrame(table, columns=list(ALIGNMENT.columns))
+    if len(names) >= FEWEST_FAMILIES:
+        facts |= _conclude(compared.set_index("map"), whom)
+    return compared, facts
 
 
-def _best(rows: pd.DataFrame) -> str:
-    """Say which reference without training is the best, and where the model stands to it."""
-    plain = rows.loc[[name for name in (FC, FC_POWER, PCA) if name in rows.index]]
+def _without_training(
+    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, model: FBert
+) -> dict[str, list[Map]]:
+    """Maps without training: the model as it began and with random weights, and connectivity of the window.
+
+    Components of connectivity are fitted to windows of training recordings.
+    """
+    corpus, window, like = held_out.corpus, config.window, next(model.parameters())
+    shape = config.model_config(len(corpus.parcel_names))
+    rng = np.random.default_rng((held_out.seed, EVALUATION, len(rows)))
+    some = rng.permutation(rows)[:MOST_FITTED]
+    windows = corpus.windows(some, rng.integers(0, corpus.places(window)[some]), window)
+    components = fit_components(connectivity_edges(windows.cpu().numpy()), model.config.d)
+    return {
+        INITIAL: [encode(FBert(model.config, config.seed).to(like))],
+        RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS],
+        FC: [lambda x: connectivity_edges(x.cpu().numpy())],
+        FC_POWER: [lambda x: power_edges(x.cpu().numpy(), corpus.alpha)],
+        PCA: [lambda x: components(connectivity_edges(x.cpu().numpy()))],
+    }
+
+
+def _chance(kernel: FloatArray, teacher: FloatArray, seed: int, n: int) -> dict[str, float]:
+    """Alignment of shuffled people, and the share of n people that a guess recognises."""
+    rng = np.random.default_rng((seed, EVALUATION, 1))
+    orders = [rng.permutation(len(kernel)) for _ in range(SHUFFLES)]
+    shuffled = [kernel[np.ix_(order, order)] for order in orders]
+    return {
+        "cka": float(np.mean([kernel_alignment(one, teacher) for one in shuffled])),
+        "cka_debiased": float(np.mean([kernel_alignment(one, teacher, debiased=True) for one in shuffled])),
+        "identification": 1 / n if n > 1 else np.nan,
+    }
+
+
+def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
+    """Compare with random weights, those of any seed and those at the beginning; name the best map without training."""
+    bars = rows.loc[[INITIAL, RANDOM]]
+    worst = bars.loc[bars["ahead_low"].idxmin()]
+    difference, low = float(worst["ahead"]), float(worst["ahead_low"])
+    numbers = (
+        f"debiased alignment {difference:+.3f} against {IN_WORDS[RANDOM]}, with {100 * CONFIDENCE:.0f} % confidence "
+        f"above {low:+.3f}, over {whom}"
+    )
+    said = f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw"
+    plain = rows.loc[[FC, FC_POWER, PCA]]
     name = str(plain["cka_judged"].idxmax())
-    ahead, low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
-    where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it" + ("" if low > 0 else ", so it is not better")
-    return (
+    ahead, ahead_low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
+    where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
+    where += "" if ahead_low > 0 else ", so it is not better"
+    best = (
         f"The best reference without steps of training is {IN_WORDS[name]} ({plain.loc[name, 'cka_judged']:.3f}): the "
         f"model is {where}."
     )
-
-
-def _whom(n: int, chosen: bool) -> str:
-    people = f"{n} held-out {'family' if n == 1 else 'families'}"
-    return f"{people} that did not choose the checkpoint" if chosen else people
-
-
-def _say(difference: float, low: float, n: int, chosen: bool, bar: str) -> str:
-    numbers = (
-        f"debiased alignment {difference:+.3f} against {bar}, with {100 * CONFIDENCE:.0f} % confidence above "
-        f"{low:+.3f}, over {_whom(n, chosen)}"
-    )
-    if low > 0:
-        return f"The model is better than {bar} on people it never saw ({numbers})."
-    return f"The model is not proven to be better than {bar} on people it never saw ({numbers})."
+    return {"Proven": low > 0, "Verdict": f"{said} ({numbers}). {best}", "Difference": difference, "LowerLimit": low}
 
 
 def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
@@ -339,7 +276,3 @@ def two_windows(held_out: HeldOut, window: int) -> dict[str, NDArray[Any]]:
 
 
 PLACES = ("row_0", "place_0", "row_1", "place_1")
-
-
-def _mean(rows: list[dict[str, float]]) -> dict[str, float]:
-    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}

@@ -134,11 +134,6 @@ class Division:
     # signatures of parts of the recordings that train, and of those held out, and the recording of each
     signatures: tuple[tuple[list[str], NDArray[np.intp]], ...]
 
-    @property
-    def n_short(self) -> int:
-        """Recordings that are shorter than a window."""
-        return int((self.places == 0).sum())
-
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
     """Hold out whole families; recordings without a window take no part. Raises DatasetError."""

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretrain.configuration import PretrainConfig
-from fcpower_bids.pretrain.judgement import Judge
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.run_state import OPTIMIZER
 from fcpower_bids.pretrain.train import pretrain
@@ -193,7 +192,7 @@ def test_a_comparison_that_fails_costs_the_comparison_and_not_the_model(tmp_path
     def slip(*_):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(Judge, "compare", slip)
+    monkeypatch.setattr("fcpower_bids.pretrain.train.judge", slip)
     with pytest.raises(ZeroDivisionError):
         pretrain(pack, tmp_path / "run", config())
     assert load_encoder("fbert", tmp_path / "run" / "model").card.verdict == "n/a"
