@@ -109,7 +109,7 @@ def test_two_models_that_differ_by_one_person_give_their_value(attacked):
 def test_outputs_have_rows_by_person(attacked):
     table = read_table(attacked.out / "group" / "predictions.tsv").drop_duplicates("participant_id")
     assert table.set_index("participant_id")["observed"][NAMES].tolist() == attacked.age.tolist()
-    assert {path.name[:7] for path in attacked.out.rglob("sub-*_relmat.tsv")} == set(NAMES)
+    assert {path.name[:7] for path in attacked.out.rglob("sub-*_relmat.npy")} == set(NAMES)
 
 
 def test_a_corpus_has_names_and_series(attacked, tmp_path):
