@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,16 +58,19 @@ def _take(path: Path, wait: bool) -> int | None:
         os.close(handle)  # the holder before has removed it
 
 
-def write_shared(output_dir: Path, path: Path, text: str) -> Path:
-    """Write a file that many jobs write alike, in turn: only where it does not say so already."""
+def write_shared(output_dir: Path, path: Path, make: str | Callable[[], str]) -> Path:
+    """Write a file that many jobs write, in turn: only where it does not say so already.
+
+    `make`: the text, or what makes it, which is asked again when the turn has come.
+    """
     try:
         known = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         known = None
-    if known == text:
+    if known == (make if isinstance(make, str) else make()):
         return path
     with lock(output_dir / LOCKS / path.name):
-        return write_text(path, text)
+        return write_text(path, make if isinstance(make, str) else make())
 
 
 def sweep_shared(output_dir: Path) -> None:

@@ -77,11 +77,11 @@ STEPS = {
         "FloatingPointError",
     ),
     "measure": Slip(
-        "fcpower_bids.measures.quality.spectrum_summary",
+        "fcpower_bids.measures.spectrum_summary",
         raising(AttributeError("rank")),
         "AttributeError",
     ),
-    "quality": Slip("fcpower_bids.measures.quality.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
+    "quality": Slip("fcpower_bids.measures.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
 }
 
 
@@ -108,7 +108,7 @@ def test_a_slip_around_a_step_is_told_from_a_process_that_was_killed(demo, tmp_p
 
 
 def test_a_slip_while_the_files_are_looked_at_costs_the_recording_only(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.inputs.query.inspect_series", raising(IndexError("dim 4")))
+    monkeypatch.setattr("fcpower_bids.inputs.discover.inspect_series", raising(IndexError("dim 4")))
     found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS)
     assert found.code == 5
     assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/sub-01")

@@ -77,7 +77,6 @@ WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTe
 ALLOWED = {
     "store.py": "it is the place",
     "workflows/recording.py": "names the process at work",
-    "inputs/layout.py": "builds a database in a folder of its own and moves it in one step",
 }
 
 

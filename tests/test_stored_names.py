@@ -172,11 +172,6 @@ KNOWN = {
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
     "slices/elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
-    "inputs/pipelines.py": (
-        "results / name",
-        "results / f'{results.name}{end}.nii.gz'",
-        "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
-    ),
     "inputs/layout.py": (
         "root / f'sub-{label}'",
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
@@ -223,7 +218,6 @@ KNOWN = {
     "interfaces/embedding.py": ("folder / f\"{facts['atlas']}.npz\"",),
     "outputs/dataset.py": (
         "output_dir / LOCKS / target.name",
-        "output / LOCKS / path.name",
         "output_dir / 'sourcedata' / 'atlases' / f'tpl-{atlas.space}'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg.tsv'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg{extension}'",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import SIGNAL_SD, Physiology, quantise
-from fcpower_bids.imaging.atlas.builtin import SPACING, parcellate_grey_matter
+from fcpower_bids.imaging.atlas.builtin import SPACING, builtin_labels
 
 STEP = 4
 BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
@@ -56,7 +56,7 @@ def load_head(labels: NDArray[np.integer] | None = None, step: int = STEP) -> He
     # loads nibabel or nilearn, which are slow to load
     from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template
 
-    built_in, fine = parcellate_grey_matter()
+    built_in, fine = builtin_labels()
     box = tuple(slice(side.start, side.stop, step) for side in BOX)
     parcels = (built_in if labels is None else labels)[box].astype(np.int64)
     # The millimetre templates have the origin of the 2 mm parcellation, so every second voxel of them is its grid.
@@ -75,7 +75,7 @@ def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray
     # loads nibabel or nilearn, which are slow to load
     from nilearn.datasets import load_mni152_gm_template
 
-    affine = parcellate_grey_matter()[1]
+    affine = builtin_labels()[1]
     grey = np.asarray(load_mni152_gm_template(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING] > GREY
     voxels = np.argwhere(grey)
     places = voxels @ affine[:3, :3].T + affine[:3, 3]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.locks import lock
 from fcpower_bids.outputs.tables import read_json, write_json
+from fcpower_bids.store import replace_folder
 
 if TYPE_CHECKING:
     from bids.layout import BIDSLayout
@@ -31,10 +30,6 @@ ENTITIES = {
 OTHER_ENTITIES = "entities-of-fcpower_bids.json"
 """No such file is in a dataset: a `layout_config.json` of the user could give suffixes another meaning."""
 MANIFEST = "manifest.json"
-ATTEMPTS = 5
-"""How often an index is moved to its place while other jobs do the same."""
-IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-"""How a move fails where something is already: a folder that is not empty, or a file."""
 
 
 def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -95,14 +90,21 @@ def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -
     # a folder's modification time changes when a file in it appears or disappears
     times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
     manifest = {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
-    if not _is_current(home, manifest):
-        try:
-            _build(home, root, closed, manifest)
-        except OSError as error:
-            raise UsageError(
-                f"The index cannot be written to {database_dir} ({error.strerror}). "
-                "Give --bids-database-dir a folder that can be written, or leave it out."
-            ) from error
+
+    def build(folder: Path) -> None:
+        _close(_index(root, None, closed, folder))
+        write_json(folder / MANIFEST, manifest | _sizes(folder))
+
+    try:
+        if not _is_current(home, manifest):
+            with lock(home.with_suffix(".lock")):
+                if not _is_current(home, manifest):  # another job was quicker
+                    replace_folder(home, build)
+    except OSError as error:
+        raise UsageError(
+            f"The index cannot be written to {database_dir} ({error.strerror}). "
+            "Give --bids-database-dir a folder that can be written, or leave it out."
+        ) from error
     return BIDSLayout(root, validate=False, database_path=home)
 
 
@@ -116,28 +118,3 @@ def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
 def _sizes(home: Path) -> dict[str, int]:
     """Bytes of the database, which says when it was cut short."""
     return {path.name: path.stat().st_size for path in home.glob("*.sqlite")}
-
-
-def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str, Any]) -> None:
-    """Index next to ``home`` and move it there in one step, so that parallel jobs never see half an index."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as workshop:
-        fresh = Path(workshop, "fresh")
-        _close(_index(root, None, closed, fresh))
-        write_json(fresh / MANIFEST, manifest | _sizes(fresh))
-        _put_in_place(fresh, home, manifest)
-
-
-def _put_in_place(fresh: Path, home: Path, manifest: dict[str, Any]) -> None:
-    """Move an index to its home, where another job may just have put the same, or an old one is in the way."""
-    for attempt in range(ATTEMPTS):
-        try:
-            fresh.rename(home)
-            return
-        except OSError as error:
-            if error.errno not in IN_THE_WAY or attempt == ATTEMPTS - 1:
-                raise
-        if _is_current(home, manifest):
-            return
-        with suppress(FileNotFoundError):
-            home.rename(fresh.with_name(f"stale-{attempt}"))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.pipelines import PIPELINES, input_type_of
+from fcpower_bids.inputs.hcp import is_hcp
 from fcpower_bids.outputs.names import LABEL
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.settings import Inputs, Places, Selection
@@ -20,6 +20,18 @@ OWN_FOLDER = (
     "{} is an output folder of fcpower_bids: give it as the output folder, after BIDS_DIR, or as a site of the group "
     "level, -d SITE={}."
 )
+
+
+def input_type_of(root: Path, stated: str | None = None) -> str:
+    """Return which pipeline wrote a tree: as the user says, else as the tree shows; fMRIPrep where it shows nothing."""
+    if stated is not None:
+        return stated
+    if not (root / "dataset_description.json").is_file():
+        return "hcp" if is_hcp(root) else "fmriprep"
+    try:
+        return "nibabies" if "nibabies" in map(str.lower, program_names(root)) else "fmriprep"
+    except DatasetError:
+        return "fmriprep"  # its faults are reported where it is needed
 
 
 def derivative_roots(settings: Inputs) -> dict[str, Path]:
@@ -34,11 +46,11 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
         if name in roots:
             raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
         roots[name] = root
-    kind = input_type_of(bids_dir, settings.input_type)
-    roots = roots or ({kind: bids_dir} if kind in PIPELINES else {"fmriprep": _implied_root(bids_dir)})
+    if not roots:
+        is_bids = input_type_of(bids_dir, settings.input_type) != "hcp"
+        roots = {"fmriprep": _implied_root(bids_dir)} if is_bids else {"hcp": bids_dir}
     for root in roots.values():
-        no_bids = input_type_of(root, settings.input_type) in PIPELINES
-        _check_dataset(root, no_bids)
+        _check_dataset(root, input_type_of(root, settings.input_type) == "hcp")
     return {name: root.absolute() for name, root in roots.items()}
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.sources import INDEX_KEYS, Source, join
+from fcpower_bids.inputs.sources import INDEX_KEYS, Source
 from fcpower_bids.outputs.names import ENTITY_ORDER
-from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Selection
 from fcpower_bids.store import load_json
 
-DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
 LONG_NAMES = {
     **{"subject": "sub", "template": "tpl", "session": "ses", "acquisition": "acq", "nucleus": "nuc", "volume": "voi"},
     **{"ceagent": "ce", "tracer": "trc", "reconstruction": "rec", "direction": "dir", "modality": "mod"},
@@ -116,52 +114,6 @@ def note_unmatched(series: Sequence[Source], filters: Iterable[Filter]) -> list[
                 f"there are {condition.key} {_labels_there(series, condition.key)}."
             )
     return notes
-
-
-def drop_single_echoes(series: Sequence[Source], filters: Iterable[Filter]) -> tuple[list[Source], list[str]]:
-    """Leave out the series of single echoes, unless the user asked for echoes; say so."""
-    if any(condition.key == "echo" for condition in filters):
-        return list(series), []
-    kept = [one for one in series if "echo" not in one.labels]
-    dropped = [one for one in series if "echo" in one.labels]
-    if not dropped:
-        return kept, []
-    return kept, [
-        f"{dropped[0].path} and {len(dropped) - 1} more hold single echoes and are not processed: their optimal "
-        "combination is (to use an echo itself, name it in --bids-filter-file)."
-    ]
-
-
-def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list[Source], dict[str, str], list[str]]:
-    """Choose the spaces of each run."""
-    runs: dict[str, list[Source]] = {}
-    for one in series:
-        runs.setdefault(join(one.run), []).append(one)
-    chosen: list[Source] = []
-    missing: dict[str, str] = {}
-    unused: dict[str, list[str]] = {}
-    for name, members in runs.items():
-        there = {one.space for one in members}
-        spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
-        own = [one for one in members if any(is_in_space(one.labels, each) for each in spaces)]
-        taken = {one.space for one in own}
-        chosen += own
-        asked = spaces or DEFAULT_SPACES
-        lacking = [each for each in asked if not any(is_in_space(one.labels, each) for one in members)]
-        if lacking:
-            missing[name] = (
-                f"{members[0].path.parent} has no series of {name} in {' or '.join(lacking)}, only in "
-                f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
-                "there with --space."
-            )
-        for space in sorted(there - taken) if spaces else ():
-            unused.setdefault(space, []).append(name)
-    notes = []
-    for space, (first, *others) in sorted(unused.items()):
-        more = f" and {len(others)} more" if others else ""
-        remedy = "" if space == "scanner" else f" (--space {space} would)"
-        notes.append(f"{first}{more}: space {space} is there but not processed{remedy}.")
-    return chosen, missing, notes
 
 
 def _label(series: Source, key: str) -> str | None:

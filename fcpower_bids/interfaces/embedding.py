@@ -73,17 +73,14 @@ def _otherwise(fits_another: bool) -> str:
 
 def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
     """Say under which atlases there will be no embedding, before there is a series."""
-    problems = {atlas.name: problem for atlas in atlases if (problem := _refusal(settings, atlas)) is not None}
-    fits_another = len(problems) < len(atlases)
-    return {name: (state or _otherwise(fits_another), sentence) for name, (state, sentence) in problems.items()}
-
-
-def _refusal(settings: Participant, atlas: Atlas) -> tuple[str, str] | None:
-    try:
-        _encoder(settings, atlas)
-    except FcPowerError as error:
-        return _problem(error)
-    return None
+    problems = {}
+    for atlas in atlases:
+        try:
+            _encoder(settings, atlas)
+        except FcPowerError as error:
+            problems[atlas.name] = _problem(error)
+    otherwise = _otherwise(len(problems) < len(atlases))
+    return {name: (state or otherwise, sentence) for name, (state, sentence) in problems.items()}
 
 
 def _problem(error: FcPowerError) -> tuple[str, str]:
@@ -113,9 +110,8 @@ def _embed(
 @lru_cache(maxsize=4)
 def _encoder(settings: Participant, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
-    return open_encoder(settings, atlas.names, _places(atlas) if settings.encoder in PUBLISHED else {})
-
-
-def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
-    centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
-    return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
+    places = {}
+    if settings.encoder in PUBLISHED:
+        centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
+        places = {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
+    return open_encoder(settings, atlas.names, places)

@@ -232,19 +232,20 @@ class Transform(Step):
     input_spec = TransformInputSpec
     output_spec = TransformOutputSpec
 
-    def work(self, folder: Path) -> None:  # noqa: D102
-        self._transform(folder, self.inputs.transform, self.inputs.parameters, self.given("series"))
+    def chosen(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the name of the transform and its parameters."""
+        return self.inputs.transform, self.inputs.parameters
 
-    def _transform(
-        self, folder: Path, name: str, parameters: Mapping[str, Any], series: list[str] | None = None
-    ) -> None:
-        transform = recording_transform(name, parameters)
-        if transform.needs == "series" and series is None:
+    def work(self, folder: Path) -> None:  # noqa: D102
+        name, parameters = self.chosen()
+        transform, needed, rows = recording_transform(name, parameters), self.inputs.get().get("series"), np.empty(0)
+        if transform.needs == "series" and not isdefined(needed):
             raise UsageError(f"The transform '{name}' needs the series: connect that port too.")
         self._results["transformed"] = []
         for number, path in enumerate(self.inputs.connectivity):
             values, facts = load_values(path, "matrix")
-            rows = load_values(series[number], "series")[0] if transform.needs == "series" and series else np.empty(0)
+            if transform.needs == "series":
+                rows = load_values(needed[number], "series")[0]
             matrix, about = transform_recording(transform, values, rows, facts["parcels"])
             saved = {"atlas": facts["atlas"], "parcels": facts["parcels"], "transform": name, "about": about}
             saved["label"] = transform.label
@@ -266,5 +267,5 @@ class Power(Transform):
 
     input_spec = PowerInputSpec
 
-    def work(self, folder: Path) -> None:  # noqa: D102
-        self._transform(folder, "power", {"alpha": self.inputs.alpha})
+    def chosen(self) -> tuple[str, Mapping[str, Any]]:  # noqa: D102
+        return "power", {"alpha": self.inputs.alpha}

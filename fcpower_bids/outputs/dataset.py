@@ -24,7 +24,7 @@ from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import atomic, may_write, write_text
+from fcpower_bids.store import atomic, may_write
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -53,23 +53,17 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     """Make the output folder a BIDS derivative dataset, and return its inputs as links name them. Raises UsageError."""
     output = settings.output_dir
     check_dataset(output)
-    path = output / DESCRIPTION
-    try:  # one job after the other where there is something to add, to the labels as well
-        named = name_inputs(inputs, output)
-        if not path.is_file() or path.read_text(encoding="utf-8") != json_text(describe_dataset(named, output)):
-            with lock(output / LOCKS / path.name):
-                named = name_inputs(inputs, output)
-                write_text(path, json_text(describe_dataset(named, output)))
+    try:
+        write_shared(
+            output, output / DESCRIPTION, lambda: json_text(describe_dataset(name_inputs(inputs, output), output))
+        )
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_shared(output, output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_shared(output, output / "README.md", README)
     write_shared(output, output / "layout_config.json", json_text(PYBIDS))
-    path = output / "descriptions.tsv"
-    if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
-        with lock(output / LOCKS / path.name):
-            write_text(path, table_text(describe_labels(settings)))
-    return named
+    write_shared(output, output / "descriptions.tsv", lambda: table_text(describe_labels(settings)))
+    return name_inputs(inputs, output)
 
 
 def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]:

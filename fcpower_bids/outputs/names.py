@@ -7,7 +7,6 @@ are BEP012's draft (2024-09): when they are released with other names, this modu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
@@ -29,6 +28,7 @@ CONNECTIVITY = Output("relmat", (("stat", "pearsoncorrelation"),))
 DESIGN = Output("design", (("desc", "confounds"),))
 OUTLIERS = Output("outliers", (("desc", "confounds"),))
 QUALITY = Output("qc", (("desc", "fcpower"),))
+SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
 BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
 """Ends of the names of previews, which only a page reads: a recording is finished without them."""
 
@@ -116,12 +116,6 @@ def preview_path(coverage: Path, end: str = BEFORE) -> Path:
     name = coverage.name.removesuffix(COVERAGE_END) + end
     subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
     return subject / "figures" / name
-
-
-def previews_of(outputs: Iterable[Path]) -> list[Path]:
-    """Return the previews that can go with the outputs of a recording."""
-    coverage = [path for path in outputs if path.name.endswith(COVERAGE_END)]
-    return [preview_path(path, end) for path in coverage for end in (BEFORE, SLICES)]
 
 
 def short_name(atlas: str) -> str:

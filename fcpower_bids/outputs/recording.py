@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,18 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.series import HEAD_RADIUS, convention_of
-from fcpower_bids.measures import MEASURES
+from fcpower_bids.measures import COVERAGE as COVERAGE_TABLE
+from fcpower_bids.measures import QUALITY as QUALITY_TABLE
+from fcpower_bids.measures import SPECTRUM as SPECTRUM_TABLE
+from fcpower_bids.measures import Measured, tabulate_coverage, tabulate_quality, tabulate_spectrum
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (
     CONNECTIVITY,
+    COVERAGE,
     DESIGN,
     OUTLIERS,
+    QUALITY,
+    SPECTRUM,
     TIMESERIES,
     file_name,
     order_entities,
@@ -48,20 +54,18 @@ from fcpower_bids.store import known_digest, write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 VOLUMES = TABLES["SOURCE_desc-confounds_outliers"]
-
-
-Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
-"""Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
-
-
-FULL = "Full"
-"""How a matrix is stored: as a table, or as the array of its edges alone."""
 FLAT = 1e-9
 """Range of a diagonal that is rounding."""
+ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
+RELATIONSHIPS = {
+    "pearsoncorrelation": "Pearson correlation",
+    "partialcorrelation": "partial correlation",
+    "precision": "precision",
+}
+"""Meaning of the entity ``stat`` of a matrix."""
 
-
-Measured = tuple[str, Mapping[str, Any]]
-"""A table as text, and the metadata of its sidecar."""
+Named = Mapping[str, tuple[np.ndarray, Mapping[str, Any]]]
+"""Arrays by name, each with what its sidecar says."""
 
 
 class Written(NamedTuple):
@@ -73,32 +77,45 @@ class Written(NamedTuple):
     problems: Mapping[str, tuple[str, str]]
 
 
-ATLAS_NAME = re.compile(r"[a-z]+-[a-zA-Z0-9+]+(_[a-z]+-[a-zA-Z0-9+]+)*")
-
-
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Everything known about one processed recording."""
+    """Everything known about one processed recording; lists are in the order of the atlases."""
 
     recording: Recording
     atlases: tuple[Atlas, ...]
     settings: Participant
     datasets: Mapping[str, Path]
     cleaning: Cleaning
-    series: list[ParcelSeries]
-    connectomes: Bundle
-    embeddings: Bundle
-    tables: Mapping[str, Measured] = field(default_factory=dict)
-    """Results of measures, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
+    series: Sequence[ParcelSeries]
+    connectomes: Sequence[Named]  # FC and its transforms; none of an excluded recording
+    embeddings: Sequence[Named]  # by the label of the encoder
+    problems: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # see `Written`
 
 
 def write_recording(output_dir: Path, results: Results) -> Written:
-    """Write all files of a recording but its status."""
-    paths = [path for part in (_recording_files, _atlas_files) for path in part(output_dir, results)]
-    names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
-    facts = results.embeddings[1]
-    problems = {key.partition("/")[2]: facts[key] for key in facts if key.startswith("problem/")}
-    return Written(names, results.cleaning.excluded, problems)
+    """Write all files of a recording but its status; nothing where a table cannot be computed."""
+    excluded, cleaning, settings = results.cleaning.excluded, results.cleaning, results.settings
+    seen = [
+        (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, atlas)
+        for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True)
+    ]
+    coverage = [tabulate_coverage(series, atlas, settings) for series, atlas in seen]
+    spectrum = [] if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
+    quality = [tabulate_quality(series, cleaning, atlas, settings) for series, atlas in seen]
+    paths = [*_recording_files(output_dir, results, quality)]
+    for number, atlas in enumerate(results.atlases):
+        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum)]
+        for output, spec, measured in tables[: 1 if excluded else 2]:
+            table, facts = measured[number]
+            path = output_path(output_dir, results.recording, output, atlas)
+            paths.append(write_declared(path, table, spec))
+            paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
+        if excluded:
+            _forget(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
+        else:
+            for part in (_series_files, _connectome_files, _embedding_files):
+                paths += part(output_dir, results, number)
+    return Written(tuple(path.relative_to(output_dir).as_posix() for path in paths), excluded, results.problems)
 
 
 def conclude_recording(
@@ -123,8 +140,8 @@ def conclude_recording(
     return status
 
 
-def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
-    """Files that do not depend on the atlas: design, censored volumes, measures of the recording."""
+def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measured]) -> Iterator[Path]:
+    """Files that do not depend on the atlas: design, censored volumes, quality."""
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
     path = output_path(output_dir, recording, DESIGN)
@@ -143,13 +160,12 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     yield write_declared(path, outliers, VOLUMES)
     motion = motion_metadata(results.settings)
     yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
-    for name, measure in MEASURES.items():
-        if measure.of_recording:
-            text, facts = results.tables.get(name) or measure_recording(results, name)
-            path = output_path(output_dir, recording, measure.output)
-            yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
-            chosen = {"CleaningChoices": results.settings.cleaning()}
-            yield describe_files({**base, **facts, **chosen, **measure.table.describe()}, path)
+    path = output_path(output_dir, recording, QUALITY)
+    text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
+    yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
+    facts = {key: value for _, facts in quality for key, value in facts.items()}
+    chosen = {"CleaningChoices": results.settings.cleaning()}
+    yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 
 def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[str]:
@@ -169,60 +185,6 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
             yield f"{row}\n"
 
 
-def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
-    for number, atlas in enumerate(results.atlases):
-        for name, measure in MEASURES.items():
-            if not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
-                text, facts = results.tables.get(f"{number}/{name}") or measure_atlas(results, name, number)
-                path = output_path(output_dir, results.recording, measure.output, atlas)
-                yield write_text(path, text)
-                yield describe_files({**common_metadata(results, atlas), **facts, **measure.table.describe()}, path)
-        if results.cleaning.excluded:
-            fc = output_path(output_dir, results.recording, CONNECTIVITY, atlas)
-            _forget_transforms(fc, ())
-            _forget_embeddings(fc)
-        else:
-            yield from _series_files(output_dir, results, number)
-            yield from _connectome_files(output_dir, results, number)
-            yield from _embedding_files(output_dir, results, number)
-
-
-def measure_all(results: Results) -> dict[str, Measured]:
-    """Return every table that a recording has, by the names that ``Results.tables`` uses."""
-    tables: dict[str, Measured] = {}
-    for name, measure in MEASURES.items():
-        if measure.of_recording:
-            tables[name] = measure_recording(results, name)
-        elif measure.of_excluded or not results.cleaning.excluded:
-            numbers = range(len(results.atlases))
-            tables |= {f"{number}/{name}": measure_atlas(results, name, number) for number in numbers}
-    return tables
-
-
-def measure_recording(results: Results, name: str) -> Measured:
-    """Return one measure under every atlas, in one table."""
-    tables: list[pd.DataFrame] = []
-    metadata: dict[str, Any] = {}
-    for number in range(len(results.atlases)):
-        table, facts = _compute(results, name, number)
-        tables.append(table)
-        metadata |= facts
-    return declared_text(pd.concat(tables, ignore_index=True), MEASURES[name].table), metadata
-
-
-def measure_atlas(results: Results, name: str, number: int) -> Measured:
-    """Return one measure under one atlas."""
-    table, facts = _compute(results, name, number)
-    return declared_text(table, MEASURES[name].table), facts
-
-
-def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, dict[str, Any]]:
-    series, fc = results.series[number], results.connectomes[0].get(f"{number}/{FC}")
-    series = series if fc is None else replace(series, connectivity=fc)
-    table, facts = MEASURES[name].compute(series, results.cleaning, results.atlases[number], results.settings)
-    return table, facts
-
-
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     atlas, clean = results.atlases[number], results.series[number].clean
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
@@ -238,64 +200,52 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
 
 
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    matrices, facts = results.connectomes
-    atlas = results.atlases[number]
-    array = output_path(output_dir, results.recording, CONNECTIVITY, atlas).with_suffix(".npy")
+    atlas, recording = results.atlases[number], results.recording
+    array = output_path(output_dir, recording, CONNECTIVITY, atlas).with_suffix(".npy")
     before = array.read_bytes() if array.is_file() else b""
-    for name in (key.partition("/")[2] for key in matrices if key.partition("/")[0] == str(number)):
+    for name, (matrix, facts) in results.connectomes[number].items():
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
-        path = output_path(output_dir, results.recording, output, atlas)
-        matrix = matrices[f"{number}/{name}"]
-        files = [write_matrix(path, matrix, atlas.names, index=atlas.names)]
+        path = output_path(output_dir, recording, output, atlas)
+        yield write_matrix(path, matrix, atlas.names, index=atlas.names)
         if name == FC:  # also as an array: a cohort is gathered from these in a tenth of the time
-            files.append(write_array(array, vectorise_edges(matrix, weighted=False)))
+            yield write_array(array, vectorise_edges(matrix, weighted=False))
             if before != array.read_bytes():
-                _forget_transforms(path, files)
-                _forget_embeddings(path)
-        yield from files
+                _forget(path, (path, array))
         if atlas.is_cifti:
             from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
-        about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
-        stat = dict(output.entities)["stat"]
-        measure = RELATIONSHIPS.get(stat, stat)
-        yield describe_files({**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]}, path)
-
-
-RELATIONSHIPS = {
-    "pearsoncorrelation": "Pearson correlation",
-    "partialcorrelation": "partial correlation",
-    "precision": "precision",
-}
-"""Meaning of the entity ``stat`` of a matrix."""
-
-
-def relationship_metadata(output_dir: Path, results: Results, number: int, matrix: np.ndarray) -> dict[str, Any]:
-    """Return the sidecar entries of a matrix by the draft of BEP017; a constant diagonal is left out."""
-    atlas, datasets = results.atlases[number], {"": output_dir}
-    diagonal = np.diag(matrix)[np.isfinite(np.diag(matrix))]
-    about: dict[str, Any] = {
-        "Weighted": True,
-        "Directed": False,
-        "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
-        "StorageFormat": FULL,
-        "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), datasets)],
-    }
-    about["Sources"] = [bids_uri(output_path(output_dir, results.recording, TIMESERIES, atlas), datasets)]
-    return about
+        # by the draft of BEP017; a constant diagonal is left out
+        diagonal, stat = np.diag(matrix)[np.isfinite(np.diag(matrix))], dict(output.entities)["stat"]
+        about = {
+            **cleaning_metadata(results, number),
+            "Weighted": True,
+            "Directed": False,
+            "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
+            "StorageFormat": "Full",
+            "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), {"": output_dir})],
+            "Sources": [bids_uri(output_path(output_dir, recording, TIMESERIES, atlas), {"": output_dir})],
+            "RelationshipMeasure": RELATIONSHIPS.get(stat, stat),
+            **facts,
+        }
+        yield describe_files(about, path)
 
 
 def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    arrays, facts = results.embeddings
-    for key in (key for key in arrays if key.partition("/")[0] == str(number)):
-        label = key.partition("/")[2]
-        path = output_path(
-            output_dir, results.recording, Output("embedding", (("desc", label),)), results.atlases[number]
-        )
-        vector = np.atleast_2d(arrays[key])
-        yield write_matrix(path, vector, [f"dim{i:04d}" for i in range(vector.shape[1])])
-        yield describe_files({**cleaning_metadata(results, number), **facts[key]}, path)
+    for label, (vector, facts) in results.embeddings[number].items():
+        output = Output("embedding", (("desc", label),))
+        path = output_path(output_dir, results.recording, output, results.atlases[number])
+        values = np.atleast_2d(vector)
+        yield write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])])
+        yield describe_files({**cleaning_metadata(results, number), **facts}, path)
+
+
+def _forget(fc: Path, written: Collection[Path] = ()) -> None:
+    """Remove what other choices have made of a connectome and its series: its tables, transforms and embeddings."""
+    stem = fc.name.partition("_stat-")[0]
+    for path in (*fc.parent.glob(f"{stem}_stat-*_relmat.*"), *fc.parent.glob(f"{stem}_*embedding.*")):
+        if path not in (*written, fc.with_suffix(".json")):
+            path.unlink(missing_ok=True)
 
 
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
@@ -365,20 +315,3 @@ def motion_metadata(settings: Participant) -> dict[str, Any]:
             "Order": settings.motion_filter_order,
         }
     return about
-
-
-def _forget_transforms(fc: Path, written: Collection[Path]) -> None:
-    """Remove what other choices have made of a connectome: its tables and the transforms."""
-    for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_stat-*_relmat.*"):
-        if path not in written and path != _beside(fc):
-            path.unlink(missing_ok=True)
-
-
-def _forget_embeddings(fc: Path) -> None:
-    """Remove the embeddings of the series of which another connectome was made before."""
-    for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_*embedding.*"):
-        path.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_suffix(".json")

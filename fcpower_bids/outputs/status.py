@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -161,24 +161,19 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     return found if is_sound else None
 
 
-def known_status(output_dir: Path, recording: str) -> Status | None:
-    """Return the recorded status, one that says so where it is damaged, and None where there is none."""
+def current_status(output_dir: Path, recording: str, needed: str = "") -> Status | None:
+    """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since.
+
+    A damaged status says so; None where there is none.
+    """
     status = read_status(output_dir, recording)
-    if status is None and status_path(output_dir, recording).exists():
+    if status is None:
+        if not status_path(output_dir, recording).exists():
+            return None
         reason = f"logs/status/{recording}.json cannot be read; run the participant level again."
         return Status(recording, FAILED, reason=reason)
-    return status
-
-
-def current_status(output_dir: Path, recording: str, needed: str = "") -> Status | None:
-    """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since."""
-    status = known_status(output_dir, recording)
-    if status is None or status.state not in (DONE, EXCLUDED):
-        return status
-    for name in (name for name in status.outputs if needed in name):
-        path = output_dir / name  # an inner name, by `read_status`; the file is looked at and neither read nor removed
-        fault = _fault_of(path, status.sizes.get(name)) if path.is_file() else "is gone"
-        if fault:
+    for name in status.outputs if status.state in (DONE, EXCLUDED) else ():
+        if needed in name and (fault := _fault_of(output_dir / name, status.sizes.get(name))):
             return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
     return status
 
@@ -190,12 +185,14 @@ def read_statuses(output_dir: Path) -> list[Status]:
 
 
 def _fault_of(path: Path, size: int | None) -> str:
-    """Say that a series or connectome is not as it was written; one of an earlier version has no size to compare."""
+    """Say that an output is gone, or that a series or connectome is not as it was written; it is not read."""
+    if not path.is_file():
+        return "is gone"
     if not path.name.endswith(WHOLE):
         return ""
     try:
         there = path.stat().st_size
-        if size is None:
+        if size is None:  # noted by an earlier version
             return "is cut short" if is_cut_short(path) else ""
     except OSError:
         return "cannot be read"
@@ -217,24 +214,18 @@ def is_finished(
     return not any(each is not None and each.state == FAILED for each in embedded)
 
 
-def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:
-    """Yield the paths of outputs; None for a link that leads out, which is no file of ours to trust or to remove."""
-    for name in names:
-        try:
-            yield stored_path(output_dir, name)
-        except DatasetError:
-            yield None
-
-
 def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
-    """Remove what was written of a recording before if it is excluded now, and return it: it has no connectome."""
+    """Remove what was written of a recording before if it is excluded now, and return it: it has no connectome.
+
+    A link that leads out is no file of ours to remove.
+    """
     now = read_status(output_dir, earlier.recording)
-    if now is None or now.state != EXCLUDED:
-        return []
-    own = own_files(output_dir, sorted(set(earlier.outputs).difference(now.outputs)))
-    removed = [path for path in own if path is not None and path.is_file()]
-    for path in removed:
-        path.unlink(missing_ok=True)
+    removed = []
+    for name in sorted(set(earlier.outputs).difference(now.outputs)) if now and now.state == EXCLUDED else ():
+        with suppress(DatasetError):
+            if (path := stored_path(output_dir, name)).is_file():
+                path.unlink(missing_ok=True)
+                removed.append(path)
     return removed
 
 

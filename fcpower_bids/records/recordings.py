@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from fcpower_bids.schema import TableSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,18 +198,3 @@ class ParcelSeries:
     flat: tuple[int, ...] = ()
     stray: tuple[int, ...] = ()  # covered parcels whose series cannot be signal; they are NaN too
     slices: Slices | None = None  # slices for the page; None for surfaces and oblique grids
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A table computed from one recording and one atlas: a new output."""
-
-    output: Output  # how its file is called
-    table: TableSpec  # its declaration, named as the documentation calls its files
-    # ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata
-    compute: Callable[..., tuple[Any, dict[str, Any]]]
-    # whether the rows of all atlases go into one file of the recording, instead of one file per atlas
-    of_recording: bool = False
-    of_excluded: bool = False  # whether it is computed for an excluded recording too, which has no cleaned series
-    # of its panel on the page of the participant, with median and range of each column of numbers; none without one
-    title: str = ""

@@ -28,7 +28,7 @@ from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
-from fcpower_bids.interfaces.outputs import Measure, Sink
+from fcpower_bids.interfaces.outputs import Sink
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -52,13 +52,13 @@ from fcpower_bids.transforms.connectomes import transform_parameters
 from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
 
 INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")
-OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "tables", "embeddings", "files")
+OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "embeddings", "files")
 SUMMARIES = ("excluded", "problems")
 PARCELS = "parcels"
 """Folder of the work folder that keeps the parcel means of all recordings."""
 CLUSTER_POLL_SECONDS = 2.0
 """How long nipype sleeps between two looks at a cluster."""
-LAZY = ("fcpower_bids.measures.quality", "fcpower_bids.transforms.stateless", "scipy.signal")
+LAZY = ("fcpower_bids.transforms.stateless", "scipy.signal")
 """Modules that nodes import when they need them. None of them starts threads."""
 
 
@@ -84,14 +84,12 @@ def init_recording_wf(
     bandpass = node("bandpass", Bandpass, **{name: getattr(choices, name) for name in CLEANING})
     connectivity = node("connectivity", Connectivity)
     method = choices_of(choices)
-    measure = node("measure", Measure, method=method)
     folders = {name: str(path) for name, path in datasets.items()}
     sink = node("sink", Sink, method=method, output_dir=str(output_dir), datasets=folders)
     connectomes = Node(Merge(1 + len(choices.transforms)), name="connectomes")
     edges = [
         (inputs, parcellate, same("bold", "mask", "atlases")),
         (inputs, bandpass, [*same("confounds", "confounds_metadata", "repetition_time"), ("bold", "source")]),
-        (inputs, measure, same("atlases")),
         (inputs, sink, same("bold", "mask", "confounds", "entities", "atlases")),
         (parcellate, bandpass, same("parcels")),
         (bandpass, connectivity, same("series")),
@@ -99,7 +97,7 @@ def init_recording_wf(
     ]
     if choices.head_radius == "auto":
         edges.append((inputs, bandpass, same("mask")))
-    for each in (measure, sink, outputs):
+    for each in (sink, outputs):
         edges += [
             (parcellate, each, same("parcels")),
             (bandpass, each, same("cleaning", "series")),
@@ -114,7 +112,6 @@ def init_recording_wf(
             edges.append((bandpass, made, same("series")))
         edges += [(connectivity, made, same("connectivity")), (made, connectomes, [("transformed", f"in{number}")])]
     edges += [(connectomes, each, [("out", "connectomes")]) for each in (sink, outputs)]
-    edges += [(measure, each, same("tables")) for each in (sink, outputs)]
     if choices.encoder is not None:
         given = {name: getattr(choices, name) for name in ENCODER}
         given["encoder_aux"] = [str(path) for path in choices.encoder_aux]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -96,10 +98,9 @@ def test_a_kept_index_that_is_cut_short_is_made_anew(root, tmp_path):
 
 def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
     database = tmp_path / "database"
-    built = []
-    build = layout._build
-    monkeypatch.setattr(layout, "_build", lambda *arguments: (built.append(1), build(*arguments)))
     fresh = list_files(root, None, ())
+    built, index = [], layout._index
+    monkeypatch.setattr(layout, "_index", lambda *arguments: (built.append(1), index(*arguments))[1])
     for _ in range(3):
         assert indexed(root, database) == fresh
     assert built == [1]
@@ -130,38 +131,19 @@ def test_datasets_of_one_name_do_not_share_an_index(root, tmp_path):
         assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
 
 
-def test_another_job_that_was_quicker_wins(root, tmp_path, monkeypatch):
-    database = tmp_path / "database"
-    index = layout._index
+def test_jobs_at_once_make_one_index(root, tmp_path, monkeypatch):
+    database, built, index = tmp_path / "database", [], layout._index
 
     def slow_index(*arguments):
-        monkeypatch.setattr(layout, "_index", index)
-        indexed(root, database)  # the other job
+        built.append(1)
+        time.sleep(0.5)
         return index(*arguments)
 
     monkeypatch.setattr(layout, "_index", slow_index)
-    assert indexed(root, database) == list_files(root, None, ())
-    assert len(list(database.iterdir())) == 1
-
-
-def test_another_job_may_move_an_outdated_index_away_first(root, tmp_path, monkeypatch):
-    database = tmp_path / "database"
-    indexed(root, database)
-    new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
-    os.utime(new.parent, ns=(1, 1))
-    is_current = layout._is_current
-    gone = []
-
-    def look_and_lose(home, manifest):
-        found = is_current(home, manifest)
-        if list(database.glob(".*")):  # the new index is made and is being moved to its place
-            home.rename(tmp_path / "taken")
-            gone.append(home)
-        return found
-
-    monkeypatch.setattr(layout, "_is_current", look_and_lose)
-    assert new in indexed(root, database)
-    assert len(gone) == 1
+    with ThreadPoolExecutor(2) as pool:
+        found = [each.result() for each in [pool.submit(indexed, root, database) for _ in range(2)]]
+    assert found == [list_files(root, None, ())] * 2
+    assert len(built) == 2, "one by the two jobs, one without a kept index"
     assert len(list(database.iterdir())) == 1
 
 

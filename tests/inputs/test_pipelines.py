@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.inputs.pipelines import find_sources, input_type_of
+from fcpower_bids.inputs.hcp import hcp_sources
+from fcpower_bids.inputs.roots import input_type_of
 from tests.planting.trees import add_run, describe, put
 
 
@@ -30,34 +31,31 @@ def test_a_description_rules_over_folders(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "name"),
+    ("path", "name"),
     [
         (
-            "hcp",
             "1/MNINonLinear/Results/tfMRI_WM_RL/tfMRI_WM_RL.nii.gz",
             "sub-1_task-wm_dir-RL_space-MNI152NLin6Asym_res-2",
         ),
         (
-            "hcp",
             "1/MNINonLinear/Results/rfMRI_REST2_7T_AP/rfMRI_REST2_7T_AP_Atlas.dtseries.nii",
             "sub-1_task-rest_acq-7T_dir-AP_run-2_space-fsLR_den-91k",
         ),
         (
-            "hcp",
             "sub-1/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR_Atlas_hp0_clean.dtseries.nii",
             "sub-1_task-rest_dir-LR_run-1_proc-fix_space-fsLR_den-91k",
         ),
     ],
 )
-def test_folders_become_entities(tmp_path, kind, path, name):
+def test_folders_become_entities(tmp_path, path, name):
     put(tmp_path / path, "x")
-    assert [source.name for source in find_sources(tmp_path, kind)] == [name]
+    assert [source.name for source in hcp_sources(tmp_path)] == [name]
     label = name.partition("_")[0].removeprefix("sub-")
-    assert find_sources(tmp_path, kind, {label})
-    assert not find_sources(tmp_path, kind, {"other"})
+    assert hcp_sources(tmp_path, {label})
+    assert not hcp_sources(tmp_path, {"other"})
 
 
 def test_what_is_no_run_is_no_source(tmp_path):
     for path in ("1/MNINonLinear/Results/rfMRI_REST/rfMRI_REST.nii.gz", "1/MNINonLinear/T1w.nii.gz", "ROIs/x.nii.gz"):
         put(tmp_path / path, "x")
-    assert find_sources(tmp_path, "hcp") == []
+    assert hcp_sources(tmp_path) == []

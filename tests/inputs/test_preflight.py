@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.inputs.query import find_recordings
+from fcpower_bids.inputs.discover import find_recordings
 from tests.planting.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
 
 RUN = "sub-01_task-rest"

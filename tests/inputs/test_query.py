@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.query import find_recordings
+from fcpower_bids.inputs.discover import find_recordings
 from tests.planting.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
 
 
@@ -145,7 +145,7 @@ def test_a_name_that_no_output_could_have_does_not_stop_the_others(root, label):
 
 
 def test_importing_the_query_loads_neither_pybids_nor_nibabel():
-    code = "import sys, fcpower_bids.inputs.query; print(sorted({'bids', 'nibabel', 'torch'} & set(sys.modules)))"
+    code = "import sys, fcpower_bids.inputs.discover; print(sorted({'bids', 'nibabel', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.discover import choose_spaces, drop_single_echoes
 from fcpower_bids.inputs.selection import (
     LONG_NAMES,
     apply_filters,
-    choose_spaces,
-    drop_single_echoes,
     note_unmatched,
     read_filter_file,
     read_filters,
@@ -131,7 +130,8 @@ def test_default_space_is_the_first_of_the_list_in_each_run():
         "sub-02_task-b_space-T1w",
         "sub-02_task-b",
     )
-    chosen, missing, notes = choose_spaces(series, ())
+    notes = []
+    chosen, missing = choose_spaces(series, (), notes)
     assert chosen == series[1:4]
     assert list(missing) == ["sub-02_task-b"]
     assert "in MNI152NLin2009cAsym or MNI152NLin6Asym or fsLR, only in T1w, scanner" in missing["sub-02_task-b"]
@@ -144,7 +144,8 @@ def test_default_space_is_the_first_of_the_list_in_each_run():
 
 def test_named_spaces_are_all_taken_and_a_run_that_lacks_one_is_told():
     series = sources("sub-01_task-a_space-X", "sub-01_task-a_space-Y", "sub-02_task-a_space-X", "sub-02_task-a_space-Z")
-    chosen, missing, notes = choose_spaces(series, ("X", "Y"))
+    notes = []
+    chosen, missing = choose_spaces(series, ("X", "Y"), notes)
     assert chosen == series[:3]
     assert list(missing) == ["sub-02_task-a"]
     assert "sub-02_task-a in Y, only in X, Z" in missing["sub-02_task-a"]
@@ -153,11 +154,13 @@ def test_named_spaces_are_all_taken_and_a_run_that_lacks_one_is_told():
 
 def test_single_echoes_are_left_out_unless_asked_for(tmp_path):
     series = sources("sub-01_task-a_echo-1_space-X", "sub-01_task-a_echo-2_space-X", "sub-01_task-a_space-X")
-    kept, notes = drop_single_echoes(series, ())
+    notes = []
+    kept, alone = drop_single_echoes(series, (), notes)
+    assert alone == []
     assert kept == series[2:]
     assert "echo-1" in notes[0]
     assert "and 1 more" in notes[0]
     path = tmp_path / "filter.json"
     path.write_text('{"bold": {"echo": 2}}')
     filters = read_filter_file(path)
-    assert drop_single_echoes(apply_filters(series, filters), filters) == (series[1:2], [])
+    assert drop_single_echoes(apply_filters(series, filters), filters, []) == (series[1:2], [])

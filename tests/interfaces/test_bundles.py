@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, save_bundle, save_cleaning
-from tests.measures.test_measures import make_cleaning
+from tests.test_measures import make_cleaning
 
 
 def test_arrays_and_facts_pass_unchanged(tmp_path):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import nibabel
@@ -21,7 +19,7 @@ from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.interfaces.bundles import load_bundle
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
-from fcpower_bids.interfaces.outputs import Measure, Sink
+from fcpower_bids.interfaces.outputs import Sink
 from fcpower_bids.outputs.tables import read_json, read_matrix
 
 SCAN = "sub-01_ses-a_task-rest_run-1"
@@ -133,20 +131,6 @@ def test_embed_gives_the_vector_of_the_encoder(scan, cleaned):
     np.testing.assert_array_equal(arrays(found.embeddings)["embedding"], expected)
 
 
-def test_measure_tabulates_what_the_files_before_say(scan, parcels, cleaned, connectivity):
-    given = {"cleaning": cleaned.cleaning, "parcels": parcels, "series": cleaned.series}
-    found = scan.run(Measure(**given, connectivity=connectivity, atlases=[scan.labels]))
-    tables = json.loads(Path(found.tables).read_text(encoding="utf-8"))
-    text = {name.partition("/")[2] or name: text for name, (text, _) in tables.items()}
-    rows = [line.split("\t") for line in text["coverage"].splitlines()]
-    coverage = pd.DataFrame(rows[1:], columns=rows[0])
-    np.testing.assert_allclose(coverage.iloc[:, -1].astype(float), arrays(parcels)["coverage"])
-    header, values, *_ = (line.split("\t") for line in text["quality"].splitlines())
-    quality = dict(zip(header, values, strict=True))
-    assert float(quality["mean_coverage"]) == pytest.approx(arrays(parcels)["coverage"].mean())
-    assert int(quality["kept_volumes"]) == len(arrays(cleaned.series)["series"])
-
-
 def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, connectivity):
     power = scan.run(Power(connectivity=connectivity, alpha=0.35)).transformed
     given = {"cleaning": cleaned.cleaning, "parcels": parcels, "series": cleaned.series}
@@ -168,6 +152,11 @@ def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, conne
     assert read_json(fc.with_suffix(".json"))["NuisanceStrategy"] == "none"
     assert fc.name.startswith(SCAN)
     assert found.excluded == ""
+    coverage = pd.read_csv(written["stat-coverage_bold.tsv"], sep="\t")["coverage"]
+    np.testing.assert_allclose(coverage, arrays(parcels)["coverage"])
+    quality = pd.read_csv(next(path for name, path in written.items() if name.endswith("qc.tsv")), sep="\t").iloc[0]
+    assert quality["mean_coverage"] == pytest.approx(arrays(parcels)["coverage"].mean())
+    assert quality["kept_volumes"] == len(arrays(cleaned.series)["series"])
 
 
 @pytest.mark.parametrize("ending", ["npy", "tsv"])

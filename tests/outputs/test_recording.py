@@ -15,8 +15,8 @@ from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
-from tests.measures.test_measures import ATLAS, NAMES, P, make_cleaning
 from tests.reports.outputs import finish_recording
+from tests.test_measures import ATLAS, NAMES, P, make_cleaning
 
 
 @pytest.fixture
@@ -30,11 +30,9 @@ def results(tmp_path):
     clean[:, 3] = np.nan
     series = ParcelSeries(np.array([1, 1, 1, 0.2, 1]), np.empty((100, P)), clean, np.empty((0, 0)))
     found = connect(clean, NAMES, settings)
-    matrices = {f"0/{name}": matrix for name, (matrix, _) in found.items()}
-    facts = {f"0/{name}": about for name, (_, about) in found.items()}
     cleaning = make_cleaning(notes=("A note.",))
     datasets = {"fmriprep": tmp_path / "in"}
-    return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], (matrices, facts), ({}, {}))
+    return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], [found], [{}])
 
 
 def sidecar(output: Path, ending: str):
@@ -77,7 +75,7 @@ def test_every_transform_has_its_own_file(results, tmp_path):
     for name, ending in (("power", "desc-power0p35_relmat"), ("log_euclidean", "desc-logeuclidean_relmat")):
         (path,) = (tmp_path / "out").rglob(f"*{ending}.tsv")
         matrix, names = read_matrix(path)
-        np.testing.assert_array_equal(matrix, results.connectomes[0][f"0/{name}"])
+        np.testing.assert_array_equal(matrix, results.connectomes[0][name][0])
         assert names == list(NAMES)
 
 
@@ -85,7 +83,7 @@ def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
     cleaning = replace(results.cleaning, excluded="Too short.")
     series = [replace(results.series[0], clean=np.empty((0, 0)))]
     status = finish_recording(
-        tmp_path / "out", replace(results, cleaning=cleaning, series=series, connectomes=({}, {})), "mark"
+        tmp_path / "out", replace(results, cleaning=cleaning, series=series, connectomes=[{}]), "mark"
     )
     assert (status.state, status.stage, status.reason) == ("excluded", "bandpass", "Too short.")
     assert not any("relmat" in name or "timeseries" in name for name in status.outputs)
@@ -93,9 +91,9 @@ def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
 
 
 def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):
-    problem = ({}, {f"problem/{ATLAS.name}": ["skipped", "The weights are for other parcels."]})
+    problems = {ATLAS.name: ("skipped", "The weights are for other parcels.")}
     asked = replace(results.settings, encoder="fbert")
-    finish_recording(tmp_path / "out", replace(results, embeddings=problem, settings=asked), "mark")
+    finish_recording(tmp_path / "out", replace(results, problems=problems, settings=asked), "mark")
     assert read_status(tmp_path / "out", results.recording.name).state == "done"
     embedding = read_status(tmp_path / "out", f"{results.recording.name}_{ATLAS.name}_desc-fbert_embedding")
     assert (embedding.state, embedding.stage) == ("skipped", "embed")
@@ -123,33 +121,33 @@ def test_a_run_under_another_atlas_keeps_the_quality_of_the_first(results, tmp_p
 def test_transforms_of_another_connectome_go_with_it_and_those_of_the_same_stay(results, tmp_path):
     output = tmp_path / "out"
     finish_recording(output, results, "mark")
-    matrices, facts = results.connectomes
-    alone = {"0/fc": matrices["0/fc"], "0/power": matrices["0/power"]}, facts
-    finish_recording(output, replace(results, connectomes=alone), "other transforms")
+    (found,) = results.connectomes
+    alone = {"fc": found["fc"], "power": found["power"]}
+    finish_recording(output, replace(results, connectomes=[alone]), "other transforms")
     assert list(output.rglob("*desc-logeuclidean_relmat.tsv"))
-    otherwise = {**alone[0], "0/fc": np.round(matrices["0/fc"], 3)}, facts
-    status = finish_recording(output, replace(results, connectomes=otherwise), "other cleaning")
+    otherwise = {**alone, "fc": (np.round(found["fc"][0], 3), found["fc"][1])}
+    status = finish_recording(output, replace(results, connectomes=[otherwise]), "other cleaning")
     assert not list(output.rglob("*desc-logeuclidean_relmat.*"))
     there = {path.relative_to(output).as_posix() for path in output.rglob("*_relmat.*")}
     assert there == {name for name in status.outputs if "_relmat" in name}
 
 
 def test_an_embedding_goes_with_the_connectome_of_its_series(results, tmp_path):
-    output, own = tmp_path / "out", ({"0/fbert": np.ones(3)}, {"0/fbert": {}})
+    output, own = tmp_path / "out", [{"fbert": (np.ones(3), {})}]
     finish_recording(output, replace(results, embeddings=own), "mark")
     finish_recording(output, results, "without the encoder")
     assert list(output.rglob("*_embedding.tsv"))
-    matrices, facts = results.connectomes
-    otherwise = {**matrices, "0/fc": np.round(matrices["0/fc"], 3)}, facts
-    finish_recording(output, replace(results, connectomes=otherwise), "other cleaning")
+    (found,) = results.connectomes
+    otherwise = {**found, "fc": (np.round(found["fc"][0], 3), found["fc"][1])}
+    finish_recording(output, replace(results, connectomes=[otherwise]), "other cleaning")
     assert not list(output.rglob("*_embedding.*"))
 
 
 def test_of_an_excluded_recording_nothing_is_left_that_earlier_choices_made(results, tmp_path):
     """Else it would lie beside the connectome of a later cleaning."""
-    output, own = tmp_path / "out", ({"0/fbert": np.ones(3)}, {"0/fbert": {}})
+    output, own = tmp_path / "out", [{"fbert": (np.ones(3), {})}]
     finish_recording(output, replace(results, embeddings=own), "mark")
     cleaning = replace(results.cleaning, excluded="Too short.")
-    nothing = replace(results, cleaning=cleaning, connectomes=({}, {}))
+    nothing = replace(results, cleaning=cleaning, connectomes=[{}])
     finish_recording(output, nothing, "mark")
     assert not [*output.rglob("*_embedding.*"), *output.rglob("*desc-*_relmat.*"), *output.rglob("*_relmat.npy")]

@@ -46,7 +46,7 @@ def write_outputs(
         recording = Recording(folder / "bids" / "bold.nii.gz", entities, TR)
         results = make_results(recording, atlas, settings, n_volumes, number, number in excluded)
         if embedding is not None:
-            results = replace(results, embeddings=({"0/toy": np.arange(8.0)}, {"0/toy": embedding}))
+            results = replace(results, embeddings=[{"toy": (np.arange(8.0), embedding)}])
         write_previews(settings.output_dir, results)
         finish_recording(settings.output_dir, results, "fingerprint")
     return settings
@@ -91,9 +91,8 @@ def make_results(
     empty = np.empty((0, 0))
     clean = empty if excluded else clean_series(raw, motion, kept, TR, *settings.band).series
     found = connect(clean, atlas.names, settings)
-    connectomes = ({f"0/{name}": one for name, (one, _) in found.items()}, {f"0/{k}": v for k, (_, v) in found.items()})
     series = [ParcelSeries(coverage, raw, clean, empty)]
-    return Results(recording, (atlas,), settings, {}, cleaning, series, connectomes, ({}, {}))
+    return Results(recording, (atlas,), settings, {}, cleaning, series, [found], [{}])
 
 
 def make_atlas(folder: Path, n_parcels: int, networks: tuple[str, ...], names: tuple[str, ...] = ()) -> Atlas:

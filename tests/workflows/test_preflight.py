@@ -146,7 +146,7 @@ def test_a_sidecar_that_is_not_fetched_is_a_note_where_the_header_has_the_time(t
     folder = add_run(root, "sub-01_task-rest")
     path = next(folder.glob("*_bold.json"))
     put(path, b"/annex/objects/MD5E-s1--0\n")
-    from fcpower_bids.inputs.query import find_recordings
+    from fcpower_bids.inputs.discover import find_recordings
     from tests.planting.trees import settings
 
     found = find_recordings(settings(root))

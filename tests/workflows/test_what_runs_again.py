@@ -33,7 +33,7 @@ WITHIN = (
     "0.001",
 )
 EMBEDDED = ("--encoder", "random-init")
-WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "measure", "sink"}
+WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "sink"}
 EVERY = {*WITHOUT_ENCODER, "embed"}
 
 
@@ -132,16 +132,16 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
 }
 
 
-NODES = {"parcellate", "bandpass", "connectivity", "power", "transforms", "embed", "measure", "sink"}
+NODES = {"parcellate", "bandpass", "connectivity", "power", "transforms", "embed", "sink"}
 AGAIN: dict[str, set[str]] = {
     "nothing": set(),
     "--nprocs": set(),
-    "--alpha": {"power", "measure", "sink"},
-    "--transforms": {"transforms", "measure", "sink"},
-    "--eigenvalue-floor": {"transforms", "measure", "sink"},
-    "--shrink-to-identity": {"transforms", "measure", "sink"},
-    "--encoder-read": {"embed", "measure", "sink"},
-    "--random-seed": {"embed", "measure", "sink"},
+    "--alpha": {"power", "sink"},
+    "--transforms": {"transforms", "sink"},
+    "--eigenvalue-floor": {"transforms", "sink"},
+    "--shrink-to-identity": {"transforms", "sink"},
+    "--encoder-read": {"embed", "sink"},
+    "--random-seed": {"embed", "sink"},
     "--dataset-name": {"embed", "sink"},
 }
 """What runs again; of all other changes everything but the reading of the volumes."""

@@ -48,22 +48,37 @@ from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
 from fcpower_bids.store import write_bytes
 
-
-class _Part(NamedTuple):
-    """Parcel indices (1 to P) and where they are: an affine, or a brain model axis."""
-
-    parcels: np.ndarray
-    place: Any
+LOGGER = logging.getLogger(__name__)
+BUILTIN = ("builtin", "demo")
+TEMPLATEFLOW = "templateflow:"
+FEWEST_SIDED = 4
+"""Fewest parcels of each side that show a flipped image."""
 
 
 def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None = None) -> Atlas:
     """Merge atlases into one label image, the first part where several claim a voxel. Raises UsageError."""
-    read = [_read_part(part) for part in parts]
-    host = max(read, key=lambda part: part.parcels.size)
-    merged = np.zeros(host.parcels.shape, dtype=np.int32)
+    cifti = is_cifti_labels(parts[0].image)
+    read: list[tuple[np.ndarray, Any]] = []  # parcel indices (1 to P) and where: an affine, or a brain model axis
+    for part in parts:
+        reader = read_grayordinate_labels if is_cifti_labels(part.image) else read_volume_labels
+        labels, place = reader(part.image)[:2]
+        read.append((index_labels(labels, part.labels), place))
+    host, home = max(read, key=lambda one: one[0].size)
+    merged = np.zeros(host.shape, dtype=np.int32)
     start, n_claimed_twice = 0, 0
-    for part, one in zip(parts, read, strict=True):
-        carried = _carry(part, one, host)
+    for part, (parcels, place) in zip(parts, read, strict=True):
+        if parcels.ndim != host.ndim:
+            raise UsageError(
+                f"The part {part.image} is not of the same kind as the others: merge NIfTI with NIfTI only."
+            )
+        try:
+            carried = (
+                resample_labels(parcels, place, host.shape, home)
+                if parcels.ndim == 3
+                else align_labels(parcels, place, home)
+            )
+        except Unfit as error:
+            raise UsageError(f"The part {part.image} cannot be merged with the others: {error}.") from error
         claimed = carried > 0
         n_claimed_twice += int(np.sum(claimed & (merged > 0)))
         merged = np.where(claimed & (merged == 0), carried + start, merged)
@@ -75,16 +90,20 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
         [hemisphere for part in parts for hemisphere in part.hemispheres],
         origin=parts[0].image,
     )
-    _report_losses(parts, merged, table.names, n_claimed_twice)
+    whole = " + ".join(part.name for part in parts)
+    if n_claimed_twice:
+        LOGGER.warning("Merging %s: %d voxels are claimed by several; the first keeps them.", whole, n_claimed_twice)
+    counts = np.bincount(merged.ravel(), minlength=start + 1)[1:]
+    if lost := [name for name, count in zip(table.names, counts, strict=True) if count == 0]:
+        LOGGER.warning("Merging %s leaves no voxel to: %s.", whole, ", ".join(lost))
     entities = entities or merged_entities(parts)
-    cifti = is_cifti_labels(parts[0].image)
-    content = _encode_cifti(merged, host.place, table.names) if cifti else _encode_nifti(merged, host.place)
-    digest = hashlib.sha256(content + encode_table(table)).hexdigest()[:8]
+    content, encoded = _encode(merged, home, table.names, cifti), encode_table(table)
+    digest = hashlib.sha256(content + encoded).hexdigest()[:8]
     name = "_".join([f"tpl-{parts[0].space}", *(f"{k}-{v}" for k, v in entities), f"desc-{digest}_dseg"])
     image = cache / f"{name}{'.dlabel.nii' if cifti else '.nii.gz'}"
-    for path, bytes_ in ((cache / f"{name}.tsv", encode_table(table)), (image, content)):
+    for path, written in ((cache / f"{name}.tsv", encoded), (image, content)):
         if not path.is_file():
-            write_bytes(path, bytes_)
+            write_bytes(path, written)
     return Atlas(
         entities=entities,
         image=image,
@@ -105,53 +124,13 @@ def merged_entities(parts: Sequence[Atlas]) -> Entities:
     return tuple((key, value) for key, value in named.items() if value)
 
 
-def _read_part(atlas: Atlas) -> _Part:
-    place: Any
-    if is_cifti_labels(atlas.image):
-        labels, place, _ = read_grayordinate_labels(atlas.image)
-    else:
-        labels, place = read_volume_labels(atlas.image)
-    return _Part(index_labels(labels, atlas.labels), place)
-
-
-def _carry(atlas: Atlas, part: _Part, host: _Part) -> np.ndarray:
-    if part.parcels.ndim != host.parcels.ndim:
-        raise UsageError(f"The part {atlas.image} is not of the same kind as the others: merge NIfTI with NIfTI only.")
-    if part.parcels.ndim == 3:
-        return resample_labels(part.parcels, part.place, host.parcels.shape, host.place)
-    try:
-        return align_labels(part.parcels, part.place, host.place)
-    except Unfit as error:
-        raise UsageError(f"The part {atlas.image} cannot be merged with the others: {error}.") from error
-
-
-def _report_losses(parts: Sequence[Atlas], merged: np.ndarray, names: Sequence[str], n_claimed_twice: int) -> None:
-    whole = " + ".join(part.name for part in parts)
-    if n_claimed_twice:
-        LOGGER.warning("Merging %s: %d voxels are claimed by several; the first keeps them.", whole, n_claimed_twice)
-    counts = np.bincount(merged.ravel(), minlength=len(names) + 1)[1:]
-    lost = [name for name, count in zip(names, counts, strict=True) if count == 0]
-    if lost:
-        LOGGER.warning("Merging %s leaves no voxel to: %s.", whole, ", ".join(lost))
-
-
-def _encode_nifti(labels: np.ndarray, affine: np.ndarray) -> bytes:
-    image = nibabel.Nifti1Image(labels.astype(np.int16 if labels.max() < 2**15 else np.int32), affine)
-    return gzip.compress(image.to_bytes(), mtime=0)
-
-
-def _encode_cifti(labels: np.ndarray, axis: Any, names: Sequence[str]) -> bytes:
+def _encode(labels: np.ndarray, place: Any, names: Sequence[str], cifti: bool) -> bytes:
+    if not cifti:
+        image = nibabel.Nifti1Image(labels.astype(np.int16 if labels.max() < 2**15 else np.int32), place)
+        return gzip.compress(image.to_bytes(), mtime=0)
     table = {0: ("???", (1.0, 1.0, 1.0, 0.0))} | {k: (name, (0.5, 0.5, 0.5, 1.0)) for k, name in enumerate(names, 1)}
-    header = (LabelAxis(["parcels"], [table]), axis)
+    header = (LabelAxis(["parcels"], [table]), place)
     return Cifti2Image(labels[None].astype(np.float32), header=header).to_bytes()
-
-
-LOGGER = logging.getLogger(__name__)
-
-BUILTIN = ("builtin", "demo")
-TEMPLATEFLOW = "templateflow:"
-FEWEST_SIDED = 4
-"""Fewest parcels of each side that show a flipped image."""
 
 
 class _Request(NamedTuple):
@@ -210,44 +189,36 @@ def _queries(spec: str) -> list[tuple[dict[str, str], tuple[str, ...]]]:
 
 
 def _resolve(spec: str, request: _Request) -> Atlas:
-    target, qualifier = _split(spec)
+    whole = Path(spec).expanduser().absolute()
+    # ``FILE:TSV`` and ``FOLDER:SELECTOR``; a path that exists with its colon is left whole
+    head, colon, qualifier = spec.rpartition(":") if not whole.exists() else ("", "", "")
+    target = Path(head).expanduser().absolute() if colon else whole
     if "+" in spec and not target.exists():
         return _merge([part.strip() for part in spec.split("+")], request)
     if spec in BUILTIN:
-        return _builtin(request)
+        from fcpower_bids.imaging.atlas.builtin import builtin_atlas  # few runs need it
+
+        if request.cifti:
+            raise UsageError(
+                "The built-in parcellation is volumetric: for CIFTI recordings give a dlabel file with --atlas."
+            )
+        return builtin_atlas(request.space, _cache(request))
     if spec.lower().startswith(TEMPLATEFLOW):
         return _from_templateflow(Declaration(spec, (), parse_selector(spec[len(TEMPLATEFLOW) :])), request)
     if target.is_dir():
-        return _from_dataset(target, pick_file(target, _selector(qualifier), request.space, request.cifti), request)
+        selector = parse_selector(qualifier) if qualifier else {}
+        return _from_dataset(target, pick_file(target, selector, request.space, request.cifti), request)
     if target.name.endswith(EXTENSIONS):
         return _from_file(target, Path(qualifier).expanduser().absolute() if qualifier else None, request)
     return _by_name(spec, request)
 
 
-def _split(spec: str) -> tuple[Path, str | None]:
-    """Separate ``FILE:TSV`` and ``FOLDER:SELECTOR``; a path that exists with its colon is left whole."""
-    head, colon, tail = spec.rpartition(":")
-    whole = Path(spec).expanduser().absolute()
-    if not colon or whole.exists():
-        return whole, None
-    return Path(head).expanduser().absolute(), tail
-
-
-def _selector(qualifier: str | None) -> dict[str, str]:
-    return parse_selector(qualifier) if qualifier else {}
-
-
-def _loose_selector(spec: str) -> dict[str, str]:
-    """Read what is nothing else as a selector; if it is not even that, no atlas has that name."""
-    try:
-        return parse_selector(spec)
-    except UsageError:
-        raise _unknown(spec) from None
-
-
 def _by_name(spec: str, request: _Request) -> Atlas:
     declaration = declared_atlases().get(spec)
-    selectors = declaration.selectors if declaration else (_loose_selector(spec),)
+    try:  # what is nothing else is a selector; if it is not even that, no atlas has that name
+        selectors = declaration.selectors if declaration else (parse_selector(spec),)
+    except UsageError:
+        raise _unknown(spec) from None
     for folder, selector in itertools.product(request.atlas_dirs, selectors):
         found = find_files(folder, selector, request.space, request.cifti)
         exact = [one for one in found if dict(one.entities) == selector] or found
@@ -263,16 +234,6 @@ def _by_name(spec: str, request: _Request) -> Atlas:
     if declaration.parts:
         return _merge(list(declaration.parts), request)
     return _from_templateflow(declaration, request)
-
-
-def _builtin(request: _Request) -> Atlas:
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas  # loads nibabel or nilearn, which are slow to load
-
-    if request.cifti:
-        raise UsageError(
-            "The built-in parcellation is volumetric: for CIFTI recordings give a dlabel file with --atlas."
-        )
-    return builtin_atlas(request.space, _cache(request))
 
 
 def _cache(request: _Request) -> Path:

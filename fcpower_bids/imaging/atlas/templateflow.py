@@ -1,4 +1,8 @@
-"""Label images of TemplateFlow, by file name: from its folder, else by its client in a process of its own."""
+"""Label images of TemplateFlow, by file name: from its folder, else by its client in a process of its own.
+
+Importing any part of the client fills ``TEMPLATEFLOW_HOME`` with 2,600 empty files, and it writes downloads in place.
+So this module is also a program that fetches a file into a scratch folder, from which it is taken when it is whole.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,17 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.client import LACKS
 from fcpower_bids.store import digest_of, stored_path, write_bytes
 
 ARCHIVE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
 CHECKSUMS = "checksums.tsv"
+LACKS = 3
+"""Exit code of the program where the archive has none of the files."""
 SECONDS_PER_FILE, SECONDS_OF_CLIENT = 30.0, 120.0
 """The client unpacks and indexes its list of files first, which takes some seconds of processing."""
 MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
@@ -59,13 +65,21 @@ def prefetch_files(
     queries: Sequence[tuple[Mapping[str, str], str]], folder: Path, addresses: Sequence[str] = ()
 ) -> Path:
     """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums. Raises DatasetError."""
-    recorded = _read_checksums(folder)
+    recorded: dict[str, str] = {}
+    if (folder / CHECKSUMS).is_file():
+        with (folder / CHECKSUMS).open(newline="") as stream:
+            rows = csv.DictReader(stream, delimiter="\t")
+            recorded = {row["file"]: row["sha256"] for row in rows if stored_path(folder, row["file"]).is_file()}
     paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]
     for path in (*paths, *(_obtain_address(address, folder / "tpl-fsLR") for address in addresses)):
         name = path.relative_to(folder).as_posix()
-        recorded[name] = _verify(path, recorded.get(name))
-    rows = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
-    return write_bytes(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
+        digest = digest_of(path)
+        if recorded.setdefault(name, digest) != digest:
+            raise DatasetError(
+                f"{path} has changed since it was fetched (sha256 {digest}): delete it and prefetch again."
+            )
+    lines = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
+    return write_bytes(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *lines]) + "\n").encode())
 
 
 def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: Sequence[Path] = ()) -> Path:
@@ -116,7 +130,7 @@ def _fetch_by_client(names: Sequence[str], space: str) -> tuple[str, bytes]:
     """Fetch the first of the names that TemplateFlow has; return it with its content."""
     _refuse_offline()
     with tempfile.TemporaryDirectory(prefix="templateflow-") as scratch:
-        words = [sys.executable, "-m", "fcpower_bids.imaging.atlas.client", ARCHIVE, space, *names]
+        words = [sys.executable, "-m", "fcpower_bids.imaging.atlas.templateflow", ARCHIVE, space, *names]
         own = {"TEMPLATEFLOW_HOME": scratch, "TEMPLATEFLOW_AUTOUPDATE": "0", "TEMPLATEFLOW_USE_DATALAD": "0"}
         try:
             ended = subprocess.run(
@@ -168,17 +182,26 @@ def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
     return _checked(outcome[0], url)
 
 
-def _verify(path: Path, recorded: str | None) -> str:
-    digest = digest_of(path)
-    if recorded not in (None, digest):
-        raise DatasetError(f"{path} has changed since it was fetched (sha256 {digest}): delete it and prefetch again.")
-    return digest
+def main(arguments: Sequence[str]) -> int:
+    """Fetch the first of the names that the archive has, and print where it is; returns the exit code."""
+    # here alone: it fills the home of TemplateFlow
+    from templateflow.client import TemplateFlowClient
+
+    archive, template, *names = arguments
+    template, _, cohort = template.partition("_cohort-")
+    client = TemplateFlowClient(autoupdate=False, s3_root=archive)
+    known: dict[str, Any] = {"suffix": "dseg"} | ({"cohort": cohort} if cohort else {})
+    listed = {path.name for path in client.ls(template, **known)}
+    name = next((name for name in names if name in listed), "")
+    if not name:
+        return LACKS
+    stem, _, extension = name.partition(".")
+    labels = dict(part.split("-", 1) for part in stem.split("_") if "-" in part)
+    own: dict[str, Any] = {"atlas": labels.get("atlas"), "desc": labels.get("desc"), "extension": f".{extension}"}
+    own["resolution"] = int(labels["res"]) if "res" in labels else None
+    sys.stdout.write(f"{client.get(template, **known, **own)}\n")
+    return 0
 
 
-def _read_checksums(folder: Path) -> dict[str, str]:
-    path = folder / CHECKSUMS
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as stream:
-        rows = csv.DictReader(stream, delimiter="\t")
-        return {row["file"]: row["sha256"] for row in rows if stored_path(folder, row["file"]).is_file()}
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -34,10 +34,18 @@ def clean_recording(
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     confounds = _confounds(recording, settings, n_volumes, convention)
     n_dummy, kept = _kept_volumes(recording, confounds, settings)
-    covered = [
-        _covered(mean, coverage, name, settings) for (mean, coverage), name in zip(parcels, atlas_names, strict=True)
-    ]
-    found = judge_series(covered, measured, confounds, kept, _uses_table(settings))
+    covered = []
+    for (mean, coverage), name in zip(parcels, atlas_names, strict=True):
+        seen = coverage >= settings.min_coverage
+        if not seen.any():
+            raise RecordingError(
+                f"No parcel of {name} is covered to {settings.min_coverage:g}. "
+                "Check that the scan is in the space of the atlas, and its brain mask."
+            )
+        covered.append(np.where(seen, mean, np.nan))  # what is below stays in its place everywhere
+    strategy = load_strategy(settings.strategy)
+    uses_table = bool(strategy.columns or strategy.optional or strategy.acompcor or settings.fd_thresh)
+    found = judge_series(covered, measured, confounds, kept, uses_table)
     kept = kept & ~found.stray
     excluded = found.excluded or _too_short(kept, recording.repetition_time, settings)
     series = [np.where(lost, np.nan, mean) for mean, lost in zip(covered, found.parcels, strict=True)]
@@ -58,8 +66,10 @@ def clean_recording(
         except Unfit as error:
             excluded = str(error)
     first = cleaned[0] if cleaned else None
+    if first:
+        kept = np.isin(np.arange(n_volumes), first.kept + n_dummy)
     cleaning = Cleaning(
-        kept=_as_mask(first.kept + n_dummy, n_volumes) if first else kept,
+        kept=kept,
         framewise_displacement=confounds.framewise_displacement,
         dvars=confounds.dvars,
         design=confounds.values,
@@ -105,11 +115,6 @@ def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> t
     return int(kept.sum()), _too_short(kept, recording.repetition_time, settings)
 
 
-def _uses_table(settings: Method) -> bool:
-    strategy = load_strategy(settings.strategy)
-    return bool(strategy.columns or strategy.optional or strategy.acompcor or settings.fd_thresh)
-
-
 def _confounds(recording: Recording, settings: Method, n_volumes: int, convention: Convention) -> Confounds:
     strategy = load_strategy(settings.strategy)
     if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
@@ -148,20 +153,3 @@ def _too_short(kept: np.ndarray, repetition_time: float, settings: Method) -> st
         f"Only {seconds:.0f} s of {len(kept) * repetition_time:.0f} s are left after dummy scans and censoring at "
         f"{settings.fd_thresh:g} mm, less than --min-time {settings.min_time:g} s."
     )
-
-
-def _covered(mean: np.ndarray, coverage: np.ndarray, atlas_name: str, settings: Method) -> np.ndarray:
-    """Parcels below the coverage threshold become NaN; they stay in their place everywhere."""
-    seen = coverage >= settings.min_coverage
-    if not seen.any():
-        raise RecordingError(
-            f"No parcel of {atlas_name} is covered to {settings.min_coverage:g}. "
-            "Check that the scan is in the space of the atlas, and its brain mask."
-        )
-    return np.where(seen, mean, np.nan)
-
-
-def _as_mask(rows: np.ndarray, n_volumes: int) -> np.ndarray:
-    mask = np.zeros(n_volumes, dtype=bool)
-    mask[rows] = True
-    return mask

@@ -68,7 +68,7 @@ def judge_series(
         values = measured.values / (np.nanmedian(measured.dvars[usable]) if usable.any() else np.nan, 1)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
-    sentences = [*_about_volumes(found), *_about_parcels(found), *_about_step(size, volume), *_about_values(values)]
+    sentences = _about_series(found, size, volume, values)
     sentences += _about_table(fit) if odd is None else [_about_part(odd)]
     grave = [
         found.volumes.mean() > MOST_VOLUMES,
@@ -97,41 +97,33 @@ def judge_series(
     )
 
 
-def _about_volumes(found: StrayVolumes) -> list[str]:
+def _about_series(found: StrayVolumes, size: float, volume: int, values: np.ndarray) -> list[str]:
     kinds = (
         (found.empty, "hold one value everywhere"),
         (found.copied, "are copies of earlier ones"),
         (found.stray, "have a voxel, a parcel or a whole brain far away from all others"),
     )
-    return [
-        f"Volumes that {words} were left out: {int(which.sum())} (counted from 0: {_list(np.flatnonzero(which))}). "
-        f"{REMEDY}"
-        for which, words in kinds
-        if which.any()
-    ]
-
-
-def _about_parcels(found: StrayVolumes) -> list[str]:
-    if not found.parcels.any():
-        return []
-    number = int(found.parcels.sum())
-    return [f"Parcels that are constant for long or lose their level have no value: {number}. {REMEDY}"]
-
-
-def _about_step(size: float, volume: int) -> list[str]:
-    if size < STEP_TOLD:
-        return []
-    return [f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good. {REMEDY}"]
-
-
-def _about_values(values: np.ndarray) -> list[str]:
+    sentences = []
+    for which, words in kinds:
+        if which.any():
+            shown = ", ".join(map(str, np.flatnonzero(which)[:SHOWN])) + (", ..." if which.sum() > SHOWN else "")
+            sentences.append(f"Volumes that {words} were left out: {int(which.sum())} (counted from 0: {shown}).")
+    if found.parcels.any():
+        number = int(found.parcels.sum())
+        sentences.append(f"Parcels that are constant for long or lose their level have no value: {number}.")
+    if size >= STEP_TOLD:
+        sentences.append(f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good.")
     step, at_top = values
-    coarse = (
-        "The series has so few different values that most changes of a voxel are smaller than the step between two "
-        f"({step:.2g} times the usual change): bits were lost. {REMEDY}"
-    )
-    clipped = f"{100 * at_top:.2g} % of the values have one and the same value, the largest: it was clipped. {REMEDY}"
-    return [coarse] * bool(step > 1) + [clipped] * bool(at_top > MOST_AT_TOP)
+    if step > 1:
+        sentences.append(
+            "The series has so few different values that most changes of a voxel are smaller than the step between two "
+            f"({step:.2g} times the usual change): bits were lost."
+        )
+    if at_top > MOST_AT_TOP:
+        sentences.append(
+            f"{100 * at_top:.2g} % of the values have one and the same value, the largest: it was clipped."
+        )
+    return [f"{sentence} {REMEDY}" for sentence in sentences]
 
 
 def _about_part(odd: OddParts) -> str:
@@ -164,11 +156,6 @@ def _about_table(fit: Agreement) -> list[str]:
             f"The confounds table disagrees with the series about its {' and its '.join(low)}: {whose}. {REMEDY_TABLE}"
         )
     return found
-
-
-def _list(numbers: np.ndarray) -> str:
-    shown = ", ".join(map(str, numbers[:SHOWN]))
-    return shown + (", ..." if len(numbers) > SHOWN else "")
 
 
 def _number(value: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -152,10 +152,10 @@ def load_confounds(
     motion: MotionTreatment | None = None,
     unknown_first: str = "repeat",
 ) -> Confounds:
-    """Read the confounds of a strategy, old names translated, derivatives made if lacking. Raises RecordingError."""
-    spelling, content = open_table(table)
+    """Read the confounds of a strategy, derivatives made if lacking. Raises RecordingError."""
+    header, content = open_table(table)
     motion = motion or MotionTreatment(0.0)
-    names = tuple(name for name in spelling if not motion.replaces(name))
+    names = tuple(name for name in header if not motion.replaces(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
     wanted = _choose_columns(names, strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
@@ -163,7 +163,7 @@ def load_confounds(
     needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
     needed |= {*PARAMETERS, *(name for name in names if COSINE.fullmatch(name))}
     present = [name for name in names if name in needed] or names[:1]
-    columns = read_columns(table, content, {name: spelling[name] for name in present})
+    columns = read_columns(table, content, present)
     judged = {*wanted, *(_base(name) for name in made), *PARAMETERS, "framewise_displacement"}
     columns, range_notes = check_ranges(table, columns, judged)
     n_rows = len(columns[present[0]])
@@ -173,29 +173,28 @@ def load_confounds(
             "or one was cut; run fMRIPrep again."
         )
     unknown = np.full(n_rows, np.nan)
-    lacking = [name for name in made if name not in spelling]
+    lacking = [name for name in made if name not in header]
     made_here = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
-    motionless = _motionless(columns) or [*_frozen(columns), *_contradicted(columns)]
-    without_cosines = _lacking_cosines(names, strategy, n_rows * motion.repetition_time)
-    other_time = _of_another_time(columns, motion.repetition_time)
+    notes = [
+        *(made_here if lacking else ()),
+        *_lacking_cosines(names, strategy, n_rows * motion.repetition_time),
+        *range_notes,
+        *component_notes,
+        *(_motionless(columns) or [*_frozen(columns), *_contradicted(columns)]),
+        *_of_another_time(columns, motion.repetition_time),
+    ]
     columns, motion_notes = motion.apply(columns, table)
-    notes = [*(made_here if lacking else ()), *without_cosines, *range_notes, *component_notes, *motionless]
+    regressors = [_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted]
+    # volumes up to the last one marked
+    dummies = [int(np.flatnonzero(columns[name] > 0).max(initial=-1)) + 1 for name in markers]
     return Confounds(
         names=wanted,
-        values=_stack([_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted], n_rows),
+        values=np.column_stack(regressors) if regressors else np.empty((n_rows, 0)),
         framewise_displacement=columns.get("framewise_displacement", unknown),
         dvars=columns.get("dvars", unknown),
         global_signal=columns.get("global_signal", unknown),
-        n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(
-            *(notes if lacking else ()),
-            *without_cosines,
-            *range_notes,
-            *component_notes,
-            *motionless,
-            *other_time,
-            *motion_notes,
-        ),
+        n_dummy=max(dummies, default=0),
+        notes=(*notes, *motion_notes),
     )
 
 
@@ -255,8 +254,8 @@ def _exchanged(moved: NDArray[np.float64], expected: NDArray[np.float64]) -> lis
 
 def has_cosines_of(table: Path, repetition_time: float) -> bool:
     """Whether a confounds table has cosines, and they are those of a repetition time. Raises RecordingError."""
-    spelling, content = open_table(table)
-    names = {name: spelling[name] for name in spelling if COSINE.fullmatch(name)}
+    header, content = open_table(table)
+    names = [name for name in header if COSINE.fullmatch(name)]
     return bool(names) and not _of_another_time(read_columns(table, content, names), repetition_time)
 
 
@@ -286,7 +285,10 @@ def _of_another_time(columns: Mapping[str, NDArray[np.float64]], repetition_time
 
 def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> tuple[str, ...]:
     """Return the names that the strategy asks for, in its order, and refuse if one can neither be read nor made."""
-    found = {entry: _match(entry, names) for entry in strategy.columns + strategy.optional}
+    found = {}
+    for entry in strategy.columns + strategy.optional:
+        own = [entry] if entry in names or _base(entry) in names else []
+        found[entry] = [name for name in names if re.fullmatch(entry, name)] if is_pattern(entry) else own
     missing = dict.fromkeys(_base(entry) for entry in strategy.columns if not found[entry])
     if missing:
         aroma = " fMRIPrep does not run ICA-AROMA since 23.1." if any("aroma" in entry for entry in missing) else ""
@@ -297,13 +299,6 @@ def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> 
         )
         raise RecordingError(f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}. {remedy}")
     return tuple(dict.fromkeys(name for matches in found.values() for name in matches))
-
-
-def _match(entry: str, names: tuple[str, ...]) -> list[str]:
-    """Return the columns that an entry of a strategy stands for."""
-    if is_pattern(entry):
-        return [name for name in names if re.fullmatch(entry, name)]
-    return [entry] if entry in names or _base(entry) in names else []
 
 
 def _base(name: str) -> str:
@@ -337,22 +332,14 @@ def _fill_first(values: NDArray[np.float64], name: str, table: Path, unknown: st
     return values
 
 
-def _stack(columns: list[NDArray[np.float64]], n_rows: int) -> NDArray[np.float64]:
-    return np.column_stack(columns) if columns else np.empty((n_rows, 0))
-
-
-def _count_dummies(markers: Iterable[NDArray[np.float64]]) -> int:
-    """Return how many volumes there are up to the last one marked."""
-    return max((int(np.flatnonzero(marker > 0).max(initial=-1)) + 1 for marker in markers), default=0)
-
-
 def _choose_components(
     names: tuple[str, ...], metadata: Path | None, count: int, table: Path
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the first aCompCor components of white matter and of cerebrospinal fluid, and what to note about them."""
     if not count:
         return (), ()
-    names = tuple(sorted((name for name in names if COMPONENT.fullmatch(name)), key=_number))
+    components = (name for name in names if COMPONENT.fullmatch(name))
+    names = tuple(sorted(components, key=lambda name: int(name.rpartition("_")[2])))
     tissues = [[name for name in names if name.startswith(letter)] for letter in "wc"]
     combined = [name for name in names if name.startswith("a")]
     if combined and not any(tissues):
@@ -378,10 +365,6 @@ def _choose_components(
     ]
     notes = (f"Fewer than {count} aCompCor components in {table.name}: {' and '.join(short)}.",) if short else ()
     return tuple(name for found in tissues for name in found[:count]), notes
-
-
-def _number(component: str) -> int:
-    return int(component.rpartition("_")[2])
 
 
 def _read_masks(metadata: Path | None) -> dict[str, Any]:

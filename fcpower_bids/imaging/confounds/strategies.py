@@ -49,23 +49,19 @@ def load_strategy(name_or_path: str | Path) -> Strategy:
 @lru_cache(maxsize=8)
 def _load(path: Path, _time: int, _size: int) -> Strategy:
     """Read and check a file once for all recordings, until it is another."""
-    return _parse(_read_yaml(path), path)
+    import yaml  # --help has no need of it
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} cannot be read as YAML: {reason}.") from None
+    return _parse(content, path)
 
 
 def is_pattern(entry: str) -> bool:
     """Say whether an entry of a strategy is a regular expression and not a column name."""
     return entry.startswith("^")
-
-
-def _read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file, of whatever shape."""
-    import yaml  # only a file of the user needs it
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} cannot be read as YAML: {reason}.") from None
 
 
 def _parse(content: Any, path: Path) -> Strategy:
@@ -83,8 +79,13 @@ def _parse(content: Any, path: Path) -> Strategy:
     count = content.get("acompcor", 0)
     if type(count) is not int or count < 0:
         raise UsageError(f"{path}: 'acompcor' must be a number of components, not {count!r}.")
-    for entry in columns + optional:
-        _check_entry(entry, path)
+    for entry in columns + optional:  # a regular expression that is broken or would match parts of names
+        if is_pattern(entry) != entry.endswith("$"):
+            raise UsageError(f"{path}: the regular expression '{entry}' must begin with ^ and end with $.")
+        try:
+            re.compile(entry)
+        except re.error as error:
+            raise UsageError(f"{path}: '{entry}' is not a regular expression: {error}.") from None
     name, methods = _text(content.get("name", path.stem), "name", path), _text(content["methods"], "methods", path)
     return Strategy(name, methods, columns, optional, count, references)
 
@@ -99,13 +100,3 @@ def _strings(value: Any, key: str, path: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
     return tuple(dict.fromkeys(value))
-
-
-def _check_entry(entry: str, path: Path) -> None:
-    """Refuse a regular expression that is broken or would match parts of names."""
-    if is_pattern(entry) != entry.endswith("$"):
-        raise UsageError(f"{path}: the regular expression '{entry}' must begin with ^ and end with $.")
-    try:
-        re.compile(entry)
-    except re.error as error:
-        raise UsageError(f"{path}: '{entry}' is not a regular expression: {error}.") from None

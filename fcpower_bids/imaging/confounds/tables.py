@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -35,10 +35,10 @@ def lines_of(content: bytes) -> list[bytes]:
     return content.splitlines()
 
 
-def open_table(table: Path) -> tuple[dict[str, str], bytes]:
+def open_table(table: Path) -> tuple[list[str], bytes]:
     """Return the names of the columns, and the bytes of the file. Raises RecordingError."""
     if table.name == MOTION_FILE:
-        return {name: name for name in (*_TRANSLATIONS, *_ROTATIONS, "framewise_displacement")}, b""
+        return [*_TRANSLATIONS, *_ROTATIONS, "framewise_displacement"], b""
     try:
         content = table.read_bytes()
         fault = content_fault(content)
@@ -58,7 +58,7 @@ def open_table(table: Path) -> tuple[dict[str, str], bytes]:
         raise RecordingError(
             f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
         )
-    return {name: name for name in header}, content
+    return header, content
 
 
 def _resaved(content: bytes) -> str | None:
@@ -73,11 +73,11 @@ def _resaved(content: bytes) -> str | None:
     return None
 
 
-def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Columns:
+def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
     """Read the named columns only of a table and its bytes. Raises RecordingError."""
     if table.name == MOTION_FILE:
         made = read_motion(table)
-        return {name: made[name] for name in spelling}
+        return {name: made[name] for name in names}
     import pandas as pd  # slow to load
 
     try:
@@ -85,7 +85,7 @@ def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Co
         frame = pd.read_csv(
             BytesIO(content),
             sep="\t",
-            usecols=list(spelling.values()),
+            usecols=list(names),
             na_values=["n/a"],
             dtype=np.float64,
             low_memory=False,
@@ -94,9 +94,8 @@ def read_columns(table: Path, content: bytes, spelling: Mapping[str, str]) -> Co
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
         ) from None
-    places = {original: place for place, original in enumerate(frame)}
-    values = np.ascontiguousarray(frame.to_numpy().T)
-    return {name: values[places[original]] for name, original in spelling.items()}
+    values = dict(zip(frame, np.ascontiguousarray(frame.to_numpy().T), strict=True))
+    return {name: values[name] for name in names}
 
 
 def read_motion(table: Path) -> Columns:

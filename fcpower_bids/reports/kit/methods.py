@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -75,12 +75,17 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
     spaces = {atlas.space for atlas in atlases}
+    try:  # what made the input, as the description of the outputs has it
+        before = made_by(settings.output_dir)[1:]
+    except DatasetError:
+        before = []
+    programs = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in before]
     return fill(
         "participant.md",
         settings=settings,
         others=others,
         configuration=settings.configuration_hash(),
-        preprocessing=_preprocessing(settings.output_dir),
+        preprocessing=" and ".join(programs),
         atlases=sorted(set(atlases)),
         names=[without_folders(name) for name in settings.atlas],
         weights=name_of_weights(settings.encoder_weights) if settings.encoder_weights else "",
@@ -93,7 +98,11 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         convention=convention_of(settings.convention, settings.filter_order, settings.padding),
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.alpha:g}",
-        summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
+        summaries=[
+            str((make_transform(name, settings) if TRANSFORMS[name].stateless else TRANSFORMS[name]).summary)
+            for name in settings.transforms
+            if name != "power"
+        ],
         full_rank=[
             name.replace("_", "-") for name in settings.transforms if issubclass(TRANSFORMS[name], FullRankTransform)
         ],
@@ -107,10 +116,6 @@ def fill(template: str, **content: Any) -> str:
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
 
 
-def _summary(name: str, settings: ParticipantOutputs) -> str:
-    return str(make_transform(name, settings).summary) if TRANSFORMS[name].stateless else str(TRANSFORMS[name].summary)
-
-
 def _strategy_sentence(strategy: Strategy) -> str:
     """Return what a strategy says of itself, with its citations before the full stop; a DOI where there is no entry."""
     by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
@@ -119,15 +124,6 @@ def _strategy_sentence(strategy: Strategy) -> str:
     cited = (f" [{known}]" if known else "") + (f" (doi: {others})" if others else "")
     said = strategy.methods.strip()
     return f"{said.removesuffix('.')}{cited}." if cited else said
-
-
-def _preprocessing(output_dir: Path) -> str:
-    """Return what made the input, as the description of the outputs has it."""
-    try:
-        before = made_by(output_dir)[1:]
-    except DatasetError:
-        return ""
-    return " and ".join(" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in before)
 
 
 @lru_cache(maxsize=1)
@@ -210,7 +206,11 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
     lines = []
     for heading, text in _blocks(markdown):
         tag = f"h{min(6, heading + level)}" if heading else "p"
-        lines.append(f"<{tag}>{_convert(text, html.escape, mark)}</{tag}>")
+        plain, end = [], 0
+        for match in MARK.finditer(text):
+            plain += [html.escape(text[end : match.start()]), mark(match)]
+            end = match.end()
+        lines.append(f"<{tag}>{''.join([*plain, html.escape(text[end:])])}</{tag}>")
     cited = sorted((in_list(references[key]) for key in cited_keys(markdown, references)), key=str.casefold)
     items = [f"<li>{html.escape(one)}</li>" for one in cited]
     return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
@@ -224,11 +224,3 @@ def _blocks(markdown: str) -> list[tuple[int, str]]:
     """Return depth of heading (0 for a paragraph) and text of each block."""
     blocks = [block for block in re.split(r"\n\s*\n", markdown.strip()) if block.strip()]
     return [(len(block) - len(block.lstrip("#")), " ".join(block.lstrip("#").split())) for block in blocks]
-
-
-def _convert(text: str, escape: Callable[[str], str], mark: Callable[[re.Match[str]], str]) -> str:
-    parts, end = [], 0
-    for match in MARK.finditer(text):
-        parts += [escape(text[end : match.start()]), mark(match)]
-        end = match.end()
-    return "".join([*parts, escape(text[end:])])

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import time
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,16 +44,17 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
     names = [name for name in (script_name, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
+    images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     text = (
         _environment()
         .get_template(template)
         .render(
             style=Markup(style),
             script=Markup(script),
-            policy=_policy([style], [script]),
+            policy=_policy(style, script),
             version=__version__,
             software=_software(),
-            container=_container(),
+            container=os.environ.get(CONTAINER) or next(images, ""),  # as its starter names it, else Apptainer's image
             command=command,
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
@@ -72,12 +72,6 @@ def set_powers(text: str) -> str:
 @lru_cache(maxsize=1)
 def _software() -> str:
     return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in LIBRARIES)])
-
-
-def _container() -> str:
-    """Container as its starter names it, else the name of Apptainer's image."""
-    images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
-    return os.environ.get(CONTAINER) or next(images, "")
 
 
 @lru_cache(maxsize=1)
@@ -101,14 +95,13 @@ def _asset(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    def hashes(texts: Sequence[str]) -> str:
-        digests = (hashlib.sha256(text.encode()).digest() for text in texts)
-        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-
+def _policy(style: str, script: str) -> str:
+    styles, scripts = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)
+    )
     return (
-        f"default-src 'none'; img-src data:; style-src {hashes(styles)}; script-src {hashes(scripts)}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; "
+        "form-action 'none'"
     )
 
 

@@ -206,16 +206,11 @@ def _draw_by_network(networks: list[str], coverage: np.ndarray, threshold: float
         drawing.text(middle, axes.box.bottom + 9, name[:24], 7.5, "end", transform=turn)
     axes.frame_left("coverage", most=4)
     drawing.line((axes.box.left, axes.box.right), (axes.box.bottom,) * 2, width=0.7)
-    _explain(drawing, axes.box)
+    left, height = axes.box.left, axes.box.top - 4  # above the bars: what is drawn
+    drawing.rectangle(Box(left, height - 6, 14, 6), BARS)
+    drawing.text(left + 18, height, "mean of the network", 7.5, "start")
+    drawing.add("path", d=f"M{left + 120:.1f} {height - 5:.1f}h6l-3 5z", fill="#000")
+    drawing.text(left + 130, height, "least covered parcel", 7.5, "start")
+    drawing.line((left + 232, left + 250), (height - 2.5,) * 2, LIMIT, dashes="4 2")
+    drawing.text(left + 254, height, "limit", 7.5, "start")
     return drawing.svg()
-
-
-def _explain(drawing: Drawing, box: Box) -> None:
-    """Say above the bars what is drawn."""
-    height = box.top - 4
-    drawing.rectangle(Box(box.left, height - 6, 14, 6), BARS)
-    drawing.text(box.left + 18, height, "mean of the network", 7.5, "start")
-    drawing.add("path", d=f"M{box.left + 120:.1f} {height - 5:.1f}h6l-3 5z", fill="#000")
-    drawing.text(box.left + 130, height, "least covered parcel", 7.5, "start")
-    drawing.line((box.left + 232, box.left + 250), (height - 2.5,) * 2, LIMIT, dashes="4 2")
-    drawing.text(box.left + 254, height, "limit", 7.5, "start")

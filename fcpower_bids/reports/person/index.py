@@ -14,7 +14,7 @@ from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
 from fcpower_bids.outputs.names import preview_path
-from fcpower_bids.outputs.status import DONE, SKIPPED, Status, describe_reasons, explain, read_statuses
+from fcpower_bids.outputs.status import DONE, SKIPPED, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.previews import read_thumbnail
@@ -62,9 +62,15 @@ def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = read_statuses(output_dir)
     pictures = len(statuses) <= MOST_PICTURES
-    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(output_dir, accounts, pictures)]
+    accounts = (account_of(output_dir, status, thorough=False) for status in statuses)  # one person after the other
+    people = groupby(accounts, key=lambda account: account.name.partition("_")[0])
+    rows = [row for _, own in people for row in _rows(output_dir, list(own), pictures)]
     if not rows:
         return None
+    try:  # the command that was last run on these outputs at participant level
+        command = command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
+    except (OSError, ValueError, DatasetError):
+        command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
         "figures": [[one.heading, one.digits, one.bad] for one in FIGURES.values()],
@@ -79,7 +85,7 @@ def write_index(output_dir: Path) -> Path | None:
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
         script_name="index.js",
-        command=_command(output_dir),
+        command=command,
         title="Recordings",
         n_rows=len(rows),
         pictures=pictures,
@@ -89,21 +95,6 @@ def write_index(output_dir: Path) -> Path | None:
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
     return write_page(output_dir / INDEX, text)
-
-
-def _command(output_dir: Path) -> str:
-    """The command that was last run on these outputs at participant level; empty where none is noted."""
-    try:
-        return command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
-    except (OSError, ValueError, DatasetError):
-        return ""
-
-
-def _everybody(output_dir: Path, statuses: Sequence[Status]) -> Iterator[list[Account]]:
-    """Recordings of one person after the other."""
-    accounts = (account_of(output_dir, one, thorough=False) for one in statuses)
-    for _, own in groupby(accounts, key=lambda account: account.name.partition("_")[0]):
-        yield list(own)
 
 
 def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
@@ -127,19 +118,17 @@ def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:
         said += cautions_of(account) if used else []
     except FcPowerError as error:
         return {"values": [None] * len(FIGURES), "said": [*said, without_folders(str(error))]}
-    values = [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()]
-    return {"values": values, "said": said} | (_picture(account, said) if pictures else {})
-
-
-def _picture(account: Account, said: list[str]) -> dict[str, str]:
-    """The carpet under the first atlas as PNG in base64, where one was kept; a broken file joins the cautions."""
-    tables = [view.tables["bold"] for view in account.views if "bold" in view.tables]
-    try:
-        picture = read_thumbnail(preview_path(tables[0])) if tables else b""
+    row: dict[str, Any] = {
+        "values": [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()],
+        "said": said,
+    }
+    tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
+    try:  # the carpet under the first atlas, where one was kept
+        if picture := read_thumbnail(preview_path(tables[0])) if tables else b"":
+            row["picture"] = base64.b64encode(picture).decode("ascii")
     except FcPowerError as error:
         said.append(without_folders(str(error)))
-        return {}
-    return {"picture": base64.b64encode(picture).decode("ascii")} if picture else {}
+    return row
 
 
 def _figures(account: Account) -> dict[str, float]:

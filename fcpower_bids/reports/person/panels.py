@@ -6,29 +6,24 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.measures import MEASURES
-from fcpower_bids.measures.quality import COVERAGE, SPECTRUM
-from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
+from fcpower_bids.measures import COVERAGE, SPECTRUM
+from fcpower_bids.outputs.names import SLICES, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
-from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.charts import network_spans
 from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.brain_figures import draw_brain, draw_coverage, median_tsnr
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview, read_slices
-from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
-from fcpower_bids.schema import Column
+from fcpower_bids.reports.person.recording_facts import Account, View, name_parcels, read_columns
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -101,7 +96,9 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         else {name: np.full(clean, value) for name, value in _UNKNOWN_VOLUMES.items()}
     )
     censored = int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum())
-    networks = _network_shares(context.view.parcellation(context.root))
+    parcels = context.view.parcellation(context.root)
+    spans, whole = network_spans([parcels.networks[place] for place in parcels.order]), len(parcels.order)
+    networks = [(name, start / whole, stop / whole) for name, start, stop in spans]  # shares of the sorted parcels
     svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets, networks)
     text = (
         "Framewise displacement with the limit (dashed), "
@@ -120,12 +117,6 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
         wide=True,
     )
-
-
-def _network_shares(parcels: Parcellation) -> list[tuple[str, float, float]]:
-    """Name of each network, and where it begins and ends among the sorted parcels, as shares of these."""
-    spans = network_spans([parcels.networks[place] for place in parcels.order])
-    return [(name, start / len(parcels.order), stop / len(parcels.order)) for name, start, stop in spans]
 
 
 def make_power(context: Context) -> Iterator[Panel]:
@@ -226,7 +217,7 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("eigenvalues")
     if path is None:
         return
-    table, facts = read_columns(path, SPECTRUM.table), read_json(path.with_suffix(".json"))
+    table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
     ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
     before, after = table["eigenvalue"].to_numpy(), table["eigenvalue_power"].to_numpy()
     yield Panel(
@@ -274,31 +265,6 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         )
 
 
-def make_measures(context: Context) -> Iterator[Panel]:
-    """One panel for every measure that has a title, of whatever its table holds."""
-    for path, measure in product((*context.view.files, *context.account.tables.values()), MEASURES.values()):
-        entities, suffix, _ = parse_name(path.name)
-        written_by_it = suffix == measure.output.suffix and set(measure.output.entities) <= set(entities)
-        if not measure.title or not written_by_it:
-            continue
-        table = read_columns(path, measure.table)
-        columns = {key: column for key, column in measure.table.columns.items() if key in table}
-        yield Panel(
-            measure.title,
-            f"Median and range of {len(table)} rows.",
-            rows=tuple((one.heading or one.meaning, _range(table[key], one)) for key, one in columns.items()),
-            sources=context.links(path),
-        )
-
-
-def _range(values: pd.Series, column: Column) -> str:
-    known = values[np.isfinite(values)]
-    if known.empty:
-        return "n/a"
-    median, low, high = (f"{value:.{column.digits}f}" for value in (known.median(), known.min(), known.max()))
-    return " ".join([f"{median} ({low} to {high})", column.unit]).strip()
-
-
 def make_panels(account: Account, view: View, settings: ParticipantOutputs) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why."""
     context = Context(account, view, settings)
@@ -318,7 +284,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("bold")
     if path is None:
         return
-    coverage = read_columns(path, COVERAGE.table)["coverage"].to_numpy()
+    coverage = read_columns(path, COVERAGE)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]
@@ -328,8 +294,13 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         note = ""
         svg = draw_coverage(context.view.parcellation(context.root), coverage, threshold)
     else:
+        rims = "the brain mask (orange) and of the atlas (blue)"
+        if slices.template.any():  # where its space is that of the recording
+            known = np.isfinite(slices.dice)
+            dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if known else ""
+            rims = f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
         note = (
-            f"Axial slices of this recording: the temporal mean with the rims of {_name_rims(slices)}, which should "
+            f"Axial slices of this recording: the temporal mean with the rims of {rims}, which should "
             "follow the anatomy; temporal SNR, mean over standard deviation before cleaning, median "
             f"{median_tsnr(slices):.0f} in the mask; and, also from the side and the front, red where the scan has no "
             "data, "
@@ -348,14 +319,6 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         sources=context.links(path),
         wide=True,
     )
-
-
-def _name_rims(slices: Slices) -> str:
-    """Name what the outlines are of; of the template where its space is that of the recording."""
-    if not slices.template.any():
-        return "the brain mask (orange) and of the atlas (blue)"
-    dice = f"; Dice coefficient with the template's brain {slices.dice:.2f}" if np.isfinite(slices.dice) else ""
-    return f"the brain mask (orange{dice}), of the atlas (blue) and of the template's white matter (purple)"
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:
@@ -385,7 +348,6 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "Eigenvalues": make_eigenvalues,
     "From the identity to FC": make_spectral_path,
     "Embedding": make_embedding,
-    "Measures": make_measures,
     "Correlation of the nuisance regressors": make_design,
     "Provenance": make_provenance,
 }

@@ -59,8 +59,13 @@ def write_previews(output_dir: Path, results: Results) -> None:
     """Keep a preview of every atlas's series before cleaning."""
     for series, atlas in zip(results.series, results.atlases, strict=True):
         coverage = output_path(output_dir, results.recording, COVERAGE, atlas)
-        if series.slices is not None:
-            _write_slices(preview_path(coverage, SLICES), series.slices)
+        if series.slices is not None:  # the mean in 255 steps from black to white, the rest as it is
+            known = series.slices.mean[np.isfinite(series.slices.mean)]
+            white = max(float(np.percentile(known, BRIGHTEST)), 1e-9) if known.size else 1.0
+            mean = np.rint(np.clip(np.nan_to_num(series.slices.mean) / white, 0, 1) * 255).astype(np.uint8)
+            shown = series.slices._replace(mean=mean, tsnr=series.slices.tsnr.astype(np.float16))
+            with atomic(preview_path(coverage, SLICES)) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **shown._asdict())
         kept = results.cleaning.kept
         if results.cleaning.excluded:  # too few are kept to draw; the reader wants to see why
             kept = np.arange(len(kept)) >= results.cleaning.n_dummy
@@ -68,24 +73,15 @@ def write_previews(output_dir: Path, results: Results) -> None:
             continue
         whole = standardise_trend(series.raw, kept)
         preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
+        scaled = np.rint((np.clip(preview.carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
         with atomic(preview_path(coverage)) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
                 file,
-                carpet=_as_bytes(preview.carpet),
+                carpet=np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8),
                 frequencies=preview.frequencies,
                 power=preview.power.astype(np.float32),
                 thumbnail=np.frombuffer(draw_thumbnail(preview.carpet), dtype=np.uint8),
             )
-
-
-def _write_slices(path: Path, slices: Slices) -> None:
-    """Keep the slices: the mean in 255 steps from black to white, the rest as it is."""
-    known = slices.mean[np.isfinite(slices.mean)]
-    white = max(float(np.percentile(known, BRIGHTEST)), 1e-9) if known.size else 1.0
-    mean = np.rint(np.clip(np.nan_to_num(slices.mean) / white, 0, 1) * 255).astype(np.uint8)
-    shown = slices._replace(mean=mean, tsnr=slices.tsnr.astype(np.float16))
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **shown._asdict())
 
 
 def read_slices(path: Path) -> Slices | None:
@@ -148,8 +144,3 @@ def standardise_trend(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
     rounding = 1e-9 * np.abs(series[kept][:, covered]).max(axis=0)
     standard[:, covered] = np.where(deviation > rounding, flat / np.maximum(deviation, 1e-300), 0.0)
     return standard
-
-
-def _as_bytes(carpet: np.ndarray) -> np.ndarray:
-    scaled = np.rint((np.clip(carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
-    return np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import WITHOUT_VALUE
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.measures.quality import QUALITY
+from fcpower_bids.measures import QUALITY
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.recording import VOLUMES
 from fcpower_bids.outputs.status import EMBEDDING, Status, read_status
@@ -80,7 +80,6 @@ class View:
     # connectomes, embeddings: FC first, then its transforms
     connectomes: list[Path] = field(default_factory=list)
     embeddings: list[Path] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)  # every other table, whatever its suffix
 
     @property
     def atlas(self) -> str:
@@ -224,7 +223,6 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
         return
     view.tables[suffix] = path
-    view.files.append(path)
     if needed:
         view.sidecars[suffix] = about
 
@@ -237,9 +235,7 @@ def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:
             if None in row or None in row.values():
                 raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
             yield {
-                key: text
-                if key in QUALITY.table.columns and QUALITY.table.columns[key].is_text
-                else _as_number(text, path)
+                key: text if key in QUALITY.columns and QUALITY.columns[key].is_text else _as_number(text, path)
                 for key, text in row.items()
             }
 
@@ -262,7 +258,7 @@ def _check_quality(path: Path) -> None:
             there = file.readline().rstrip("\r\n").split("\t")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
-    absent = set(QUALITY.table.columns) - set(there)
+    absent = set(QUALITY.columns) - set(there)
     if absent:
         raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
 

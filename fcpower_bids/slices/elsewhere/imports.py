@@ -34,7 +34,7 @@ from fcpower_bids.imaging.atlas.tables import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
-from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
+from fcpower_bids.measures import QUALITY as QUALITY_TABLE
 from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
@@ -184,8 +184,8 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
         paths.append(write_array(path, vectorise_edges(one.connectivity, weighted=False)))
         paths.append(describe_files(facts, path))
     path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
-    paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
-    about = {**_facts(of_recording[0]), **QUALITY_MEASURE.table.describe()}
+    paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_TABLE))
+    about = {**_facts(of_recording[0]), **QUALITY_TABLE.describe()}
     del about["Atlas"]
     return [*paths, describe_files(about, path)]
 
@@ -209,7 +209,7 @@ def _quality(one: Imported) -> dict[str, Any]:
     """Every column of the participant level; n/a where only that level can know it."""
     covered = covered_parcels(one.connectivity)
     summary = spectrum_summary(one.eigenvalues)
-    return dict.fromkeys(QUALITY_MEASURE.table.columns, math.nan) | {
+    return dict.fromkeys(QUALITY_TABLE.columns, math.nan) | {
         "atlas": join(one.atlas),
         "state": "done",
         "kept_volumes": one.volumes,

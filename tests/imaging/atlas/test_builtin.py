@@ -12,7 +12,8 @@ from scipy import ndimage
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import builtin
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, POSITIONS, SPACES, builtin_atlas, parcellate_grey_matter
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS, POSITIONS, SPACES, builtin_atlas
+from scripts.make_builtin import encode_image, parcellate_grey_matter
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_parcels_have_equal_volume(labels):
 def test_the_image_that_is_kept_is_that_of_the_template(labels):
     kept = nib.Nifti1Image.from_bytes(gzip.decompress(builtin.IMAGE.read_bytes()))
     np.testing.assert_array_equal(np.asarray(kept.dataobj), labels)
-    made = gzip.decompress(builtin.encode_image(*parcellate_grey_matter()))
+    made = gzip.decompress(encode_image(*parcellate_grey_matter()))
     assert made == gzip.decompress(builtin.IMAGE.read_bytes())
 
 

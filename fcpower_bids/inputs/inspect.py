@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,38 +21,26 @@ SHORTEST_TR, LONGEST_TR = 0.1, 20.0
 TR_TOLERANCE = 0.01
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """Facts about one series."""
+def inspect_series(
+    series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars
+) -> tuple[Recording | None, int, dict[str, str]]:
+    """Look at the files of one series without reading its data.
 
-    recording: Recording | None  # the recording; None when something prevents its processing
-    volumes: int  # volumes of the series, 0 when unknown
-    sentences: tuple[str, ...]  # faults, each with the file and the remedy
-    found: tuple[str, ...]  # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable
-
-
-def inspect_series(series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars) -> Inspection:
-    """Look at the files of one series without reading its data."""
+    Returns the recording, None when something prevents its processing; its volumes, 0 when unknown; and the faults of
+    ``bold``, ``mask``, ``confounds``, ``TR``, each with the file and the remedy.
+    """
     wrong: dict[str, str] = {}
     header = _attempt(wrong, "bold", _read_header, series.path)
+    volumes = header.n_volumes if header else 0
     _attempt(wrong, "mask", _check_mask, series, mask)
     _attempt(wrong, "confounds", _check_confounds, series, confounds, header.n_volumes if header else None)
     stated = header.repetition_time if header else None
     repetition_time = _attempt(wrong, "TR", _find_repetition_time, series, sidecars, stated, confounds)
-    found = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
-    volumes = header.n_volumes if header else 0
     if repetition_time is None or wrong:
-        return Inspection(None, volumes, tuple(wrong.values()), found)
-    recording = Recording(
-        bold=series.path,
-        entities=series.entities,
-        repetition_time=repetition_time,
-        mask=None if series.is_cifti else mask,
-        confounds=confounds,
-        confounds_metadata=_sidecar_of(confounds),
-        sidecar=_sidecar_of(series.path),
-    )
-    return Inspection(recording, volumes, (), found)
+        return None, volumes, wrong
+    own_mask = None if series.is_cifti else mask
+    others = (own_mask, confounds, _sidecar_of(confounds), _sidecar_of(series.path))
+    return Recording(series.path, series.entities, repetition_time, *others), volumes, wrong
 
 
 def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *arguments: Any) -> Any:

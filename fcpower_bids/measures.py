@@ -11,19 +11,23 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
 from fcpower_bids.core.series import band_leakage
-from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
+from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Method
 
+QUALITY = TABLES["SOURCE_desc-fcpower_qc"]
+COVERAGE = TABLES["SOURCE_ATLAS_stat-coverage_bold"]
+SPECTRUM = TABLES["SOURCE_ATLAS_desc-spectrum_eigenvalues"]
+Measured = tuple[pd.DataFrame, dict[str, Any]]
+"""A table, and what its sidecar says."""
 
-def tabulate_quality(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+
+def tabulate_quality(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method) -> Measured:
     """Return one row with the figures of the table; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
     fd = cleaning.framewise_displacement[after_dummies]
     stray = np.zeros_like(cleaning.kept) if cleaning.stray is None else cleaning.stray
-    row: dict[str, Any] = dict.fromkeys(TABLES["SOURCE_desc-fcpower_qc"].columns)
+    row: dict[str, Any] = dict.fromkeys(QUALITY.columns)
     row |= {
         "atlas": atlas.name,
         "state": "excluded" if cleaning.excluded else "done",
@@ -62,18 +66,7 @@ def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Method) -> dic
     }
 
 
-QUALITY = Measure(
-    Output("qc", (("desc", "fcpower"),)),
-    TABLES["SOURCE_desc-fcpower_qc"],
-    tabulate_quality,
-    of_recording=True,
-    of_excluded=True,
-)
-
-
-def tabulate_coverage(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def tabulate_coverage(series: ParcelSeries, atlas: Atlas, settings: Method) -> Measured:
     """Return one row per parcel, and which parcels fall below ``--min-coverage``."""
     uncovered = [name for name, seen in zip(atlas.names, series.coverage, strict=True) if seen < settings.min_coverage]
     table = pd.DataFrame({"Node": atlas.names, "coverage": series.coverage})
@@ -83,14 +76,6 @@ def tabulate_coverage(
         "MeanCoverage": float(np.mean(series.coverage)),
     }
     return table, metadata
-
-
-COVERAGE = Measure(
-    Output("bold", (("stat", "coverage"),)),
-    TABLES["SOURCE_ATLAS_stat-coverage_bold"],
-    tabulate_coverage,
-    of_excluded=True,
-)
 
 
 NAMES = {
@@ -108,9 +93,7 @@ NAMES = {
 """Figures of the spectrum as the sidecar calls them; Power marks those of FC^alpha."""
 
 
-def tabulate_spectrum(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def tabulate_spectrum(series: ParcelSeries, settings: Method) -> Measured:
     """Return one row per eigenvalue, with rank, clipped eigenvalues and participation ratios as metadata."""
     covered = covered_parcels(series.connectivity)
     eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
@@ -120,8 +103,3 @@ def tabulate_spectrum(
     )
     facts = {NAMES[key]: value for key, value in spectrum_summary(eigenvalues, settings.alpha).items()}
     return table, {"Alpha": settings.alpha, **facts}
-
-
-SPECTRUM = Measure(
-    Output("eigenvalues", (("desc", "spectrum"),)), TABLES["SOURCE_ATLAS_desc-spectrum_eigenvalues"], tabulate_spectrum
-)

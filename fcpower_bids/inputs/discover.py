@@ -1,0 +1,275 @@
+"""Find the recordings to process, and say what keeps others from being processed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.hcp import CLEANED, PATTERN, hcp_sources
+from fcpower_bids.inputs.inspect import inspect_series
+from fcpower_bids.inputs.layout import list_files, list_func_folders
+from fcpower_bids.inputs.roots import OWN_FOLDER, derivative_roots, input_type_of, raw_roots
+from fcpower_bids.inputs.selection import Filter, apply_filters, label_remedy, note_unmatched, read_filters
+from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, join, read_source
+from fcpower_bids.outputs.status import FAILED, SKIPPED, explain
+from fcpower_bids.outputs.tables import program_names
+from fcpower_bids.records import Entities, Recording, is_in_space
+from fcpower_bids.settings import Inputs
+
+PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.nii"
+DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a recording, or all of a participant, is not processed."""
+
+    recording: str  # name of the recording, the run or the participant
+    sentence: str  # faults of files, with the remedy
+    kind: str = FAILED  # ``failed``, or ``skipped`` for what the user's own choices left out
+    # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at
+    found: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Recordings to process."""
+
+    recordings: tuple[Recording, ...]  # sorted by name
+    problems: tuple[Problem, ...]  # recordings that cannot be processed; the others go on
+    notes: tuple[str, ...]  # notes that need no action
+    derivatives: tuple[Path, ...]  # datasets that were looked into
+    volumes: tuple[int, ...]  # volumes of each recording
+
+
+def find_recordings(settings: Inputs) -> Discovery:
+    """Find the recordings that the settings ask for and look at their files. Raises DatasetError, UsageError."""
+    filters = read_filters(settings)
+    asked = frozenset(label.removeprefix("sub-") for label in settings.participant_label)
+    roots = tuple(derivative_roots(settings).values())
+    types = {root: input_type_of(root, settings.input_type) for root in roots}
+    sources, problems = _collect_sources(settings, types, asked)
+    there = [source for source in sources if source.kind == "bold"]
+    problems += _absent_participants(asked, roots, {source.labels["sub"] for source in there})
+    if not there:
+        raise DatasetError(_nothing_found(types, problems))
+    notes = _describe_types(types, settings.input_type is not None) + note_unmatched(there, filters)
+    kept, alone = drop_single_echoes(apply_filters(there, filters), filters, notes)
+    kept = prefer_cleaned(kept, filters, notes)
+    chosen, missing = kept, dict[str, str]()
+    if settings.space or not any(condition.key == "space" for condition in filters):
+        chosen, missing = choose_spaces(kept, settings.space, notes)
+    problems += [*alone, *(Problem(run, sentence) for run, sentence in missing.items())]
+    left_out = (asked & {source.labels["sub"] for source in there}) - {source.labels["sub"] for source in kept}
+    problems += [
+        Problem(f"sub-{label}", f"None of the series of sub-{label} passes the other filters: it is left out.", SKIPPED)
+        for label in sorted(left_out)
+    ]
+    chosen, clashes = _without_clashes(chosen)
+    sidecars = Sidecars(raw_roots(settings, roots))
+    ready, faults = _inspect(chosen, sources, sidecars, settings.output_dir)
+    if sidecars.unfetched:
+        first, count = min(sidecars.unfetched), len(sidecars.unfetched)
+        notes.append(
+            f"{first}{f' and {count - 1} more' if count > 1 else ''} stand for content that is not there; repetition "
+            "times are those of the headers. Fetch them (datalad get, git annex get) to have them compared."
+        )
+    ordered = sorted([*problems, *clashes, *faults], key=lambda problem: (problem.recording, problem.sentence))
+    recordings, volumes = tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready)
+    return Discovery(recordings, tuple(ordered), tuple(notes), roots, volumes)
+
+
+def _collect_sources(
+    settings: Inputs, types: Mapping[Path, str], asked: Collection[str]
+) -> tuple[list[Source], list[Problem]]:
+    """Read the names of all files that can matter, in the order of their paths."""
+    # A kept index holds everybody, so that jobs for different participants share it.
+    subjects = asked or None if settings.bids_database_dir is None else None
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for root, kind in types.items():
+        if kind == "hcp":
+            sources += hcp_sources(root, subjects)
+            continue
+        closed = list_func_folders(root, subjects)[1]
+        for folder in closed:
+            person = folder.relative_to(root).parts[0]
+            problems.append(Problem(person, f"{folder} may not be read: give yourself read access to it."))
+        for path in list_files(root, subjects, closed, settings.bids_database_dir):
+            try:
+                source = read_source(path, root)
+            except DatasetError as error:
+                problems.append(Problem(path.name.partition(".")[0], f"{path}: {error} Rename it."))
+            else:
+                sources += [source] if source else []
+    return sources, problems
+
+
+def _absent_participants(asked: Collection[str], roots: Sequence[Path], found: Collection[str]) -> list[Problem]:
+    """Participants without any series: named by the user, or with a folder in the derivatives."""
+    if asked and set(asked) <= set(found):
+        return []
+    folders = [path for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()]
+    listed = {path.name[4:] for path in folders}
+    dead = {path.name[4:]: path for path in folders if not path.exists()}
+    where = " or ".join(map(str, roots))
+    problems = []
+    for label in sorted(set(asked or listed) - set(found)):
+        if label in dead:
+            sentence = f"{dead[label]} is a link to a folder that is not there: get its content, or mend the link."
+        elif label in listed:
+            sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
+        else:
+            sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(found))}"
+        problems.append(Problem(f"sub-{label}", sentence, FAILED if asked else SKIPPED))
+    return problems
+
+
+def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
+    patterns = PATTERN if "hcp" in types.values() else PATTERNS
+    reasons = " ".join(problem.sentence for problem in problems[:10])
+    remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
+    for root in types:
+        has_tables = any(next(root.glob(f"sub-*/**/*_{ends}"), None) for ends in ("timeseries.tsv", "relmat.*"))
+        names = program_names(root) if has_tables else []
+        if maker := next((name for name in names if name and name.lower() != "fmriprep"), ""):
+            remedy = f"{root} was made by {maker}: its results are read at group level, 'group -d {root}'."
+            if maker == "fcpower_bids":
+                remedy = OWN_FOLDER.format(root, root)
+    return f"There is no preprocessed BOLD series in {' or '.join(map(str, types))} (looked for {patterns}). {remedy}"
+
+
+def _describe_types(types: Mapping[Path, str], stated: bool) -> list[str]:
+    """Say aloud which trees are read as what."""
+    notes = []
+    for root, name in types.items():
+        if name == "hcp":
+            seen = "" if stated else ", by its folders; --input-type says otherwise"
+            notes.append(f"{root} is read as HCP minimal preprocessing (hcp{seen}).")
+        elif name == "nibabies":
+            notes.append(f"{root} was written by NiBabies: heads are small, consider --head-radius 35 or auto.")
+    return notes
+
+
+def drop_single_echoes(
+    series: Sequence[Source], filters: Iterable[Filter], notes: list[str]
+) -> tuple[list[Source], list[Problem]]:
+    """Leave out the series of single echoes, unless the user asked for echoes; note it.
+
+    Returns the others, and the runs of which there are single echoes and not what fMRIPrep combines them to.
+    """
+    dropped = [one for one in series if "echo" in one.labels]
+    if not dropped or any(condition.key == "echo" for condition in filters):
+        return list(series), []
+    kept = [one for one in series if "echo" not in one.labels]
+    notes.append(
+        f"{dropped[0].path} and {len(dropped) - 1} more hold single echoes and are not processed: their optimal "
+        "combination is (to use an echo itself, name it in --bids-filter-file)."
+    )
+    unshared = {"echo", *GRID_KEYS}
+    alone = {drop(one.entities, unshared) for one in dropped} - {drop(one.entities, unshared) for one in kept}
+    sentence = (
+        "There are single echoes of it and not their combination: run fMRIPrep again, or use an echo with "
+        '--bids-filter-file ({"bold": {"echo": 2}}).'
+    )
+    return kept, [Problem(join(run), sentence, SKIPPED) for run in sorted(alone)]
+
+
+def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter], notes: list[str]) -> list[Source]:
+    """Of a run that is there before and after ICA-FIX take the latter, unless the user asked by ``proc``; note it."""
+    unshared = GRID_KEYS | {"proc"}
+    runs = {(one.root, drop(one.entities, unshared)) for one in series if CLEANED in one.entities}
+    if not runs or any(condition.key == "proc" for condition in filters):
+        return list(series)
+    kept = [one for one in series if CLEANED in one.entities or (one.root, drop(one.entities, unshared)) not in runs]
+    rest = f"; {len(series) - len(kept)} without it are left out" if len(kept) < len(series) else ""
+    notes.append(
+        f"{sum(CLEANED in one.entities for one in kept)} series are taken as ICA-FIX left them (proc-fix){rest}. It "
+        "has regressed motion already: consider --strategy none or gsr_only."
+    )
+    return kept
+
+
+def choose_spaces(
+    series: Sequence[Source], wanted: Sequence[str], notes: list[str]
+) -> tuple[list[Source], dict[str, str]]:
+    """Choose the spaces of each run; return why others have none, and note what is not used. Raises DatasetError."""
+    runs: dict[str, list[Source]] = defaultdict(list)
+    for one in series:
+        runs[join(one.run)].append(one)
+    chosen: list[Source] = []
+    missing: dict[str, str] = {}
+    unused: dict[str, list[str]] = defaultdict(list)
+    for name, members in runs.items():
+        there = {one.space for one in members}
+        spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
+        own = [one for one in members if any(is_in_space(one.labels, each) for each in spaces)]
+        chosen += own
+        lacking = [
+            each for each in spaces or DEFAULT_SPACES if not any(is_in_space(one.labels, each) for one in members)
+        ]
+        if lacking:
+            missing[name] = (
+                f"{members[0].path.parent} has no series of {name} in {' or '.join(lacking)}, only in "
+                f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
+                "there with --space."
+            )
+        for space in there - {one.space for one in own} if spaces else ():
+            unused[space].append(name)
+    if not chosen:
+        more = f" So it is for {len(missing)} runs in all." if len(missing) > 1 else ""
+        raise DatasetError(next(iter(missing.values())) + more)
+    for space, (first, *others) in sorted(unused.items()):
+        more = f" and {len(others)} more" if others else ""
+        remedy = "" if space == "scanner" else f" (--space {space} would)"
+        notes.append(f"{first}{more}: space {space} is there but not processed{remedy}.")
+    return chosen, missing
+
+
+def _without_clashes(chosen: Collection[Source]) -> tuple[list[Source], list[Problem]]:
+    """Leave out inputs that would be written to one output. Raises DatasetError."""
+    by_name: dict[str, list[Source]] = defaultdict(list)
+    for source in chosen:
+        by_name[source.name].append(source)
+    clashes = {
+        name: f"{source.path} and {others[0].path} have the same entities, so their outputs would have the same "
+        "names. Remove one of them, or choose with --derivatives or --bids-filter-file."
+        for name, (source, *others) in by_name.items()
+        if others
+    }
+    if clashes and len(clashes) == len(by_name):
+        raise DatasetError(next(iter(clashes.values())))
+    problems = [Problem(name, sentence) for name, sentence in clashes.items()]
+    return [source for source in chosen if source.name not in clashes], problems
+
+
+def _inspect(
+    chosen: Iterable[Source], sources: Iterable[Source], sidecars: Sidecars, output_dir: Path
+) -> tuple[list[tuple[Recording, int]], list[Problem]]:
+    """Look at the files of each series: masks lie on its grid, confounds are of the run, neither is made per echo."""
+
+    def key(source: Source, kind: str) -> tuple[Path, str, Entities]:
+        return source.root, kind, drop(source.entities, {"echo", *(GRID_KEYS if kind == "confounds" else ())})
+
+    companions: dict[tuple[Path, str, Entities], Path] = {}  # the newest of several confounds tables
+    for source in sorted(sources, key=lambda one: CONFOUNDS.index(one.suffix) if one.kind == "confounds" else 0):
+        if source.kind != "bold":
+            companions.setdefault(key(source, source.kind), source.path)
+    ready: list[tuple[Recording, int]] = []
+    faults: list[Problem] = []
+    for series in sorted(chosen, key=lambda source: source.name):
+        mask, confounds = (companions.get(key(series, kind)) for kind in ("mask", "confounds"))
+        try:
+            recording, volumes, wrong = inspect_series(series, mask, confounds, sidecars)
+        except Exception as error:  # of one recording: the others go on
+            faults.append(Problem(series.name, explain(error, output_dir, f"{series.name}_inputs")))
+            continue
+        if recording is None:
+            usable = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
+            faults.append(Problem(series.name, " ".join(wrong.values()), found=usable))
+        else:
+            ready.append((recording, volumes))
+    return ready, faults
