@@ -28,11 +28,11 @@ $(VENV)/installed-core: setup.cfg pyproject.toml constraints.txt
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) $(TORCH)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[encoder]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pretrain]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[encoder,test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pretrain,test]'
 	touch $@
 
 install: $(VENV)/installed
@@ -86,7 +86,7 @@ lock:
 	build/lock/bin/pip install --quiet uv
 	echo torch > build/lock/excluded
 	build/lock/bin/uv pip compile --quiet --no-header --no-annotate --generate-hashes --python-version 3.11 \
-	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra encoder --extra cluster --extra matlab \
+	  --python-platform x86_64-manylinux_2_28 --excludes build/lock/excluded --extra pretrain --extra cluster --extra matlab \
 	  -c constraints.txt setup.cfg -o requirements.lock
 
 clean:

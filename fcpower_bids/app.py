@@ -93,9 +93,9 @@ def level_of(settings: Settings) -> Callable[[Settings], int]:
             from fcpower_bids.workflows.group import run_group
 
             return run_group
-        from fcpower_bids.workflows.pretraining import run_pack, run_pretrain
+        from fcpower_bids.workflows.pretraining import run_pretrain
 
-        return run_pack if settings.level == "pack" else run_pretrain
+        return run_pretrain
 
 
 def _limit_threads(number: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +22,12 @@ JOB = "SLURM_MEM_PER_NODE"
 """Variable in which SLURM states the memory of a job, in MB."""
 _GIVEN: ContextVar[float] = ContextVar("memory in MB", default=0)
 _SCRATCH: ContextVar[Path | None] = ContextVar("folder for what does not fit", default=None)
+
+
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MB; macOS states it in bytes, Linux in kB."""
+    unit = MEGA if sys.platform == "darwin" else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
 def cores() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from fcpower_bids import resources
@@ -37,3 +39,11 @@ def test_a_container_or_job_that_allows_less_is_named(stated, job, asked, said, 
     line = describe_memory(asked)
     assert said in line
     assert bool(said) == bool(line)
+
+
+def test_macos_states_memory_in_bytes(monkeypatch):
+    monkeypatch.setattr(resources.resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=512 * 1024))
+    monkeypatch.setattr(resources.sys, "platform", "linux")
+    assert resources.peak_megabytes() == 512
+    monkeypatch.setattr(resources.sys, "platform", "darwin")
+    assert resources.peak_megabytes() == 0.5

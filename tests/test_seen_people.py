@@ -68,7 +68,7 @@ def table(study, name: str, folder: str = "group") -> pd.DataFrame:
 def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     packed = pd.read_csv(study / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
     assert set(packed["subject"]) == set(TRAINED)
-    run = [str(study / "bids"), str(study / "out"), "pack", "--quiet"]
+    run = [str(study / "bids"), str(study / "out"), "pretrain", "--steps", "0", "--quiet"]
     assert main([*run, "--participant-label", "01"]) == 3
     assert "already holds people that --participant-label does not name (02)" in capsys.readouterr().err
     assert main([*run, "--participant-label", "01", "02", "99"]) == 3

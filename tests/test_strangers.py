@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.outputs.tables import read_matrix, read_series, read_table
 from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
-from tests.slices.elsewhere.sources import read_connectome
 
 STRANGE = ["n/a", "Node", "A", "A", "A_3", "=cmd|' /C calc'!A0", "@SUM(A1)", "-2+3", "nan", "+x"]
 """Read as missing, as the head of a column of names, twice, like the second of two, by a spreadsheet as formulas."""
@@ -67,9 +66,9 @@ def test_names_in_a_list_are_made_safe_and_numbers_stay(tmp_path):
     found = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.npy"))
     assert len(found) == len(series)
     for number, path in enumerate(found):
-        np.testing.assert_allclose(read_connectome(path), np.corrcoef(series[number].T), atol=1e-12)
-    for path in out.rglob("*_timeseries.npy"):
-        assert np.load(path).shape == (60, 5)
+        np.testing.assert_allclose(read_series(path)[0], np.corrcoef(series[number].T), atol=1e-12)
+        (of_scan,) = path.parent.glob("*_timeseries.npy")
+        assert read_series(of_scan)[0].shape == (60, 5)
     assert run_by_spreadsheet(out) == []
 
 

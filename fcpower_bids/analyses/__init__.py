@@ -55,4 +55,6 @@ def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
     rule = settings.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
+    if rule == "grid" and chosen == ("fingerprinting",):  # which has a grid itself, and needs no target
+        needed = False
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

@@ -146,12 +146,15 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
+    by_alpha: Rows = []
+    if settings.alpha_selection == "grid":  # it costs as much as all the rest
+        by_alpha = _by_alpha(cohort, groups, persons, sessions, blocks, settings)
     tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
         (IDENTIFICATION, summary),
         (IDENTIFICATION_UNSEEN, apart),
         (IDENTIFICATION_SCANS, _mark(cohort, [row for name in found for row in _scans(name, found[name])])),
         (IDENTIFICATION_COMPARISONS, _compare(found, blocks, settings)),
-        (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, blocks, settings)),
+        *([(IDENTIFICATION_ALPHA, by_alpha)] if by_alpha else ()),
         (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
         (IDENTIFICATION_LENGTH, by_length),
     )

@@ -22,15 +22,16 @@ TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
 SHARES = ("min_coverage", "drop_parcels_missing_in", "drop_people_missing", "held_out", "shrink_to_identity")
 POSITIVE = (
-    *("repeats", "folds", "inner_folds", "steps", "batch_size", "microbatch", "checkpoint_every", "window"),
+    *("repeats", "folds", "inner_folds", "batch_size", "microbatch", "checkpoint_every", "window"),
     *("filter_order", "devices", "omp_nthreads"),
 )
 NOT_NEGATIVE = (
-    *("band_stop_min", "band_stop_max", "checkpoint_minutes", "random_seed"),
+    *("band_stop_min", "band_stop_max", "checkpoint_minutes", "random_seed", "steps"),
     *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
 )
-OF_ENCODERS = ("torch", "lightning", "safetensors", "huggingface_hub")
+OF_ENCODERS = ("torch", "safetensors", "huggingface_hub")
 """Packages of the extra without which no encoder runs; torch is large, and nothing else needs it."""
+OF_TRAINING = (*OF_ENCODERS, "lightning")
 
 
 def problems_of(settings: Settings) -> list[str]:
@@ -154,10 +155,11 @@ def _encoder(settings: Settings) -> Iterator[str]:
         yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
     if settings.encoder is None and settings.encoder_weights is not None:
         yield "--encoder-weights needs --encoder to say what the weights belong to."
-    asked = "The level pretrain" if settings.level == "pretrain" else "--encoder" if settings.encoder else None
-    missing = [name for name in OF_ENCODERS if importlib.util.find_spec(name) is None]
-    if asked and missing:
-        yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[encoder]'."
+    trains = settings.level == "pretrain"
+    needed = OF_TRAINING if trains else OF_ENCODERS if settings.encoder else ()
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        asked, extra = ("The level pretrain", "pretrain") if trains else ("--encoder", "encoder")
+        yield f"{asked} needs {', '.join(missing)}. Install it: pip install 'fcpower_bids[{extra}]'."
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"architecture {item} must be FIELD=NUMBER, such as d=64."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from fcpower_bids.interfaces.bundles import (
     settings_of,
 )
 from fcpower_bids.records import Recording
+from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING
 from fcpower_bids.store import atomic
 from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_transform, transform_recording
@@ -53,7 +53,7 @@ class Step(SimpleInterface):
         except BaseException as error:
             self.error = error
             raise
-        runtime.peak_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+        runtime.peak_mb = peak_megabytes()
         return runtime
 
     def work(self, folder: Path) -> None:

@@ -36,7 +36,6 @@ from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
     Status,
-    peak_megabytes,
     status_path,
     write_status,
 )
@@ -48,6 +47,7 @@ from fcpower_bids.outputs.tables import (
     write_matrix,
 )
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
+from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
 from fcpower_bids.settings import Participant
 from fcpower_bids.store import known_digest, write_bytes, write_text

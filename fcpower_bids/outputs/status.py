@@ -6,7 +6,6 @@ import glob
 import hashlib
 import os
 import re
-import resource
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -124,11 +123,6 @@ def weights_state(settings: Embedding) -> str:
         elif path.is_file():
             files.append(path)
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
-
-
-def peak_megabytes() -> float:
-    """Return the largest resident memory of this process so far, in MB."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
 def embedding_names(recording: str, atlases: Iterable[str], settings: Embedding) -> dict[str, str]:

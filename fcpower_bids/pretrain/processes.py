@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,13 +20,14 @@ from lightning.fabric.plugins.environments import ClusterEnvironment, LightningE
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.pretrain.configuration import PretrainConfig
 from fcpower_bids.pretrain.run_state import passed_on
+from fcpower_bids.resources import peak_megabytes
 
 
-def peak_megabytes() -> float:
+def peak_memory() -> float:
     """Largest memory so far: of the accelerator, or of this process where there is none."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return round(torch.cuda.max_memory_allocated() / 2**20, 1)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    return peak_megabytes()
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Clock:
         self.step, self.time = step, now
         return {
             "steps_per_s": rate,
-            "peak_mb": peak_megabytes(),
+            "peak_mb": peak_memory(),
             "seconds_left": (self.steps - step) / rate,
         }
 

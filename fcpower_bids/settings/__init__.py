@@ -273,13 +273,13 @@ class Pretraining(Choices):
         "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]",
     )
     public_corpus: Path | None = option(
-        None, "pretrain", "pack: also write it to this folder in the public layout", in_file=True
+        None, "pretrain", "also write the corpus to this folder in the public layout", in_file=True
     )
     roi_labels: Path | None = option(
         None, "pretrain", "names of the parcels of a public corpus, one per line", in_file=True
     )
     size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
-    steps: int = option(300_000, "pretrain", "optimiser steps")
+    steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
     batch_size: int | None = option(
         None,
         "pretrain",

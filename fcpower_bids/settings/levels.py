@@ -37,13 +37,6 @@ LEVELS: Mapping[str, Level] = {
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
         without=("input_type", "bids_database_dir", "use_plugin"),
     ),
-    "pack": Level(
-        "series into a corpus for pretraining",
-        also=(
-            *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "window"),
-            *("family_column", "site_column", "nprocs", "quiet", "dataset_name"),
-        ),
-    ),
     "pretrain": Level(
         "an encoder from a corpus, or from the recordings that were processed",
         sections=("pretrain",),
@@ -51,7 +44,6 @@ LEVELS: Mapping[str, Level] = {
             *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
             *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
         ),
-        without=("public_corpus",),
     ),
 }
 

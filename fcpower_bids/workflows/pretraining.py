@@ -1,4 +1,4 @@
-"""The levels `pack` and `pretrain`."""
+"""The level `pretrain`: a corpus of cleaned series, and the encoder that is trained on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import file_in_the_way
 
 
-def run_pack(settings: Settings) -> int:
+def make_corpus(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
     from fcpower_bids.pretrain.corpus import is_public  # loads torch
 
@@ -207,6 +207,8 @@ FOLLOWING = ("batch_size", "learning_rate", "warmup")
 
 def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code."""
+    if settings.steps == 0 and not settings.dry_run:
+        return make_corpus(settings)
     from fcpower_bids.pretrain.processes import on_all_processes  # loads torch
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))

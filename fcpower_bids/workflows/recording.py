@@ -42,11 +42,11 @@ from fcpower_bids.outputs.status import (
     forget_crashes,
     input_mark,
     is_finished,
-    peak_megabytes,
     weights_state,
     write_status,
 )
 from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Participant, Settings
 from fcpower_bids.transforms.connectomes import transform_parameters
 from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED

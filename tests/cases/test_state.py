@@ -220,7 +220,7 @@ def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(kind, lis
     folder = shutil.copytree(listed, tmp_path / "listed")
     bids, out = folder / "bids", folder / "out"
     (out / "exclude.tsv").write_text(REJECTED[kind])
-    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert run(bids, out, "pretrain", "--steps", "0", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
     assert "003" not in table(out / "corpus" / "recordings.tsv")["subject"].tolist()
     assert len(table(out / "corpus" / "recordings.tsv")) == 29
     (model,) = (out / "group" / "models").glob("*fc_model")
@@ -237,10 +237,10 @@ def test_what_is_rejected_is_neither_analysed_nor_packed_nor_predicted(kind, lis
     states = table(out / "recordings.tsv").set_index("recording")["state"]
     assert states["sub-003_task-rest"] == "rejected"
     (out / "exclude.tsv").unlink()
-    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert run(bids, out, "pretrain", "--steps", "0", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
     assert len(table(out / "corpus" / "recordings.tsv")) == 30
     (out / "exclude.tsv").write_text(REJECTED[kind])  # what was packed before is no exception
-    assert run(bids, out, "pack", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
+    assert run(bids, out, "pretrain", "--steps", "0", "--alpha", "1", "--quiet", "--nprocs", "1").code == 0
     assert len(table(out / "corpus" / "recordings.tsv")) == 29
 
 

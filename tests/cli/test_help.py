@@ -23,7 +23,7 @@ MOST = 74
 PACKAGE = Path(fcpower_bids.__file__).parent
 REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms")}
 """Packages whose modules are imported by name."""
-ENTRIES = {"pack": "pretraining", "pretrain": "pretraining"}
+ENTRIES = {"pretrain": "pretraining"}
 ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "verbose", "omp_nthreads"}
 """Read through a property of the settings, by the command line, or by nobody as their texts say."""
 

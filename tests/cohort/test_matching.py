@@ -158,14 +158,14 @@ def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
     assert record.read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["group", "group alone", "pack"])
+@pytest.mark.parametrize("command", ["group", "group alone", "pretrain"])
 def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed, capsys, command):
     assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
     out, label = str(listed / "out"), ["--participant-label", "1"]
     words = {
         "group": [str(listed / "bids"), out, "group", "--check", *label, "02", "--min-time", "1"],
         "group alone": [str(listed / "bids"), out, *WORDS, "--replace", *label],
-        "pack": [str(listed / "bids"), out, "pack", *label, "--dataset-name", "own"],
+        "pretrain": [str(listed / "bids"), out, "pretrain", "--steps", "0", *label, "--dataset-name", "own"],
     }[command]
     assert main(words) == (0 if command == "group" else 3)
     assert "Did you mean 01?" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.inputs.identity import dataset_identity
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 
 
 def describe(folder, **facts):
@@ -57,7 +57,7 @@ def packed(corpus):
 
 
 def pack(folder, corpus, *options):
-    return run_pretrain(folder, "--corpus", corpus, *options, level="pack")
+    return run_pretrain(folder, "--corpus", corpus, *options, quick=PACKED)
 
 
 def test_two_datasets_with_one_folder_name_are_packed_beside_each_other(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ QUICK = (
     "0.4",
     "--accept-unproven",
 )
-PACKED = ("--window", "20", "--nprocs", "1")
+PACKED = ("--steps", "0", "--window", "20", "--nprocs", "1")
 
 
 def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:
@@ -56,7 +57,6 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
     return tables
 
 
-def run_pretrain(folder: Path, *options: object, out: str = "out", level: str = "pretrain") -> int:
-    """Run the pretrain level, or that which packs, on the planted outputs in this process."""
-    quick = QUICK if level == "pretrain" else PACKED
-    return main([str(folder / "bids"), str(folder / out), level, *quick, *map(str, options)])
+def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK) -> int:
+    """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone."""
+    return main([str(folder / "bids"), str(folder / out), "pretrain", *quick, *map(str, options)])

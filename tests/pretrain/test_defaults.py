@@ -30,7 +30,9 @@ def planted(tmp_path_factory):
     """200 recordings, 180 of which train: more than the batch of one objective, fewer than that of the other."""
     folder = tmp_path_factory.mktemp("planted")
     plant_outputs(folder, made_recordings(people=100))
-    assert main([str(folder / "bids"), str(folder / "out"), "pack", "--quiet", "--nprocs", "1"]) == 0
+    assert (
+        main([str(folder / "bids"), str(folder / "out"), "pretrain", "--steps", "0", "--quiet", "--nprocs", "1"]) == 0
+    )
     return folder
 
 

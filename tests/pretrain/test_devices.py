@@ -23,7 +23,7 @@ from fcpower_bids.pretrain.engine import make_optimizer
 from fcpower_bids.pretrain.processes import best_precision, make_fabric
 from fcpower_bids.pretrain.run_state import RunFolder
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import CLOCKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
 
 
 def log(folder) -> pd.DataFrame:
@@ -47,7 +47,7 @@ def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, mo
     """Several shards, a budget that holds everything, and one that holds nothing."""
     monkeypatch.setattr(packing, "SHARD_RECORDINGS", 5)
     plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     held = count(monkeypatch, corpora, "_tensor")
     for name, room in (("resident", 10**8), ("streamed", 0)):
         held.clear()
@@ -64,7 +64,7 @@ def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, mo
 def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
     """Neither a tensor of its windows nor a mapping of their files, which would grow with what was drawn."""
     plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "out" / "public", level="pack") == 0
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "out" / "public", quick=PACKED) == 0
     folder = tmp_path / "out" / layout
     corpora.prepare_corpus(folder, tmp_path / "run")
     corpus = corpora.open_corpus(folder, tmp_path / "run")

@@ -28,7 +28,7 @@ from fcpower_bids.pretrain.teacher import teacher_vector
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 
 ROOT = Path(__file__).parents[2]
 
@@ -220,7 +220,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     script = (
         "import os, signal, sys\n"
         "from fcpower_bids import store\n"
-        "from tests.pretrain.outputs import run_pretrain\n"
+        "from tests.pretrain.outputs import PACKED, run_pretrain\n"
         "from pathlib import Path\n"
         "real = os.replace\n"
         "def replace(old, new):\n"
@@ -228,7 +228,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    real(old, new)\n"
         "os.replace = replace\n"
-        "run_pretrain(Path(sys.argv[1]), level='pack')\n"
+        "run_pretrain(Path(sys.argv[1]), quick=PACKED)\n"
     )
     plant_outputs(tmp_path, recordings)
     corpus = tmp_path / "out" / "corpus"
@@ -236,7 +236,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
         words = [sys.executable, "-c", script, str(tmp_path), name]
         assert subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == -9, name
         assert list(corpus.rglob(".*.part")), name
-    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert not list(corpus.rglob(".*.part"))
     assert not (corpus / "parts").exists()
     assert len(open_pack(corpus).table) == len(recordings)
@@ -260,7 +260,9 @@ def of_two_runs(tmp_path):
 
 def pack_outputs(out, *options):
     (out.parent / "bids").mkdir(exist_ok=True)
-    return main([str(out.parent / "bids"), str(out), "pack", "--dataset-name", "x", "--quiet", *options])
+    return main(
+        [str(out.parent / "bids"), str(out), "pretrain", "--steps", "0", "--dataset-name", "x", "--quiet", *options]
+    )
 
 
 def test_runs_are_packed_once_and_as_their_status_says(of_two_runs):

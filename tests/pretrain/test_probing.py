@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.training_people import HELD_OUT, find_in_training
+from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.probing import REPEATS
 from fcpower_bids.pretrain.selection import SELECT, split_families
 from tests.command import main
@@ -49,8 +50,8 @@ def folder(tmp_path_factory):
 
 def corpus_named_alike(folder):
     """The cohort's parcels are numbered, so the corpus is packed from tables that are named like them."""
-    (stored,) = list((folder / "other").rglob("sub-00_ses-0*_timeseries.json"))
-    names = json.loads(stored.read_text())["Columns"]
+    (stored,) = list((folder / "other").rglob("sub-00_ses-0*_timeseries.npy"))
+    names = read_series(stored)[1]
     for path in (folder / "out").rglob("*_timeseries.tsv"):
         table = pd.read_csv(path, sep="\t")
         if list(table.columns) == NAMES:
@@ -67,9 +68,9 @@ def run(folder):
 def embeddings(folder, encoder) -> tuple[np.ndarray, list[str], list[str]]:
     rows = []
     for path in sorted((folder / "other").rglob("*_timeseries.npy")):
-        names = json.loads(path.with_suffix(".json").read_text())["Columns"]
+        series, names = read_series(path)
         label, session = re.search(r"sub-(\d+)_ses-(\d)", path.name).groups()
-        vector = encoder.embed([np.load(path)], names, np.nan)[0]
+        vector = encoder.embed([series], names, np.nan)[0]
         rows.append((vector.astype(float), f"sub-{label}", session))
     return np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
 
@@ -153,10 +154,11 @@ def test_two_processes_probe_as_one(folder, run, meeting_place):
 
 def test_its_people_are_among_those_who_chose(folder, run):
     card = load_encoder("fbert", run / "encoder" / "model").card
-    path = next((folder / "other").rglob("sub-03_ses-1*_timeseries.npy"))
-    names = json.loads(path.with_suffix(".json").read_text())["Columns"]
-    series = np.load(path)
-    assert find_in_training(card, "other", "03", series[::-1][:5], names) == (HELD_OUT, "participant")
+    series, names = read_series(next((folder / "other").rglob("sub-03_ses-1*_timeseries.npy")))
+    assert find_in_training(card, "other", "03", series[::-1][:5], names) == (
+        HELD_OUT,
+        "participant",
+    )
     assert find_in_training(card, "x", "y", series, names) == (HELD_OUT, "series")
 
 
@@ -168,7 +170,7 @@ def test_without_targets_identification_chooses_and_what_cannot_be_is_said(folde
     facts = json.loads((folder / "second" / "encoder" / "model" / "config.json").read_text())
     assert facts["step"] == log.loc[[2, 4], "probe_identification"].idxmax()
     own = ("--corpus", folder / "own")
-    words = [folder / "people", folder / "other", "pack", *own, "--quiet", "--nprocs", "1"]
+    words = [folder / "people", folder / "other", "pretrain", "--steps", "0", *own, "--quiet", "--nprocs", "1"]
     assert main([*map(str, words)]) == 0
     capsys.readouterr()
     for options, code, said in (

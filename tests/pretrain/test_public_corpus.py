@@ -12,7 +12,7 @@ from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain.corpus import open_pack
 from tests.command import parse_settings
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import CLOCKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
 
 WINDOW = 20
 
@@ -25,7 +25,7 @@ def tables(tmp_path):
 @pytest.fixture
 def public(tmp_path, tables):
     """A corpus in the public layout that the command wrote."""
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
     return tmp_path / "public"
 
 
@@ -66,7 +66,7 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     """Recordings of one window each, so that both layouts hold the same windows."""
     short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
     plant_outputs(tmp_path, short)
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
     assert run_pretrain(tmp_path) == 0
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
     pd.testing.assert_frame_equal(log(tmp_path / "elsewhere"), log(tmp_path / "out"))
@@ -144,7 +144,7 @@ def test_facts_that_cannot_be_are_named(public, tmp_path, capsys, change, told):
 
 
 def test_nothing_is_packed_into_it_and_a_pack_alone_is_enough(public, tmp_path, capsys):
-    assert run_pretrain(tmp_path, "--corpus", public, level="pack") == 2
+    assert run_pretrain(tmp_path, "--corpus", public, quick=PACKED) == 2
     assert "to which nothing is added" in capsys.readouterr().err
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="only_pack") == 0
     assert "holds no series to add" in capsys.readouterr().err

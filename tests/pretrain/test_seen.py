@@ -21,7 +21,7 @@ from fcpower_bids.encoders.training_people import (
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.selection import TRAIN, split_families
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 
 
 def digest(salt: str, label: str) -> str:
@@ -94,7 +94,7 @@ def part_digests_of(table, salt: str, order: list[str], window: int = 20) -> set
 def test_renamed_people_are_found_by_their_series(tmp_path):
     """In the pack, in the public layout written from it, and in the tables under other names."""
     tables = plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", level="pack") == 0
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
     assert run_pretrain(tmp_path) == 0
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="from_public") == 0
     for out in ("out", "from_public"):

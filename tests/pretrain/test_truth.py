@@ -18,7 +18,7 @@ from fcpower_bids.pretrain import packing as preparation
 from fcpower_bids.pretrain import teacher as shards
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
     assert run_pretrain(tmp_path, "--dry-run") == 0
     change(tmp_path / "out" / "corpus" / name)
     if level != "pretrain":
-        run_pretrain(tmp_path, level="pack")
+        run_pretrain(tmp_path, quick=PACKED)
     assert run_pretrain(tmp_path) == 3
     told = capsys.readouterr().err
     assert name in told
@@ -166,8 +166,8 @@ def pack_bytes(folder, out="out") -> dict[str, bytes]:
 
 
 def test_many_processes_pack_the_same_bytes(tmp_path, tables):
-    assert run_pretrain(tmp_path, level="pack") == 0
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
@@ -191,7 +191,18 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypatch, caplog):
-    words = [sys.executable, "-c", KILLED, tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
+    words = [
+        sys.executable,
+        "-c",
+        KILLED,
+        tmp_path / "bids",
+        tmp_path / "out",
+        "pretrain",
+        "--steps",
+        "0",
+        "--nprocs",
+        "1",
+    ]
     killed = subprocess.run([str(word) for word in words], stderr=subprocess.DEVNULL, check=False)
     assert killed.returncode == -signal.SIGKILL
     parts = tmp_path / "out" / "corpus" / "parts"
@@ -202,16 +213,16 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypa
     computed = []
     original = preparation.teacher_vector_and_rank
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
-    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert len(computed) == len(tables) - 20
     assert "20 recordings of an interrupted run are taken over" in caplog.text
     assert not parts.exists()
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
 def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch):
-    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     changed = sorted(tables)[3]
     table = pd.read_csv(tables[changed], sep="\t")
     (table**3).to_csv(tables[changed], sep="\t", index=False)
@@ -220,7 +231,7 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     read = []
     original = derived_series.read_series
     monkeypatch.setattr(derived_series, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
-    assert run_pretrain(tmp_path, "--family-column", "house", level="pack") == 0
+    assert run_pretrain(tmp_path, "--family-column", "house", quick=PACKED) == 0
     assert read == [tables[changed]]
     family = packed_table(tmp_path)["family"]
     assert family[sorted(tables)[0]] == 0
@@ -228,7 +239,7 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
     assert len(vectors) == 1
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
     fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
@@ -238,14 +249,14 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
 def test_an_impossible_repetition_time_is_refused(tmp_path, tables, capsys, value):
     path = next(iter(tables.values())).with_suffix(".json")
     path.write_text(f'{{"RepetitionTime": {value}}}')
-    assert run_pretrain(tmp_path, level="pack") == 3
+    assert run_pretrain(tmp_path, quick=PACKED) == 3
     assert f"{path} does not give a RepetitionTime" in capsys.readouterr().err
 
 
 def test_a_table_that_cannot_be_read_is_named(tmp_path, tables, capsys):
     path = next(iter(tables.values()))
     path.write_text(path.read_text().replace(".", "x", 20))
-    assert run_pretrain(tmp_path, level="pack") == 4
+    assert run_pretrain(tmp_path, quick=PACKED) == 4
     assert f"{path} cannot be read" in capsys.readouterr().err
 
 
@@ -253,21 +264,21 @@ def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp
     path, short, *_ = tables.values()
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
-    assert run_pretrain(tmp_path, level="pack") == 4
+    assert run_pretrain(tmp_path, quick=PACKED) == 4
     assert f"{path} has 7 of the {len(lines) - 1} volumes of its JSON; run" in capsys.readouterr().err
     assert not (tmp_path / "out" / "corpus" / "pack.json").exists()
     for file in (path, short):
         file.write_text("".join(lines[:13]))
         file.with_suffix(".json").write_text('{"RepetitionTime": 2, "NumberOfVolumesUsed": 12}')
     (tmp_path / "bids").rename(tmp_path / "moved")
-    assert run_pretrain(tmp_path, level="pack") == 3
+    assert run_pretrain(tmp_path, quick=PACKED) == 3
     assert f"The input folder {tmp_path / 'bids'} does not exist. Check the path" in capsys.readouterr().err
     (tmp_path / "moved").rename(tmp_path / "bids")
     (tmp_path / "file").write_text("mine")
-    assert run_pretrain(tmp_path, "--corpus", tmp_path / "file", level="pack") == 2
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "file", quick=PACKED) == 2
     assert f"{tmp_path / 'file'} is a file, so there can be no corpus" in capsys.readouterr().err
     path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")  # as macOS leaves them
-    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert "2 of them have fewer volumes than window 20: nothing trains on those" in capsys.readouterr().err
 
 

@@ -160,7 +160,7 @@ def write_group_outputs(folder: Path, cohort: Cohort | None = None, **choices: o
     """Write everything that the page of a cohort is made from."""
     settings = replace(Settings(folder / "bids", folder / "out", "group"), **{**SETTINGS, **choices})
     cohort = cohort or make_cohort()
-    write_group(settings, cohort, ("prediction", "fingerprinting", "qc_fc"))
-    write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection",))
+    write_group(settings, cohort, ("prediction", "qc_fc"))
+    write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection", "fingerprinting"))
     write_quality(settings, cohort)
     return settings

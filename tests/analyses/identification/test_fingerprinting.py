@@ -28,7 +28,7 @@ def stages(shared):
     edges = [vectorise_edges(pearson_connectivity(series[key][:, :400]), weighted=False) for key in series.files]
     rows = [(person, session.removeprefix("ses-"), 468.0, 0.1, 1) for person, session in labels]
     cohort = cohort_of(np.stack(edges), rows, pd.DataFrame())
-    return identify(cohort, permutations=99)
+    return identify(cohort, permutations=99, alpha_selection="grid")
 
 
 def test_real_people_are_identified_as_the_reference_says(stages):
