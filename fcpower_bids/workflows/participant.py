@@ -138,6 +138,9 @@ def run_participants(settings: Settings) -> int:
     whole = write_status_table(output)
     states = _summarise(table.to_dict("records"), settings)
     failures = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
+    pages = {output / name for name in ("index.html", *(f"{one.partition('_')[0]}.html" for one in table["recording"]))}
+    first = "  ".join(map(str, sorted(path for path in pages if path.is_file())[:2]))
+    say(f"Status: {output}/logs/status.tsv  Pages: {first or 'none'}", settings)
     with suppress(OSError):
         work.rmdir()  # only when empty: each recording removes its own when it is done
     code = exit_code(states)
@@ -303,10 +306,9 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
         say(line, settings)
     for line in describe_reasons(failed, settings.verbose):
         tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
-    states, output = [status.state for status in ends], settings.output_dir
+    states = [status.state for status in ends]
     counts = sorted(((states.count(state), state) for state in dict.fromkeys(states)), key=lambda pair: -pair[0])
     say(", ".join(f"{number} {state}" for number, state in counts) or "nothing to do", settings)
-    say(f"Outputs: {output}  Pages: {output}/sub-*.html  Status: {output}/logs/status.tsv", settings)
     return states
 
 
