@@ -57,7 +57,7 @@ def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, 
 
 def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, capsys):
     plant_outputs(tmp_path, made_recordings(people=4))
-    monkeypatch.setattr(pack, "prove_pack", lambda *_: int("a slip of ours"))
+    monkeypatch.setattr(pack, "_prove_pack", lambda *_: int("a slip of ours"))
     assert run_pretrain(tmp_path) == 1
     told = capsys.readouterr().err
     assert "internal error" in told

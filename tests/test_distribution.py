@@ -103,4 +103,4 @@ def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
     matlab = run(without_torch, tmp_path, tmp_path / "m", "group", *source)
     assert matlab.returncode == 3
     assert "fc.mat is HDF5 and needs h5py: pip install" in matlab.stderr
-    assert "needs torch, lightning, safetensors, huggingface_hub. Install it: pip install" in asked.stderr
+    assert "needs torch, safetensors, huggingface_hub, lightning. Install it: pip install" in asked.stderr

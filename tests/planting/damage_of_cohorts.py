@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_matrix, read_series
 from tests.planting.damage import NAMED, SAME, SILENT, UNCHANGED, Line
 from tests.running import run_app, run_by_spreadsheet, run_group
 
@@ -79,8 +79,11 @@ def _observe(root: Path, output: Path, line: Line, number: int) -> tuple[str, fl
     used = label(number) in set(pd.read_csv(output / "group" / "scans.tsv", sep="\t", dtype=str)["participant_id"])
     if not used:
         return NAMED, np.nan, said
-    ours, sound = (next(folder.rglob(f"{label(number)}_*{FC}.tsv")) for folder in (output, root / "sound"))
-    off = float(np.nanmax(np.abs(read_matrix(ours)[0] - read_matrix(sound)[0])))
+    ending = ".npy" if line.input == "matrix" else ".tsv"
+    (ours,), (sound,) = (
+        folder.rglob(f"{label(number)}_*{FC}{end}") for folder, end in ((output, ending), (root / "sound", ".tsv"))
+    )
+    off = float(np.nanmax(np.abs(read_series(ours)[0] - read_matrix(sound)[0])))
     return (UNCHANGED if line.input == "matrix" and off < SAME else SILENT), off, said
 
 
