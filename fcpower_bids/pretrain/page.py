@@ -17,8 +17,7 @@ from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
 from fcpower_bids.reports.kit.figures import AFTER
-from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.cohort.tables import GroupTables, count, missing
-from fcpower_bids.reports.kit.images import colour_table, colours, encode_png
-from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing
+from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, colour_table, colours, encode_png
 from fcpower_bids.schema import TABLES
 
 Place = tuple[float, float, float]

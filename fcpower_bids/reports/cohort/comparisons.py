@@ -33,7 +33,7 @@ from fcpower_bids.reports.cohort.tables import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets that are drawn, and how many of them side by side in one picture; all are in the tables."""

@@ -26,8 +26,7 @@ from fcpower_bids.reports.kit.charts import (
     with_interval,
 )
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
-from fcpower_bids.reports.kit.images import colour_table
-from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around
+from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around, colour_table
 
 WIDE, NARROW = 9.6, 4.8
 """Inches of several panels side by side, and of a lone one."""

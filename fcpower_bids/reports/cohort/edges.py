@@ -21,7 +21,7 @@ from fcpower_bids.reports.cohort.tables import (
     square,
 )
 from fcpower_bids.reports.kit.figures import draw_matrices
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel
 
 MOST_PANELS = 6
 MOST_DRAWN = 100

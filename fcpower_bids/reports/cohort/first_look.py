@@ -22,8 +22,7 @@ from fcpower_bids.reports.cohort.findings import (
 from fcpower_bids.reports.cohort.identification import identification_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, own_rows, percent, say_p
 from fcpower_bids.reports.kit.charts import GREY, draw_row_bars, reaching, row_sheet, style
-from fcpower_bids.reports.kit.page import show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, show_number
 
 MOST_ROWS = 12
 SPREAD = 0.42

@@ -25,7 +25,7 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
     smallest_of,
 )
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel
 
 MOST_MATRICES = 3
 FEWEST_DIFFERENT = 6

@@ -44,8 +44,7 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
 )
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 

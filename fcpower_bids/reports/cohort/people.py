@@ -32,7 +32,7 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
-from fcpower_bids.reports.person.verdict import USED_WITH_CAUTION, WORDS
+from fcpower_bids.reports.person.recording import USED_WITH_CAUTION, WORDS
 
 FEW = 3
 """Parcels of a reason that are named."""

@@ -35,7 +35,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.charts import short
 from fcpower_bids.reports.kit.figures import draw_matrices
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""

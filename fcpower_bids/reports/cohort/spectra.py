@@ -12,7 +12,7 @@ from fcpower_bids.reports.cohort.drawings import BELOW, LEFT, NARROW, WIDE, cent
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count_people
 from fcpower_bids.reports.kit.charts import GREY, Chart, lay_out, reaching
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel
 from fcpower_bids.reports.kit.svg import Drawing, Scale
 
 DRAWN_HISTOGRAMS = (0.1, 0.5, 1.0)

@@ -7,21 +7,19 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.kit.page import FOLDER, relative_link, show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, look_up, make_panel, relative_link, show_number
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 
@@ -240,10 +238,8 @@ class GroupTables:
 
     def panel(self, name: str, svg: str, wide: bool | None = None, **words: Any) -> Panel:
         """Return the figure of this name in ``figures.yml``, whose words have gaps for these."""
-        about = look_up("panels", name)
-        title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))
-        sources = self.links(*about.get("sources", "").split())
-        return Panel(title, text, svg, alt, sources=sources, wide=about.get("wide", False) if wide is None else wide)
+        sources = self.links(*look_up("panels", name).get("sources", "").split())
+        return make_panel("panels", name, svg, sources, wide, **words)
 
     def grid(
         self, name: str, rows: pd.DataFrame | None = None, text: str = "", **cells: Callable[[Any], Cell]
@@ -266,16 +262,6 @@ class GroupTables:
         yield make_grid(
             shown, columns, about.get("title", ""), text or said or about.get("text", ""), self.links(*sources), cells
         )
-
-
-@lru_cache(maxsize=1)
-def _declared() -> Mapping[str, Mapping[str, Any]]:
-    return dict(yaml.safe_load((FOLDER / "figures.yml").read_text(encoding="utf-8")))
-
-
-def look_up(kind: str, name: str) -> Mapping[str, Any]:
-    """Return the words of a figure (``panels``) or a table (``grids``) of the page."""
-    return dict(_declared()[kind][name])
 
 
 def _words(columns: str | Sequence[str]) -> Sequence[str]:
