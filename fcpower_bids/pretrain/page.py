@@ -12,13 +12,12 @@ import pandas as pd
 
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretrain.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL
-from fcpower_bids.reports.cohort.figures import draw_lines
+from fcpower_bids.reports.cohort.drawings import draw_curves
+from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
-from fcpower_bids.reports.cohort.verdict import GroupVerdict
 from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
 from fcpower_bids.reports.kit.figures import AFTER
-from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
@@ -170,18 +169,18 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
     }
     curves = {"this model": _curve(log, "cka_debiased"), **levels}
     panels = [
-        ("Loss", "loss of the batch", {"loss": _curve(log, "loss")}),
-        ("Held-out alignment", "debiased CKA with the teacher", curves),
-        ("Held-out alignment, biased", "CKA with the teacher", {"this model": _curve(log, "cka")}),
-        (*PROBE[1:], {"this model": _curve(log, PROBE[0])}),
+        ("Loss", "loss of the batch", "step", {"loss": _curve(log, "loss")}),
+        ("Held-out alignment", "debiased CKA with the teacher", "step", curves),
+        ("Held-out alignment, biased", "CKA with the teacher", "step", {"this model": _curve(log, "cka")}),
+        (*PROBE[1:], "step", {"this model": _curve(log, PROBE[0])}),
     ]
-    panels = [(title, label, curves) for title, label, curves in panels if any(len(one) for one in curves.values())]
+    panels = [panel for panel in panels if any(len(curve) for curve in panel[-1].values())]
     first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
     said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
     panel = Panel(
         "Loss and alignment over steps",
         "Level lines need no training: the same windows of the same people.",
-        draw_lines(panels, "step"),
+        draw_curves(panels),
         said,
         sources=tuple(_links(root, FILES[:2])),
         wide=True,
