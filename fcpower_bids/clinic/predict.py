@@ -25,8 +25,8 @@ from fcpower_bids.cohort.people import Source, load_people, tables_of
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
-from fcpower_bids.inputs.identity import people_tables
-from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.inputs.discover import label_remedy
+from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import plain, read_json, read_series, read_table, write_declared, write_json
 from fcpower_bids.schema import TABLES

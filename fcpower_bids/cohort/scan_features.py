@@ -17,7 +17,7 @@ from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.tables import network_of
+from fcpower_bids.imaging.atlas.files import network_of
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES

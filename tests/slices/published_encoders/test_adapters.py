@@ -17,7 +17,7 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailabl
 from fcpower_bids.encoders.published.adapters import Attention, Block, crops, resample, sincos, z_scored
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.described import parcel_centroids
+from fcpower_bids.imaging.atlas.loading import parcel_centroids
 from tests.slices.published_encoders.references import doubles, slow_block, slow_sincos
 
 
