@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.clinic.skill import judge_skill, say_added
+from fcpower_bids.clinic.fit import judge_skill
+from fcpower_bids.clinic.page import say_added
 from fcpower_bids.outputs.tables import read_table
 from tests.command import main
 from tests.slices.clinic.planted import group, make_cohort, models
