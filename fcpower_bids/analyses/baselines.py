@@ -14,7 +14,7 @@ from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, site_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     fixed_target,
@@ -24,7 +24,6 @@ from fcpower_bids.core.regression.targets import (
     remove_covariates,
     residual_target,
 )
-from fcpower_bids.core.site_scores import scores_within
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES
 

@@ -49,13 +49,8 @@ SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (t
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"
-LEADING = {
-    FOLD_MEAN: "the mean over folds, as the paper reports it",
-    POOLED_MEAN: f"all predictions of a repeat together, since half of the folds or more test fewer than {SMALL_FOLD} "
-    "people, and their scores are mostly noise",
-    WITHIN_MEAN: "within sites, since these are held out: no model knows the level of a new site",
-}
-"""The summary of a score that ranks representations."""
+"""Summaries of a score that rank representations: of all predictions of a repeat together where the folds test few
+people, and within sites where these are held out, since no model knows the level of a new site."""
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."

@@ -13,9 +13,8 @@ from fcpower_bids.analyses.targets import Target, build_once, join_target_builde
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import POWER, largest_of_permutations, largest_standardised
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.core.site_scores import scores_within
 from fcpower_bids.progress import track
 from fcpower_bids.schema import TABLES
 

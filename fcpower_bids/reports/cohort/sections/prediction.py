@@ -11,8 +11,7 @@ import pandas as pd
 from fcpower_bids.analyses.baselines import BASELINES
 from fcpower_bids.analyses.features import FC
 from fcpower_bids.analyses.importance import IMPORTANCE_EDGES, IMPORTANCE_PARCELS
-from fcpower_bids.analyses.prediction import COMPARISONS, SUMMARY
-from fcpower_bids.analyses.reliability import RELIABILITY
+from fcpower_bids.analyses.prediction import COMPARISONS, RELIABILITY, SUMMARY
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.brains import connections_panel, parcels_panel
 from fcpower_bids.reports.cohort.findings import (

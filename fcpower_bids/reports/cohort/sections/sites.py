@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.harmonisation import HANDLINGS, HARMONISATION
-from fcpower_bids.analyses.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
+from fcpower_bids.analyses.sites import HANDLINGS, HARMONISATION, PREDICTION_SITES, RANDOM, SITE, WITHIN
 from fcpower_bids.reports.cohort.comparisons import score_label
 from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
