@@ -145,6 +145,8 @@ def _by_dask(client: Any, function: Callable[[Item], Result], items: Sequence[It
 
     Not by joblib's backend: where one worker is left, that computes in this process.
     """
+    from asyncio import TimeoutError as NoWorker  # another class than the built-in one in Python 3.10
+
     from distributed import CancelledError, KilledWorker
     from distributed.comm import CommClosedError
 
@@ -153,7 +155,13 @@ def _by_dask(client: Any, function: Callable[[Item], Result], items: Sequence[It
     futures, done, attempts = deque[Any](), 0, 0
     while done < len(items):
         try:
-            shared = client.scatter([*bound, *named.values()], hash=False) if bound or named else []
+            try:
+                shared = client.scatter([*bound, *named.values()], hash=False) if bound or named else []
+            except NoWorker as error:
+                raise WorkersLost(
+                    f"The Dask scheduler had no worker for {ANSWER:g} seconds. Start some and give the command again: "
+                    "the tables of finished analyses are kept."
+                ) from error
             by_name = dict(zip(named, shared[len(bound) :], strict=True))
             for item in items[done:]:
                 futures.append(client.submit(call_alone, plain, item, *shared[: len(bound)], **by_name, pure=False))

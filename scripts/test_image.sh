@@ -111,6 +111,20 @@ run_as() {
   compare "$out"
 }
 
+check_readme() { # the lines of the README as they stand there, but for the atlas, which would have to be fetched
+  say "the README's lines"
+  local out line; out=$(open_folder readme)
+  docker() { "${bounded[@]}" "$engine" "$@"; }
+  "$engine" tag "$IMAGE" fcpower_bids
+  while read -r line; do
+    line=${line%%#*} line=${line//BIDS/$SCRATCH/data}
+    [[ $line != *participant* ]] || line+=" --atlas builtin"
+    eval "${line//OUT/$out}"
+  done < <(grep '^docker run' ../README.md)
+  test -s "$out/sub-01.html"
+  test -s "$out/group.html"
+}
+
 check_known() { run_as "$OWN" known; }
 check_unknown() { run_as "$UNKNOWN" unknown; }
 
@@ -231,7 +245,7 @@ check_size() {
 }
 
 rm -f "$SCRATCH/results.tsv"
-for step in ${STEPS:-start content imports size demo host known unknown ${ATLAS:+atlas} resume stop ${SIF:+sif array}}; do
+for step in ${STEPS:-start content imports size demo host known unknown readme ${ATLAS:+atlas} resume stop ${SIF:+sif array}}; do
   "check_$step"
 done
 say "results"

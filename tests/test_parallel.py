@@ -143,6 +143,17 @@ def test_an_address_without_a_scheduler_is_told(monkeypatch):
         pass
 
 
+def test_a_scheduler_whose_workers_stay_lost_is_no_internal_error(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
+    monkeypatch.setattr(parallel, "ANSWER", 1.0)
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        executing(Resources(executor=cluster.scheduler_address)),
+        pytest.raises(WorkersLost, match="no worker for 1 seconds"),
+    ):
+        list(map_tasks(partial(multiply, np.eye(2)), range(2)))
+
+
 def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("fcpower_bids.app.level_of", lambda settings: lambda settings: sys.exit(0))
     assert main([str(tmp_path), str(tmp_path / "out"), "group"]) == 1

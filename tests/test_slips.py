@@ -145,7 +145,7 @@ def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, p
     assert any(one.error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
 
 
-INDEX = "fcpower_bids.reports.person.index._figures"
+INDEX = "fcpower_bids.reports.person.page._figures"
 
 
 def test_a_slip_on_the_index_fails_the_participant_level(demo, processed, monkeypatch):
@@ -211,7 +211,7 @@ def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place
 
 def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fcpower_bids.reports.person.index._rows", raising(KeyError("page")))
+        patch.setattr("fcpower_bids.reports.person.page._rows", raising(KeyError("page")))
         code, err = run_group(cohort, capsys)
     assert code == 4
     assert "Internal error, please report it with logs/crashes/group_index" in err
@@ -248,8 +248,8 @@ def test_a_slip_while_the_cohort_is_assembled_ends_the_command(cohort, capsys, m
 @pytest.mark.parametrize(
     ("target", "part"),
     [
-        ("fcpower_bids.reports.cohort.sections.quality._describe_scans", "cohort"),
-        ("fcpower_bids.reports.cohort.verdict.find_targets", "summary"),
+        ("fcpower_bids.reports.cohort.people._describe_scans", "cohort"),
+        ("fcpower_bids.reports.cohort.page.find_targets", "summary"),
         ("fcpower_bids.reports.cohort.page.render_page", ""),
     ],
 )

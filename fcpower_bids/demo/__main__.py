@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from fcpower_bids.demo.dataset import make_dataset
-from fcpower_bids.demo.design import FMRIPREP_VERSIONS, DemoDesign
-from fcpower_bids.demo.recorded import paint_series
+from fcpower_bids.demo.dataset import make_dataset, paint_series
+from fcpower_bids.demo.signals import FMRIPREP_VERSIONS, DemoDesign
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.builtin import SPACES
 

@@ -1,22 +1,120 @@
-"""Write a demo dataset and return its truth."""
+"""A small BIDS dataset whose truth is known, and the series of real people painted into grey matter."""
 
 from __future__ import annotations
 
+import csv
 import io
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.demo import layout
-from fcpower_bids.demo.confounds import build_confounds, encode_confounds, of_release
-from fcpower_bids.demo.design import DemoDesign
-from fcpower_bids.demo.signals import draw_clean_series, draw_nuisance, draw_physiology
-from fcpower_bids.demo.volumes import Head, encode_nifti, load_head, paint_recording, unmask
+from fcpower_bids.demo.signals import (
+    SIGNAL_SD,
+    DemoDesign,
+    Head,
+    build_confounds,
+    draw_clean_series,
+    draw_nuisance,
+    draw_physiology,
+    encode_confounds,
+    encode_nifti,
+    label_by_centres,
+    load_head,
+    of_release,
+    paint_recording,
+    quantise,
+    unmask,
+)
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, PARCELS_PER_POSITION
+from fcpower_bids.store import stored_path
+
+DERIVATIVES = Path("derivatives") / "fmriprep"
+TRUTH = Path("sourcedata") / "demo_truth.npz"
+TASK = "rest"
+RESOLUTION = "8 mm isotropic; coarse on purpose, to keep the demo small"
+
+README = """\
+Demo dataset of fcpower_bids. No person was scanned: the parcel time series were drawn at random, with connectomes that
+differ between people, and painted into the voxels of a template.
+
+derivatives/fmriprep     what fMRIPrep would have written: BOLD in MNI space, brain masks, confounds
+phenotype, participants  planted_score and the cognition measures depend on the connectomes, null_score does not
+sourcedata               the truth: clean series, true correlations, planted factor
+"""
+
+PARTICIPANT_COLUMNS: dict[str, dict[str, Any]] = {
+    "participant_id": {"Description": "Participant"},
+    "age": {"Description": "Age", "Units": "year"},
+    "sex": {"Description": "Sex", "Levels": {"F": "female", "M": "male"}},
+    "site": {"Description": "Invented site", "Levels": {"north": "first site", "south": "second site"}},
+    "family_id": {"Description": "Family; participants who share one are siblings"},
+    "planted_score": {"Description": "Score that depends on the planted factor of the connectomes (r = 0.9)"},
+    "null_score": {"Description": "Score that depends on nothing"},
+}
+
+DESCRIPTION = {
+    "Name": "fcpower_bids demo (synthetic)",
+    "BIDSVersion": "1.10.0",
+    "DatasetType": "raw",
+    "License": "CC0",
+    "Authors": ["A random number generator", "The fcpower_bids developers"],
+}
+
+IGNORED = "*_timeseries.*\n*_regressors.*\n"
+"""``.bidsignore`` of the derivatives: like fMRIPrep's, for what released BIDS does not know."""
+
+MODERN = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
+REGRESSORS = MODERN | {"confounds": "desc-confounds_regressors"}
+
+
+def name_recording(person: str, session: str, run: int) -> str:
+    """The entities of the scan itself: ``sub-01_ses-a_task-rest_run-1``."""
+    return f"sub-{person}_ses-{session}_task-{TASK}_run-{run}"
+
+
+def name_files(scan: str, design: DemoDesign) -> dict[str, str]:
+    """File names without extension of the preprocessed series, its brain mask and its confounds table."""
+    suffixes = REGRESSORS if design.fmriprep_version.startswith("1.") else MODERN
+    space = f"{scan}_space-{design.space}_res-2_"
+    return {kind: (f"{scan}_" if kind == "confounds" else space) + suffix for kind, suffix in suffixes.items()}
+
+
+def describe_derivatives(version: str) -> dict[str, str]:
+    """Return name and text of the files that describe the fMRIPrep-style derivatives."""
+    description = {
+        "Name": "fMRIPrep - fMRI PREProcessing workflow",
+        "BIDSVersion": "1.4.0" if not version.startswith("1.") else "1.1.1",
+        "DatasetType": "derivative",
+        "GeneratedBy": [
+            {
+                "Name": "fMRIPrep",
+                "Version": version,
+                "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{version}.tar.gz",
+                "Description": "Imitated by the demo of fcpower_bids; fMRIPrep itself did not run",
+            }
+        ],
+    }
+    texts = {"dataset_description.json": encode_json(description), ".bidsignore": IGNORED}
+    return {str(DERIVATIVES / name): text for name, text in texts.items()}
+
+
+def encode_json(content: Mapping[str, Any]) -> str:
+    """Indented JSON with a final newline."""
+    return json.dumps(content, indent=4) + "\n"
+
+
+def encode_table(columns: Mapping[str, list[Any]]) -> str:
+    """TSV text of columns of equal length."""
+    rows = zip(*columns.values(), strict=True)
+    return "\n".join("\t".join(str(cell) for cell in row) for row in (list(columns), *rows)) + "\n"
+
 
 # Chosen so that 24 people suffice: true identification and prediction are clearly better with FC^0.35 than with FC.
 LOG_RANGE = 4.5
@@ -147,16 +245,6 @@ class DemoTruth:
         return cls(**arrays | {name: tuple(arrays[name].tolist()) for name in names})
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """One recording in memory: three arrays of the truth, and the connectome behind them."""
-
-    clean: FloatArray
-    painted: FloatArray
-    coverage: FloatArray
-    connectivity: FloatArray
-
-
 def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: bool = True) -> DemoTruth:
     """Write a BIDS dataset whose truth is known: the mean of seen voxels is 10,000 plus the painted series."""
     design = design or DemoDesign()
@@ -166,18 +254,17 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     people = draw_people(design, _start_stream(design, 1))
     _write_raw(folder, design, people)
     whole = load_head()
-    drawn = [_make_recording(folder, design, whole, population, people, key) for key in design.list_recordings()]
-    keys = design.list_recordings()
-    labels = design.participants
+    keys, labels = design.list_recordings(), design.participants
+    drawn = [_make_recording(folder, design, whole, population, people, key) for key in keys]
     truth = DemoTruth(
-        recordings=tuple(layout.name_recording(labels[person], session, run) for person, session, run in keys),
+        recordings=tuple(name_recording(labels[person], session, run) for person, session, run in keys),
         subjects=tuple(labels[person] for person, _, _ in keys),
         participants=labels,
         factor=people.factor,
-        **{field.name: np.stack([getattr(one, field.name) for one in drawn]) for field in fields(_Drawn)},
+        **{name: np.stack([arrays[name] for arrays in drawn]) for name in drawn[0]},
     )
     if save_truth:
-        truth.save(folder / layout.TRUTH)
+        truth.save(folder / TRUTH)
     return truth
 
 
@@ -196,19 +283,19 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
     """Everything but the recordings: descriptions, README, participants, sessions, phenotypes."""
     ids = [f"sub-{label}" for label in design.participants]
     sessions = sorted({session for _, session, _ in design.list_recordings()})
+    tool = {"MeasurementToolMetadata": {"Description": "Invented battery: measures that share the planted factor"}}
+    scale = "invented, mean 100 and standard deviation 15"
+    measures = {name: {"Description": f"Invented {name} score", "Units": scale} for name in people.cognition}
     texts = {
-        "dataset_description.json": layout.encode_json(layout.describe_raw()),
-        "README": layout.README,
-        "participants.tsv": layout.encode_table({"participant_id": ids, **people.participants}),
-        "participants.json": layout.encode_json(layout.PARTICIPANT_COLUMNS),
-        "phenotype/cognition.tsv": layout.encode_table({"participant_id": ids, **people.cognition}),
-        "phenotype/cognition.json": layout.encode_json(layout.describe_cognition(list(people.cognition))),
-        str(layout.DERIVATIVES / "dataset_description.json"): layout.encode_json(
-            layout.describe_derivatives(design.fmriprep_version)
-        ),
-        str(layout.DERIVATIVES / ".bidsignore"): layout.IGNORED,
+        "dataset_description.json": encode_json(DESCRIPTION),
+        "README": README,
+        "participants.tsv": encode_table({"participant_id": ids, **people.participants}),
+        "participants.json": encode_json(PARTICIPANT_COLUMNS),
+        "phenotype/cognition.tsv": encode_table({"participant_id": ids, **people.cognition}),
+        "phenotype/cognition.json": encode_json(tool | measures),
+        **describe_derivatives(design.fmriprep_version),
     }
-    table = layout.encode_table({"session_id": [f"ses-{session}" for session in sessions]})
+    table = encode_table({"session_id": [f"ses-{session}" for session in sessions]})
     texts |= {f"{one}/{one}_sessions.tsv": table for one in ids}
     for name, text in texts.items():
         write_file(folder / name, text)
@@ -216,8 +303,8 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
 
 def _make_recording(
     folder: Path, design: DemoDesign, whole: Head, population: Population, people: People, key: tuple[int, str, int]
-) -> _Drawn:
-    """Draw, paint and write one recording."""
+) -> dict[str, FloatArray]:
+    """Draw, paint and write one recording; return its arrays of the truth."""
     index, session, run = key
     place = (ord(session), run)
     connectome = draw_connectome(
@@ -233,7 +320,8 @@ def _make_recording(
     scan = (design.participants[index], session, run)
     painted = write_recording(folder, design, head, scan, clean, design.share_of_spikes(index, session), rng)
     n_seen, n_voxels = (np.bincount(one.parcel, minlength=N_PARCELS + 1)[1:] for one in (head, whole))
-    return _Drawn(clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS))
+    correlations = np.round(connectome, TRUTH_DECIMALS)
+    return {"clean": clean, "painted": painted, "coverage": n_seen / n_voxels, "connectivity": correlations}
 
 
 def write_recording(
@@ -250,15 +338,25 @@ def write_recording(
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
     columns, metadata = of_release(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
-    place_of_files = folder / layout.DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func"
-    files = layout.name_files(layout.name_recording(*scan), design)
-    sidecars = layout.describe_files(design) | ({"confounds": metadata} if metadata else {})
+    place_of_files = folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func"
+    files = name_files(name_recording(*scan), design)
+    sidecars: dict[str, dict[str, Any]] = {
+        "bold": {
+            "RepetitionTime": design.repetition_time,
+            "Resolution": RESOLUTION,
+            "SkullStripped": True,
+            "SliceTimingCorrected": False,
+            "TaskName": TASK,
+        },
+        "mask": {"Resolution": RESOLUTION, "Type": "Brain"},
+        **({"confounds": metadata} if metadata else {}),
+    }
     volume = unmask(voxels, head.brain)
     write_file(place_of_files / f"{files['bold']}.nii.gz", encode_nifti(volume, head.affine, design.repetition_time))
     write_file(place_of_files / f"{files['mask']}.nii.gz", encode_nifti(head.brain.astype(np.uint8), head.affine))
     write_file(place_of_files / f"{files['confounds']}.tsv", encode_confounds(columns))
     for kind, content in sidecars.items():
-        write_file(place_of_files / f"{files[kind]}.json", layout.encode_json(content))
+        write_file(place_of_files / f"{files[kind]}.json", encode_json(content))
     return painted
 
 
@@ -266,3 +364,74 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write a file, and its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+CENTRES = files("fcpower_bids") / "data" / "parcel_orders" / "Schaefer400.tsv"
+STEP_OF_SERIES = 2
+"""Of the 2 mm template: voxels of 4 mm."""
+REPETITION_TIME = 2.0
+ATLAS = "atlas/tpl-{space}_atlas-SchaeferCentres_seg-7n_scale-400_res-02_dseg.nii.gz"
+SPIKES = 0.015
+
+README_OF_SERIES = """\
+Demo dataset of fcpower_bids: the parcel series of real people, painted into the grey matter of a template.
+
+derivatives/fmriprep   what fMRIPrep would have written: BOLD in MNI space, brain masks, confounds
+atlas                  the parcels that were painted: grey matter by the nearest centre of a Schaefer parcel
+
+The series of the cortical parcels are real ({source}). Head motion, white matter, CSF, voxel noise and the confounds
+that describe them are invented and added; the series were cleaned and filtered before. The source states no
+repetition time: 2 s is assumed, at which their pass-band is the published one (0.008 to 0.08 Hz).
+"""
+
+
+def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tuple[list[str], Path]:
+    """Write a dataset with fMRIPrep-style derivatives of the first people of a folder of series. Raises UsageError."""
+    check_empty(folder)
+    scans = _read_table(source / "list.tsv")
+    people = sorted({row["participant_id"] for row in scans})[:n_people]
+    with np.load(stored_path(source, scans[0]["path"]), allow_pickle=False) as archive:
+        names = [str(name) for name in archive["parcels"]]
+        series = {row["key"]: np.asarray(archive[row["key"]], dtype=float) for row in scans}
+    table = csv.DictReader(CENTRES.read_text(encoding="utf-8").splitlines(), delimiter="\t")
+    places = {row["name7"]: [float(row[axis]) for axis in "xyz"] for row in table}
+    labels, affine = label_by_centres(np.array([places[name] for name in names]))
+    design = DemoDesign(
+        subjects=len(people), volumes=len(next(iter(series.values()))), repetition_time=REPETITION_TIME, troubles=False
+    )
+    atlas = _write_tables(folder, source, people, design)
+    write_file(atlas, encode_nifti(labels, affine))
+    table_of_atlas = encode_table({"index": list(range(1, len(names) + 1)), "name": names})
+    write_file(atlas.with_name(atlas.name.replace(".nii.gz", ".tsv")), table_of_atlas)
+    head = load_head(labels, STEP_OF_SERIES)
+    wanted = [row for row in scans if row["participant_id"] in people]
+    for number, row in enumerate(wanted):
+        person, session = row["participant_id"].removeprefix("sub-"), row["session_id"].removeprefix("ses-")
+        rng = np.random.default_rng([seed, number])
+        centred = series[row["key"]] - series[row["key"]].mean(axis=0)
+        clean = quantise(SIGNAL_SD * (centred / centred.std(axis=0)))
+        write_recording(folder, design, head, (person, session, 1), clean, SPIKES, rng)
+    return [row["key"] for row in wanted], atlas
+
+
+def _read_table(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream, delimiter="\t"))
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not there. Name a folder of series such as examples/stages.") from None
+
+
+def _write_tables(folder: Path, source: Path, people: Sequence[str], design: DemoDesign) -> Path:
+    """Descriptions, README and people; returns the path of the atlas."""
+    rows = [row for row in _read_table(source / "participants.tsv") if row["participant_id"] in people]
+    texts = {
+        "dataset_description.json": (source / "dataset_description.json").read_text(encoding="utf-8"),
+        "README": README_OF_SERIES.format(source=source.name.upper()),
+        "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
+        **describe_derivatives(design.fmriprep_version),
+        ".bidsignore": "atlas/\n",
+    }
+    for name, text in texts.items():
+        write_file(folder / name, text)
+    return folder / ATLAS.format(space=design.space)

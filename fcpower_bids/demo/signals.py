@@ -1,12 +1,96 @@
-"""Time series of one recording before they are painted: brain activity, head motion, tissue signals."""
+"""Design of the demo, and what a recording holds: series, motion, tissue, voxels and the confounds measured on them."""
 
 from __future__ import annotations
 
+import gzip
+import re
 from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.builtin import SPACES, SPACING, builtin_labels
+
+FMRIPREP_VERSIONS = ("25.1.0", "1.4.0")
+"""The generations of file and column names: today's, and ``desc-confounds_regressors``."""
+
+FEWEST_VOLUMES = 40
+
+
+@dataclass(frozen=True)
+class DemoDesign:
+    """Size, difficulty and naming of a demo dataset."""
+
+    # subjects, sessions, runs: how many of each; every combination is one recording
+    subjects: int = 24
+    sessions: int = 2
+    runs: int = 1
+    volumes: int = 180  # volumes per recording
+    repetition_time: float = 2.5  # seconds between volumes
+    # standard deviation of the voxel noise in units of the signal's; it averages to exactly zero over each parcel
+    noise: float = 0.5
+    # strength of what the confounds explain (motion, tissue signals, drift, first volumes) in grey matter; 1 is
+    # lifelike, 0 leaves the clean series
+    nuisance: float = 1.0
+    # whether participant 01 has one run more, 02 lacks the top of the brain, 03 moves a lot and the last session of 04
+    # is nearly all motion (each where the design has such a participant)
+    troubles: bool = True
+    space: str = "MNI152NLin2009cAsym"  # template space in the file names
+    fmriprep_version: str = "25.1.0"  # whose file and column names to use, one of ``FMRIPREP_VERSIONS``
+    seed: int = 0  # same seed and design, same bytes
+
+    def __post_init__(self) -> None:
+        faults = [
+            (self.subjects < 1 or self.runs < 1, "it needs at least one participant and one run"),
+            (not 1 <= self.sessions <= len(ascii_lowercase), "sessions are lettered, so there are 1 to 26"),
+            (self.volumes < FEWEST_VOLUMES, f"a recording needs at least {FEWEST_VOLUMES} volumes"),
+            (not 0.1 <= self.repetition_time <= 5, "the repetition time must be 0.1 to 5 seconds"),
+            (self.noise < 0 or self.nuisance < 0, "noise and nuisance are 0 or more"),
+            (self.space not in SPACES, f"the space must be {' or '.join(SPACES)}"),
+            (
+                self.fmriprep_version not in FMRIPREP_VERSIONS,
+                f"the fMRIPrep version must be one of {', '.join(FMRIPREP_VERSIONS)}",
+            ),
+            (self.seed < 0, "the seed is 0 or more"),
+        ]
+        if wrong := [message for fails, message in faults if fails]:
+            raise UsageError("The demo dataset cannot be made: " + "; ".join(wrong) + ".")
+
+    @classmethod
+    def tiny(cls, **changes: Any) -> DemoDesign:
+        """Two participants with two sessions of 80 volumes and no troubles: made in about a second, for tests."""
+        return cls(**({"subjects": 2, "volumes": 80, "troubles": False} | changes))
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Participant labels without ``sub-``."""
+        return tuple(f"{number:02d}" for number in range(1, self.subjects + 1))
+
+    def list_recordings(self) -> list[tuple[int, str, int]]:
+        """Every recording as (index of the participant, session letter, run), in the order of the truth."""
+        return [
+            (person, session, run)
+            for person in range(self.subjects)
+            for session in ascii_lowercase[: self.sessions]
+            for run in range(1, self.runs + 1 + (self.troubles and person == 0 and session == "a"))
+        ]
+
+    def is_incomplete(self, person: int) -> bool:
+        """Whether the field of view of this participant misses the top of the brain."""
+        return self.troubles and person == 1
+
+    def share_of_spikes(self, person: int, session: str) -> float:
+        """Fraction of the volumes at which the head jumps."""
+        if self.troubles and person == 2:
+            return 0.25
+        if self.troubles and person == 3 and session == ascii_lowercase[self.sessions - 1]:
+            return 0.85
+        return 0.015
+
 
 SIGNAL_SD = 100.0
 """Standard deviation of a clean parcel series, about 1 % of the baseline of 10,000, as in real BOLD."""
@@ -99,3 +183,273 @@ def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: 
 
 def _standardise(series: FloatArray) -> FloatArray:
     return (series - series.mean(axis=0)) / series.std(axis=0)
+
+
+STEP = 4
+BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
+"""The voxels of the 2 mm template that become the grid of invented people: 8 mm, symmetric about x = 0, brain and one
+voxel around."""
+
+GREY, NEAR = 0.3, 10.0
+"""Probability of grey matter from which a voxel has a centre, and the largest distance from it in mm: farther away is
+what is not cortex."""
+
+UNSEEN_SLICES = 5
+"""Slices at the top that the incomplete field of view lacks."""
+
+BASELINES = {"grey": (9_000.0, 11_000.0), "white_matter": (8_500.0, 9_500.0), "csf": (12_000.0, 14_000.0)}
+
+
+@dataclass(frozen=True)
+class Head:
+    """The voxels of the brain, V of them, on the demo's grid."""
+
+    affine: FloatArray  # (4, 4)
+    brain: NDArray[np.bool_]  # (X, Y, Z)
+    parcel: NDArray[np.int64]  # (V,): 0 outside parcels, else the label of the built-in parcellation
+    # (V,): of the other voxels, which are white matter; the rest is cerebrospinal fluid
+    white_matter: NDArray[np.bool_]
+
+    @property
+    def csf(self) -> NDArray[np.bool_]:
+        """Which voxels are neither a parcel nor white matter."""
+        return (self.parcel == 0) & ~self.white_matter
+
+    def hide_top(self) -> Head:
+        """The same head in a field of view that ends below the top of the brain."""
+        seen = self.brain.copy()
+        seen[:, :, -UNSEEN_SLICES:] = False
+        kept = seen[self.brain]
+        return Head(self.affine, seen, self.parcel[kept], self.white_matter[kept])
+
+
+def load_head(labels: NDArray[np.integer] | None = None, step: int = STEP) -> Head:
+    """Cut the demo's grid out of the templates that nilearn carries; ``labels`` of the 2 mm template, else built-in."""
+    # loads nibabel or nilearn, which are slow to load
+    from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template
+
+    built_in, fine = builtin_labels()
+    box = tuple(slice(side.start, side.stop, step) for side in BOX)
+    parcels = (built_in if labels is None else labels)[box].astype(np.int64)
+    # The millimetre templates have the origin of the 2 mm parcellation, so every second voxel of them is its grid.
+    mask, white = (
+        np.asarray(load(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING][box]
+        for load in (load_mni152_brain_mask, load_mni152_wm_template)
+    )
+    brain = (mask > 0) | (parcels > 0)
+    affine = fine @ np.diag([step, step, step, 1.0])
+    affine[:3, 3] = (fine @ [*(side.start for side in box), 1.0])[:3]
+    return Head(affine, brain, parcels[brain], (white[brain] > 0.5) & (parcels[brain] == 0))
+
+
+def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray]:
+    """Give grey matter to the nearest of P centres (P, 3) in mm of its hemisphere; labels 1 to P and the affine."""
+    # loads nibabel or nilearn, which are slow to load
+    from nilearn.datasets import load_mni152_gm_template
+
+    affine = builtin_labels()[1]
+    grey = np.asarray(load_mni152_gm_template(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING] > GREY
+    voxels = np.argwhere(grey)
+    places = voxels @ affine[:3, :3].T + affine[:3, 3]
+    labels = np.zeros(grey.shape, dtype=np.int16)
+    for side in (-1, 1):
+        own, here = np.flatnonzero(np.sign(centres[:, 0]) == side), np.flatnonzero(np.sign(places[:, 0]) == side)
+        squares = (places[here] ** 2).sum(axis=1)[:, None] + (centres[own] ** 2).sum(axis=1)
+        squares -= 2 * places[here] @ centres[own].T
+        near = squares.min(axis=1) < NEAR**2
+        labels[tuple(voxels[here].T)] = np.where(near, own[squares.argmin(axis=1)] + 1, 0)
+    return labels, affine
+
+
+def paint_recording(
+    head: Head, painted: FloatArray, physiology: Physiology, design: DemoDesign, rng: np.random.Generator
+) -> FloatArray:
+    """Give every voxel its series, shape (V, T): the mean over the seen voxels of a parcel is the painted series."""
+    inside = head.parcel > 0
+    voxels = np.empty((len(head.parcel), len(painted)))
+    voxels[inside] = painted.T[head.parcel[inside] - 1]
+    for tissue, sources in (("white_matter", physiology.white_matter), ("csf", physiology.csf)):
+        voxels[getattr(head, tissue)] = _mix_tissue(sources, physiology, int(getattr(head, tissue).sum()), rng)
+    noise = quantise(design.noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
+    return voxels + _balance(noise, head.parcel) + _draw_baselines(head, rng)[:, None]
+
+
+def _mix_tissue(sources: FloatArray, physiology: Physiology, n_voxels: int, rng: np.random.Generator) -> FloatArray:
+    """The first source alike in every voxel, the others in random proportions that fall from source to source."""
+    fall = 0.7 ** np.arange(sources.shape[1] - 1)
+    weights = np.column_stack([np.ones(n_voxels), fall * rng.standard_normal((n_voxels, len(fall)))])
+    return quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
+
+
+def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
+    """Take the mean over each parcel out of it, staying on multiples of the quantum, so that exactly zero is left."""
+    balanced = values.copy()
+    for label in np.unique(parcel[parcel > 0]):
+        members = np.flatnonzero(parcel == label)
+        balanced[members] -= quantise(values[members].mean(axis=0))
+        # The remainder of rounding, a few quanta at most, goes to one voxel.
+        balanced[members[0]] -= balanced[members].sum(axis=0)
+    return balanced
+
+
+def _draw_baselines(head: Head, rng: np.random.Generator) -> FloatArray:
+    """One brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around."""
+    baselines = np.empty(len(head.parcel))
+    masks = {"grey": head.parcel > 0, "white_matter": head.white_matter, "csf": head.csf}
+    for tissue, (low, high) in BASELINES.items():
+        baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
+    middle = sum(BASELINES["grey"]) / 2
+    balanced = _balance(quantise(baselines)[:, None], head.parcel)[:, 0]
+    return balanced + np.where(masks["grey"], middle, 0.0)
+
+
+def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_time: float = 0.0) -> bytes:
+    """Compressed NIfTI without a time stamp; ``volume`` is (X, Y, Z) or (X, Y, Z, T)."""
+    import nibabel as nib  # slow to load
+
+    image = nib.Nifti1Image(volume, affine)
+    image.set_sform(affine, code="mni")
+    image.set_qform(affine, code="mni")
+    image.header.set_xyzt_units("mm", "sec")
+    if volume.ndim == 4:
+        image.header.set_zooms((*image.header.get_zooms()[:3], repetition_time))
+    return gzip.compress(image.to_bytes(), compresslevel=4, mtime=0)
+
+
+def unmask(voxels: FloatArray, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Put the series of the brain's voxels (V, T) back on the grid, zero elsewhere; (X, Y, Z, T)."""
+    volume = np.zeros((*brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
+    volume[brain] = voxels
+    return volume
+
+
+Columns = dict[str, FloatArray]
+Metadata = dict[str, dict[str, Any]]
+
+MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+CUTOFF_SECONDS = 128.0
+JENKINSON_RADIUS = 80.0
+OUTLIER_DVARS = 1.5
+FEWEST_COMPONENTS = 5
+EXPLAINED = 0.5
+MOST_VARIABLE = 0.02
+"""Share of the voxels, those with the largest variance."""
+DECIMALS = 6
+"""Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
+
+ABSENT_BEFORE_20 = re.compile(r"csf_wm|tcompcor|rmsd|[cw]_comp_cor_\d+")
+
+
+def build_confounds(
+    head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
+) -> tuple[Columns, Metadata]:
+    """Measure every confound of fMRIPrep that the demo's voxels (V, T) allow: columns (T,)."""
+    n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
+    tissue = head.csf | head.white_matter
+    variance = voxels[:, n_first:].var(axis=1)
+    restless = variance >= np.quantile(variance, 1 - MOST_VARIABLE)
+    columns: Columns = {}
+    for name, members in (("global_signal", ...), ("csf", head.csf), ("white_matter", head.white_matter)):
+        columns |= _expand(name, voxels[members].mean(axis=0), scale_derivative_first=True)
+    columns |= {"csf_wm": voxels[tissue].mean(axis=0), "tcompcor": voxels[restless].mean(axis=0)}
+    columns |= _measure_displacements(voxels, physiology)
+    metadata: Metadata = {name: {"Method": "Mean"} for name in ("csf", "global_signal", "white_matter")}
+    cosines = _draw_cosines(voxels.shape[1], design.repetition_time, n_first)
+    masks = {"t": (restless, None), "c": (head.csf, "CSF"), "w": (head.white_matter, "WM"), "a": (tissue, "combined")}
+    for letter, (members, mask) in masks.items():
+        components, described = _find_components(voxels[members], cosines, n_first, letter, mask)
+        columns |= components
+        metadata |= described
+    columns |= {f"cosine{index:02d}": cosine for index, cosine in enumerate(cosines)}
+    columns |= _mark("non_steady_state_outlier", np.arange(n_first), voxels.shape[1])
+    for index, name in enumerate(MOTION):
+        columns |= _expand(name, physiology.motion[:, index], scale_derivative_first=False)
+    jumps = (columns["framewise_displacement"] > OUTLIER_DISPLACEMENT) | (columns["std_dvars"] > OUTLIER_DVARS)
+    steady = np.arange(voxels.shape[1]) > n_first
+    columns |= _mark("motion_outlier", np.flatnonzero(jumps & steady), voxels.shape[1])
+    return columns, metadata
+
+
+def of_release(columns: Columns, metadata: Metadata, version: str) -> tuple[Columns, Metadata]:
+    """Keep the columns that a release of fMRIPrep wrote."""
+    if version.startswith("1."):
+        kept = {name: values for name, values in columns.items() if not ABSENT_BEFORE_20.fullmatch(name)}
+        return kept, {name: entry for name, entry in metadata.items() if name in kept}
+    return columns, metadata
+
+
+def encode_confounds(columns: Columns) -> str:
+    """The TSV text: ten digits, "n/a" for NaN."""
+    rows = zip(*columns.values(), strict=True)
+    cells = (["n/a" if np.isnan(value) else f"{value:.10g}" for value in row] for row in rows)
+    return "\n".join("\t".join(row) for row in (list(columns), *cells)) + "\n"
+
+
+def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:
+    """A column with its derivative and the squares of both, in the two orders that fMRIPrep writes."""
+    derivative = np.diff(series, prepend=np.nan)
+    square = {f"{name}_power2": series**2}
+    derivative_square = {f"{name}_derivative1_power2": derivative**2}
+    squares = derivative_square | square if scale_derivative_first else square | derivative_square
+    return {name: series, f"{name}_derivative1": derivative} | squares
+
+
+def _measure_displacements(voxels: FloatArray, physiology: Physiology) -> Columns:
+    """DVARS of the brain (intensity units), framewise displacement and RMS displacement (mm); NaN at first."""
+    dvars = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))
+    moved = np.diff(physiology.motion, axis=0)
+    # Jenkinson 1999 for small angles: the trace of the squared rotation difference is twice the squared angles.
+    squared = (moved[:, :3] ** 2).sum(axis=1) + 0.4 * JENKINSON_RADIUS**2 * (moved[:, 3:] ** 2).sum(axis=1)
+    measured = {
+        "std_dvars": dvars / np.median(dvars),
+        "dvars": dvars,
+        "framewise_displacement": physiology.displacement[1:],
+        "rmsd": np.sqrt(squared),
+    }
+    return {name: np.concatenate([[np.nan], values]) for name, values in measured.items()}
+
+
+def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> FloatArray:
+    """Unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state."""
+    n_steady = n_volumes - n_first
+    order = int(2 * n_steady * repetition_time / CUTOFF_SECONDS)
+    phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
+    cosines = np.zeros((order, n_volumes))
+    cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
+    return cosines
+
+
+def _find_components(
+    voxels: FloatArray, cosines: FloatArray, n_first: int, letter: str, mask: str | None
+) -> tuple[Columns, Metadata]:
+    """Principal components of high-passed, standardised voxels, enough for half of their variance and at least five."""
+    series, slow = voxels[:, n_first:], cosines[:, n_first:]
+    series = series - series.mean(axis=1, keepdims=True)
+    series = series - (series @ slow.T) @ slow
+    series /= series.std(axis=1, keepdims=True)
+    values, vectors = np.linalg.eigh(series.T @ series)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    share = values / values.sum()
+    enough = int(np.searchsorted(np.cumsum(share), EXPLAINED)) + 1
+    columns: Columns = {}
+    metadata: Metadata = {}
+    for index in range(max(enough, FEWEST_COMPONENTS)):
+        name = f"{letter}_comp_cor_{index:02d}"
+        # The largest entry is positive, so that the table does not depend on the LAPACK at hand; adding 0 takes the
+        # sign from what rounds to zero.
+        sign = np.sign(vectors[np.argmax(np.abs(vectors[:, index])), index])
+        columns[name] = np.concatenate([np.zeros(n_first), np.round(sign * vectors[:, index], DECIMALS) + 0.0])
+        metadata[name] = {
+            "CumulativeVarianceExplained": round(float(share[: index + 1].sum()), DECIMALS),
+            **({"Mask": mask} if mask else {}),
+            "Method": "aCompCor" if mask else "tCompCor",
+            "Retained": True,
+            "SingularValue": round(float(np.sqrt(values[index])), DECIMALS),
+            "VarianceExplained": round(float(share[index]), DECIMALS),
+        }
+    return columns, metadata
+
+
+def _mark(name: str, volumes: NDArray[np.int64], n_volumes: int) -> Columns:
+    """One column per volume, 1 there and 0 elsewhere."""
+    return {f"{name}{index:02d}": np.eye(1, n_volumes, int(volume))[0] for index, volume in enumerate(volumes)}

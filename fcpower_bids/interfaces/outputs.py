@@ -16,7 +16,7 @@ from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, settings
 from fcpower_bids.interfaces.nodes import Step
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.records import Atlas, Entities, ParcelSeries, Recording
-from fcpower_bids.reports.person.previews import write_previews
+from fcpower_bids.reports.person.brains import write_previews
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import FC, make_transform
 

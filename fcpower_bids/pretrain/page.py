@@ -12,13 +12,12 @@ import pandas as pd
 
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
-from fcpower_bids.reports.cohort.figures import draw_lines
+from fcpower_bids.reports.cohort.drawings import draw_curves
+from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
-from fcpower_bids.reports.cohort.verdict import GroupVerdict
 from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
 from fcpower_bids.reports.kit.figures import AFTER
-from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
@@ -154,22 +153,23 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, links: dict[str, tuple[st
         return known[["step", column]].to_numpy(dtype=float)
 
     panels = [
-        ("Loss", "loss of the batch", {"loss": curve("loss")}),
+        ("Loss", "loss of the batch", "step", {"loss": curve("loss")}),
         (
             "Held-out alignment",
             "debiased CKA with the teacher",
+            "step",
             {"this model": curve("cka_debiased"), **levels},
         ),
-        ("Held-out alignment, biased", "CKA with the teacher", {"this model": curve("cka")}),
-        ("Probe of the external cohort", "out-of-fold r, mean over targets", {"this model": curve("probe")}),
+        ("Held-out alignment, biased", "CKA with the teacher", "step", {"this model": curve("cka")}),
+        ("Probe of the external cohort", "out-of-fold r, mean over targets", "step", {"this model": curve("probe")}),
     ]
-    panels = [panel for panel in panels if any(len(points) for points in panel[2].values())]
+    panels = [panel for panel in panels if any(len(points) for points in panel[-1].values())]
     first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
     said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
     panel = Panel(
         "Loss and alignment over steps",
         "Level lines need no training: the same windows of the same people.",
-        draw_lines(panels, "step"),
+        draw_curves(panels),
         said,
         sources=tuple(links[name] for name in FILES[:2] if name in links),
         wide=True,

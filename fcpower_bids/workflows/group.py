@@ -104,7 +104,7 @@ def run_group(settings: Settings) -> int:
             remove_abandoned(shared)
             _write_tables(cohort, by_atlas, settings, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
-    from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it
+    from fcpower_bids.reports.person.page import write_index  # only the end of a run needs it
 
     sweep_shared(settings.output_dir)
     _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])

@@ -316,8 +316,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
     """Make pages and the index in processes of their own, and say what of them could not be made."""
     with unsearched():
         from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
-        from fcpower_bids.reports.person.index import try_index
-        from fcpower_bids.reports.person.page import write_pages
+        from fcpower_bids.reports.person.page import try_index, write_pages
     output = settings.output_dir
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     size = max(1, min(PAGES, -(-len(subjects) // workers(settings))))

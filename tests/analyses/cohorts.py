@@ -10,8 +10,7 @@ import pandas as pd
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.demo.dataset import draw_connectome, draw_people, draw_person, draw_population
-from fcpower_bids.demo.design import DemoDesign
-from fcpower_bids.demo.signals import draw_clean_series
+from fcpower_bids.demo.signals import DemoDesign, draw_clean_series
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
+from importlib.resources import files
 
+import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
+from nilearn.image import resample_to_img
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
@@ -130,32 +133,70 @@ def moving(tmp_path_factory):
     return folder / "out"
 
 
+WORDS = {"ok": "used", "caution": "used with caution", "stop": "excluded"}
+
+
+def judged(out):
+    """Name, quality and cautions of each scan in ``recordings.tsv``, once index and cohort page have said the same."""
+    content = r'<script type="application/json" id="content">(.*?)</script>'
+    index = json.loads(re.search(content, (out / "index.html").read_text(), re.S)[1])
+    rows = {row["recording"]: row for row in index["rows"]}
+    cohort = html.unescape((out / "group.html").read_text())
+    table = read_table(out / "recordings.tsv")
+    assert list(rows) == table["recording"].tolist()
+    for name, quality, cautions in table[["recording", "quality", "cautions"]].itertuples(index=False):
+        page = html.unescape(re.sub(r"<wbr>", "", (out / f"{name[:6]}.html").read_text()))
+        said = "" if pd.isna(cautions) else cautions
+        assert rows[name]["state"] == WORDS[quality]
+        short = name.split("_space-")[0]
+        line = next(line for line in cohort.split("<tr") if short in line and "desc-fcpower_qc" in line)
+        assert f">{WORDS[quality]}<" in line
+        if quality == "caution":
+            assert " ".join(rows[name]["said"]) == said
+            assert all(sentence in page for sentence in rows[name]["said"])
+        yield name, quality, said
+
+
 def test_36_every_page_has_the_same_verdict_on_a_scan(moving):
-    table = read_table(moving / "recordings.tsv").set_index("recording")
-    index = (moving / "index.html").read_text()
-    index = json.loads(re.search(r'<script type="application/json" id="content">(.*?)</script>', index, re.S)[1])
-    cohort = html.unescape((moving / "group.html").read_text())
-    words = {"ok": "used", "caution": "used with caution", "stop": "excluded"}
     verdicts = []
-    for number, row in enumerate(index["rows"]):
-        name = row["recording"]
+    for (name, quality, said), planted in zip(judged(moving), SHARES, strict=True):
         (path,) = moving.rglob(f"{name}_desc-confounds_outliers.tsv")
         volumes = read_table(path)
         later = volumes[volumes["dummy"] == 0] if "dummy" in volumes else volumes
         share = 1 - later["kept"].mean()
-        assert share == pytest.approx(SHARES[number], abs=0.06)
-        verdict = table.loc[name, "quality"]
-        verdicts.append(verdict)
-        assert row["state"] == words[verdict]
-        page = html.unescape((moving / f"{name[:6]}.html").read_text())
-        said = f"{100 * share:.0f} % of the volumes were censored because of motion."
-        doubted = 0.3 < share < 0.5
-        assert [said in each for each in (page, row["said"], str(table.loc[name, "cautions"]))] == [doubted] * 3
-        short = name.split("_space-")[0]
-        line = next(line for line in cohort.split("<tr") if short in line and "desc-fcpower_qc" in line)
-        assert f">{words[verdict]}<" in line
+        assert share == pytest.approx(planted, abs=0.06)
+        verdicts.append(quality)
+        sentence = f"{100 * share:.0f} % of the volumes were censored because of motion."
+        assert (sentence in said) == (0.3 < share < 0.5)
     assert verdicts == ["ok", "ok", "caution", "stop"]
-    assert "1 recording used with caution" in cohort
+    assert "1 recording used with caution" in html.unescape((moving / "group.html").read_text())
     head = re.sub(r"<[^>]+>", " ", (moving / "sub-02.html").read_text())
-    minutes = table["seconds"].iloc[2] / 60
+    minutes = read_table(moving / "recordings.tsv")["seconds"].iloc[2] / 60
     assert f"{minutes:.1f} of {2 * 80 * 2.5 / 60:.1f}" in head  # both scans count, also the one that is not used
+
+
+def test_36_what_was_not_scanned_is_cautioned_everywhere_by_parcels_and_overlap(tmp_path):
+    """Masks whose upper parts are missing: parcels without a value by nibabel, Dice with the whole brain's mask."""
+    make_dataset(tmp_path / "in", DemoDesign.tiny(noise=0.1))
+    atlas, whole, expected = files("fcpower_bids") / "data" / "builtin_dseg.nii.gz", None, []
+    for path, cut in zip(sorted((tmp_path / "in").rglob("*_desc-brain_mask.nii.gz")), (0, 0.25, 0.5, 0.7), strict=True):
+        image = nib.load(path)
+        mask = np.asanyarray(image.dataobj).copy()
+        whole = mask > 0 if whole is None else whole
+        slices = np.flatnonzero(mask.any(axis=(0, 1)))
+        mask[:, :, slices[len(slices) - int(cut * len(slices)) :]] = 0
+        nib.save(nib.Nifti1Image(mask, image.affine, image.header), path)
+        placed = resample_to_img(str(atlas), image, interpolation="nearest", force_resample=True, copy_header=True)
+        labels = np.asanyarray(placed.dataobj)
+        lost = [np.mean(mask[labels == label] > 0) < 0.5 for label in np.unique(labels[labels > 0])]
+        expected.append((sum(lost), 2 * mask.astype(bool).sum() / (mask.astype(bool).sum() + whole.sum())))
+    out = tmp_path / "out"
+    words = (*PLAIN, "--atlas", "builtin", "--nprocs", 1, "--min-time", 0)
+    assert run(tmp_path / "in", out, "participant", *words).code == 0
+    assert run(tmp_path / "in", out, "group", "--min-time", 0, "--nprocs", 1).code == 0
+    for (_, quality, said), (lost, dice) in zip(judged(out), expected, strict=True):
+        assert quality == ("caution" if lost or dice < 0.8 else "ok")
+        assert re.findall(r"(\d+) of the parcels", said) == [str(lost)] * bool(lost)
+        overlap = [float(number) for number in re.findall(r"Dice coefficient ([\d.]+)", said)]
+        assert overlap == pytest.approx([dice] * bool(dice < 0.8), abs=0.01)
+    assert [bool(lost) for lost, _ in expected] == [False, True, True, True]

@@ -12,7 +12,7 @@ from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.demo.dataset import make_dataset
-from fcpower_bids.demo.design import DemoDesign
+from fcpower_bids.demo.signals import DemoDesign
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import Settings

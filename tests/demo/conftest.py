@@ -1,7 +1,7 @@
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.demo.volumes import load_head
+from fcpower_bids.demo.signals import load_head
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.demo.confounds import build_confounds, encode_confounds, of_release
-from fcpower_bids.demo.design import DemoDesign
-from fcpower_bids.demo.signals import draw_physiology
-from fcpower_bids.demo.volumes import paint_recording
+from fcpower_bids.demo.signals import (
+    DemoDesign,
+    build_confounds,
+    draw_physiology,
+    encode_confounds,
+    of_release,
+    paint_recording,
+)
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 REAL = files("nilearn.interfaces.fmriprep.data")

@@ -12,7 +12,7 @@ import pytest
 from nilearn.maskers import NiftiLabelsMasker
 
 from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
-from fcpower_bids.demo.layout import DERIVATIVES, TRUTH
+from fcpower_bids.demo.dataset import DERIVATIVES, TRUTH
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
 from tests.running import PATIENCE

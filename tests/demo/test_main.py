@@ -2,7 +2,7 @@ import pytest
 
 from fcpower_bids.demo import __main__ as command
 from fcpower_bids.demo.dataset import DemoTruth
-from fcpower_bids.demo.design import DemoDesign
+from fcpower_bids.demo.signals import DemoDesign
 
 
 def test_defaults_are_those_of_the_design():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo.dataset import LOADINGS, draw_connectome, draw_people, draw_person, draw_population
-from fcpower_bids.demo.design import DemoDesign
+from fcpower_bids.demo.signals import DemoDesign
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 UPPER = np.triu_indices(N_PARCELS, 1)

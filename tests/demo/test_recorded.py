@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.demo import recorded
 from fcpower_bids.demo.__main__ import main as demo
+from fcpower_bids.demo.dataset import CENTRES
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from tests.doors.ways_on import run, table
 from tests.slices.elsewhere.sources import read_connectome
@@ -103,7 +103,7 @@ def test_painted_people_have_their_own_connectomes(painted, series):
 
 def test_parcels_lie_around_the_centres_of_their_atlas(painted):
     rows = table(next(painted.glob("sourcedata/**/*.tsv"), None) or next(painted.rglob("atlas-*_dseg.tsv")))
-    centres = table(Path(str(recorded.CENTRES)))
+    centres = table(Path(str(CENTRES)))
     distance = np.linalg.norm(rows[["x", "y", "z"]].to_numpy() - centres[["x", "y", "z"]].to_numpy(), axis=1)
     assert rows["name"].tolist() == centres["name7"].tolist()
     assert np.quantile(distance, 0.95) < 8

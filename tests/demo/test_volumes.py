@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from nilearn.image import resample_to_img
 
-from fcpower_bids.demo.design import DemoDesign
-from fcpower_bids.demo.signals import draw_physiology
-from fcpower_bids.demo.volumes import encode_nifti, paint_recording, unmask
+from fcpower_bids.demo.signals import DemoDesign, draw_physiology, encode_nifti, paint_recording, unmask
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
 
 

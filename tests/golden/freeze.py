@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.demo.recorded import paint_series
+from fcpower_bids.demo.dataset import paint_series
 from tests.planting.pipelines import hcp_volumes, make_volumes
 from tests.planting.surfaces import labels_of, make_surface_dataset, save_dlabel
 from tests.running import run_app, run_group

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.demo.volumes import load_head
+from fcpower_bids.demo.signals import load_head
 from tests.running import Finished
 from tests.test_bad_input import Files
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.cohort.tables import Sources, count, missing
-from fcpower_bids.reports.kit.images import colour_table, colours, encode_png
-from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing
-from fcpower_bids.schema import Column
+from fcpower_bids.reports.cohort.tables import GroupTables, count, missing
+from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, colour_table, colours, encode_png
+from fcpower_bids.schema import TABLES
 
 Place = tuple[float, float, float]
 """Where a parcel is, in mm of MNI space."""
@@ -82,57 +83,40 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
     return sheet.svg()
 
 
-def connections_panel(
-    part: pd.DataFrame,
-    places: Mapping[str, Place],
-    columns: Sequence[Column],
-    title: str,
-    text: str,
-    sources: Sources,
-) -> Panel | None:
-    """Draw one number per connection; None where no place is known."""
+def connections_panels(
+    name: str, part: pd.DataFrame, places: Mapping[str, Place], column: str, tables: GroupTables, **words: Any
+) -> Iterator[Panel]:
+    """Draw a number per connection, a column of ``edges``-like rows; nothing where no place is known."""
     known = part[part["parcel_a"].isin(list(places)) & part["parcel_b"].isin(list(places))]
     if known.empty:
-        return None
+        return
     ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
     names = sorted(set(ends.ravel().tolist()))
-    number = {name: i for i, name in enumerate(names)}
-    values = known[columns[-1].key].tolist()
+    number = {parcel: i for i, parcel in enumerate(names)}
+    heading = TABLES["edges" if column == "t" else "importance_edges"].columns[column].heading
     joined = [(number[a], number[b]) for a, b in ends]
-    return Panel(
-        title,
-        text,
-        draw_brain([places[name] for name in names], joined, values, columns[-1].heading),
-        f"{count(len(values), 'connection')} in a brain seen from the left, from above and from the right.",
-        sources=sources,
-        wide=True,
-    )
+    svg = draw_brain([places[parcel] for parcel in names], joined, known[column].tolist(), heading)
+    yield tables.panel(name, svg, n=count(len(known), "connection"), **words)
 
 
-def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sources: Sources) -> Panel | None:
-    """Draw one number per parcel; None where no place is known."""
+def parcels_panels(
+    name: str, part: pd.DataFrame, table: str, column: str, tables: GroupTables, **words: Any
+) -> Iterator[Panel]:
+    """Draw a number per parcel, a column of a table, and list the largest; nothing where no place is known."""
     if not set("xyz") <= set(part.columns):
-        return None
-    known = part[part[["x", "y", "z", column.key]].notna().all(axis=1)]
+        return
+    known = part[part[["x", "y", "z", column]].notna().all(axis=1)]
     if known.empty:
-        return None
-    known = known.loc[known[column.key].abs().sort_values(ascending=False, kind="stable").index]
+        return
+    known = known.loc[known[column].abs().sort_values(ascending=False, kind="stable").index]
     places = list(known[["x", "y", "z"]].itertuples(index=False, name=None))
-    return Panel(
-        title,
-        text,
-        draw_brain(places, (), known[column.key].tolist(), column.heading),
-        f"{len(known)} parcels in a brain seen from the left, from above and from the right.",
-        rows=tuple((_name(row), _show(row[column.key], column.digits)) for _, row in known.head(LISTED).iterrows()),
-        sources=sources,
-        wide=True,
-    )
-
-
-def _name(row: pd.Series) -> str:
-    return str(row["parcel"]) if missing(row["network"]) else f"{row['parcel']} ({row['network']})"
-
-
-def _show(value: float, digits: int) -> str:
-    """With so many decimals; smaller numbers with three figures."""
-    return f"{value:.{digits}f}" if abs(value) >= 10.0 ** (1 - digits) else f"{value:.3g}"
+    about = TABLES[table].columns[column]
+    panel = tables.panel(name, draw_brain(places, (), known[column].tolist(), about.heading), n=len(known), **words)
+    rows = []
+    for _, row in known.head(LISTED).iterrows():
+        parcel = str(row["parcel"]) if missing(row["network"]) else f"{row['parcel']} ({row['network']})"
+        value = float(row[column])  # smaller numbers with three figures
+        rows.append(
+            (parcel, f"{value:.{about.digits}f}" if abs(value) >= 10.0 ** (1 - about.digits) else f"{value:.3g}")
+        )
+    yield replace(panel, rows=tuple(rows))

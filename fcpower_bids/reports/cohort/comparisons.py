@@ -1,170 +1,605 @@
-"""Differences of a table in honest words, in pictures of three targets each, and as cells."""
+"""Many entries against one: transforms, controls, encoders, parcellations, more people and longer scans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.cohort.comparison_figures import draw_differences
+from fcpower_bids.analyses.evaluate import ROUNDING
+from fcpower_bids.outputs.names import short_name
+from fcpower_bids.reports.cohort.drawings import (
+    draw_curves,
+    draw_differences,
+    draw_folds,
+    draw_gains,
+    draw_intervals,
+    draw_pairs,
+)
+from fcpower_bids.reports.cohort.findings import seen_names
+from fcpower_bids.reports.cohort.identification import describe_identification
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
-    Sources,
+    GroupTables,
+    Section,
+    by_representation,
     count,
-    make_grid,
+    listed,
+    missing,
+    own_rows,
+    score_label,
+    targets_of,
 )
-from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.schema import TABLES, Column
+from fcpower_bids.reports.kit.page import Panel
 
-MOST_TARGETS = 6
-"""Targets that are drawn; all are in the tables."""
-BESIDE = 3
-"""Targets side by side in one picture."""
-HOW = (
-    "Difference to {reference} on the same folds, with the 95 % interval of the corrected resampled t-test. Triangles "
-    "up are better, triangles down worse (p < 0.05 after Holm's correction); open circles are not distinguishable "
-    "from {reference}."
-)
-
-DIFFERENCE_CELLS = tuple(
-    TABLES["comparisons"].columns[key] for key in ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
-)
-SCORE_CELLS = tuple(TABLES["transform_screen"].columns[key] for key in ("score", "fold_mean", "fold_sd", "pooled_mean"))
+MOST_TARGETS, BESIDE = 6, 3
+"""Targets that are drawn, and how many of them side by side in one picture; all are in the tables."""
+LIMITS = ["mean_difference", "ci_low", "ci_high", "p_holm"]
+SAME = "not distinguishable"
+Row = Mapping[Any, Any] | pd.Series
 
 
-def targets_of(frame: pd.DataFrame) -> list[str]:
-    """Targets in the order of the table."""
-    return list(dict.fromkeys(frame["target"].astype(str)))
+# Differences in words and pictures
 
 
-def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Rows of a target."""
-    return frame[frame["target"].astype(str) == target]
-
-
-def batches(targets: Sequence[str]) -> Iterator[list[str]]:
+def batches(frame: pd.DataFrame) -> Iterator[list[str]]:
     """Targets that are drawn, some side by side."""
-    left = iter(targets[:MOST_TARGETS])
-    while batch := list(islice(left, BESIDE)):
-        yield batch
+    targets = targets_of(frame)[:MOST_TARGETS]
+    yield from (targets[start : start + BESIDE] for start in range(0, len(targets), BESIDE))
 
 
-def score_label(score: object) -> str:
-    """A score as a sentence calls it."""
-    return {"auc": "AUC", "accuracy": "accuracy"}.get(str(score), "r")
-
-
-def labels_of(frame: pd.DataFrame) -> str:
-    """How an axis calls the scores of some rows."""
-    return " or ".join(dict.fromkeys(score_label(score) for score in frame["score"].dropna()))
-
-
-def say_difference(row: Mapping[Any, Any] | pd.Series) -> str:
+def say_difference(row: Row) -> str:
     """Say a difference with its interval and p."""
     words = f"difference in {score_label(row.get('score'))} {row['mean_difference']:+.3f}"
-    if row["ci_low"] == row["ci_low"]:
+    if not missing(row["ci_low"]):
         words += f", 95 % CI {row['ci_low']:+.3f} to {row['ci_high']:+.3f}"
-    value = float(row["p_holm"])
-    if value != value:
+    p = float(row["p_holm"])
+    if missing(p):
         return words
-    return f"{words}, p {'< 0.001' if value < 0.001 else f'= {value:.3f}'} after Holm's correction"
+    return f"{words}, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'} after Holm's correction"
 
 
-def judge(row: Mapping[Any, Any], p: str = "p_holm") -> str:
+def judge(row: Row) -> str:
     """Say in a word whether a difference is one."""
-    if not row[p] < SIGNIFICANT or row["mean_difference"] == 0:
-        return "not distinguishable"
+    if not row["p_holm"] < SIGNIFICANT or row["mean_difference"] == 0:
+        return SAME
     return "better" if row["mean_difference"] > 0 else "worse"
-
-
-def sum_up(frame: pd.DataFrame, titles: Mapping[str, str], noun: str, reference: str) -> tuple[str, str]:
-    """Say how many entries differ from the reference; and, apart, which lie furthest from it."""
-    tested = frame.dropna(subset=["mean_difference"])
-    tested = tested[tested["representation"] != tested["reference"]]
-    if tested.empty:
-        return f"no {noun} could be compared with {reference}.", ""
-    words = [judge(row) for row in tested.to_dict("records")]
-    better, worse = words.count("better"), words.count("worse")
-    first, last = (
-        tested.iloc[int(place)] for place in (tested["mean_difference"].argmax(), tested["mean_difference"].argmin())
-    )
-    tally = say_tally(better, worse, len(tested) - better - worse)
-    extremes = (
-        f"furthest above {reference}: {titles[str(first['representation'])]} ({say_difference(first)}); "
-        f"furthest below: {titles[str(last['representation'])]} ({say_difference(last)})."
-    )
-    return f"of {count(len(tested), noun)} compared with {reference}, {tally}.", extremes
-
-
-def say_all(target: str, frame: pd.DataFrame, titles: Mapping[str, str], noun: str, reference: str) -> Iterator[str]:
-    """Sum up the rows of a target in one or two sentences."""
-    tally, extremes = sum_up(frame, titles, noun, reference)
-    yield f"{target}: {tally}"
-    if extremes:
-        yield f"{target}: {extremes}"
 
 
 def say_tally(better: int, worse: int, same: int) -> str:
     """``none is better, 2 are worse, 11 are not distinguishable``."""
-    parts = ((better, "better"), (worse, "worse"), (same, "not distinguishable"))
-    said = [f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in parts]
-    return ", ".join(said)
+    parts = ((better, "better"), (worse, "worse"), (same, SAME))
+    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in parts)
 
 
-def difference_columns(
-    frame: pd.DataFrame, keys: Sequence[str], targets: Sequence[str], key: str = "representation"
-) -> dict[str, np.ndarray]:
-    """Differences, limits and corrected p of the rows ``keys`` by target, shape (n, 4) each; NaN for none."""
-    wanted = ["mean_difference", "ci_low", "ci_high", "p_holm"]
-    found = {}
-    for target in targets:
-        own = own_rows(frame, target).drop_duplicates(key).set_index(key)[wanted]
-        found[target] = own.reindex(list(keys)).to_numpy(dtype=float)
-    return found
+def _tally(rows: pd.DataFrame) -> str:
+    words = [judge(row) for row in rows.to_dict("records")]
+    return say_tally(*(words.count(word) for word in ("better", "worse", SAME)))
+
+
+def say_all(target: str, frame: pd.DataFrame, titles: Mapping[str, str], noun: str, reference: str) -> Iterator[str]:
+    """Say how many entries differ from the reference; and, apart, which lie furthest from it."""
+    tested = frame.dropna(subset=["mean_difference"])
+    tested = tested[tested["representation"] != tested["reference"]]
+    if tested.empty:
+        yield f"{target}: no {noun} could be compared with {reference}."
+        return
+    yield f"{target}: of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}."
+    first, last = (
+        tested.loc[place] for place in (tested["mean_difference"].idxmax(), tested["mean_difference"].idxmin())
+    )
+    yield (
+        f"{target}: furthest above {reference}: {titles[str(first['representation'])]} ({say_difference(first)}); "
+        f"furthest below: {titles[str(last['representation'])]} ({say_difference(last)})."
+    )
 
 
 def difference_panels(
+    name: str,
     frame: pd.DataFrame,
     titles: Mapping[str, str],
-    heading: str,
-    text: str,
-    sources: Sources,
+    tables: GroupTables,
     key: str = "representation",
     cloud: pd.DataFrame | None = None,
 ) -> Iterator[Panel]:
     """Draw the differences of the entries of ``titles``, three targets a picture; ``cloud`` rows as dots."""
-    for batch in batches(targets_of(frame)):
-        labels = [f"difference in {labels_of(own_rows(frame, target))}" for target in batch]
-        columns = difference_columns(frame, list(titles), batch, key)
-        said = "; ".join(f"{target}: {_tally(values)}" for target, values in columns.items())
+    for batch in batches(frame):
+        parts = {target: own_rows(frame, target) for target in batch}
+        kept = {
+            target: part.drop_duplicates(key).set_index(key)[LIMITS].reindex(list(titles))
+            for target, part in parts.items()
+        }
+        scores = {target: listed_scores(part) for target, part in parts.items()}
         dots = None
         if cloud is not None:
-            dots = {one: own_rows(cloud, one)["mean_difference"].to_numpy(dtype=float) for one in batch}
-        yield Panel(
-            heading,
-            text,
-            draw_differences(list(titles.values()), columns, labels, SIGNIFICANT, dots),
-            f"{heading}, {len(titles)} rows. {said}.",
-            sources=sources,
-            wide=True,
+            dots = {target: own_rows(cloud, target)["mean_difference"].to_numpy(dtype=float) for target in batch}
+        svg = draw_differences(
+            list(titles.values()),
+            {target: part.to_numpy(dtype=float) for target, part in kept.items()},
+            [f"difference in {scores[target]}" for target in batch],
+            SIGNIFICANT,
+            dots,
+        )
+        said = "; ".join(f"{target}: {_tally(part.dropna(subset='mean_difference'))}" for target, part in kept.items())
+        power, plain = tables.title("fc_power"), tables.title("fc")
+        yield tables.panel(name, svg, n=len(titles), said=said, power=power, plain=plain)
+
+
+def listed_scores(frame: pd.DataFrame) -> str:
+    """How an axis calls the scores of some rows."""
+    return " or ".join(dict.fromkeys(score_label(score) for score in frame["score"].dropna()))
+
+
+def _refused(name: str, frame: pd.DataFrame, titles: Mapping[str, str], tables: GroupTables) -> Iterator[Grid]:
+    """List the entries that are not available, each once, with the reason."""
+    refused = frame[frame["status"] != "scored"].drop_duplicates("representation")
+    yield from tables.grid(name, refused.assign(entry=refused["representation"].astype(str).map(titles)))
+
+
+# Transforms
+
+TRANSFORM_TITLES = {
+    "power_0.25": "FC^0.25",
+    "power_0.5": "FC^0.5",
+    "power_0.75": "FC^0.75",
+    "log_euclidean": "log-Euclidean",
+    "tangent_harmonic": "tangent (harmonic mean)",
+    "tangent_arithmetic": "tangent (arithmetic mean)",
+    "tangent_riemannian": "tangent (Riemannian mean)",
+    "tucker": "Tucker",
+    "fisher_z": "Fisher z",
+    "degree": "degree normalisation",
+    "pca": "PCA",
+    "factor_analysis": "factor analysis",
+    "ica": "ICA",
+    "cholesky": "Cholesky",
+    "log_cholesky": "log-Cholesky",
+    "random_projection": "random projection",
+    "precision": "precision",
+    "partial_correlation": "partial correlation",
+}
+"""Short names for drawings; the table has the full ones."""
+
+
+def screen_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Say which transforms differ from FC^alpha, draw all of them, list them."""
+    screen = tables.rows("transform_screen")
+    if screen.empty:
+        return
+    names, reference = list(dict.fromkeys(screen["representation"].astype(str))), tables.title("fc_power")
+    titles = {name: TRANSFORM_TITLES.get(name, tables.title(name)) for name in names}
+    answers = [list(say_all(one, own_rows(screen, one), titles, "transform", reference)) for one in targets_of(screen)]
+    said = [sentence for answer in answers for sentence in answer]
+    scored = screen[screen["status"] == "scored"]
+    there = set(scored["representation"])
+    drawn = {name: titles[name] for name in names if name != "fc_power" and name in there}
+    panels = tuple(difference_panels("transform_screen", scored, drawn, tables))
+    if refused := [
+        titles[name] for name in names if name in set(screen.loc[screen["status"] != "scored", "representation"])
+    ]:
+        said.append(f"{count(len(refused), 'transform')} not available with this cohort: {listed(refused)}.")
+    grids = (
+        *tables.grid("transform_screen", scored.dropna(axis=1, how="all")),
+        *_refused("refused_transforms", screen, titles, tables),
+    )
+    verdicts = tuple(answer[0] for answer in answers)
+    yield Section("screen", "Transforms of the connectome", tuple(said), panels, grids, verdicts)
+
+
+# Controls
+
+RANDOM = "random_filter"
+PROPER = {name.lower(): name for name in ("Pearson", "Euclidean", "Cholesky", "Wasserstein")}
+WEIGHTINGS = {"raw": "λ", "power": "λ^α"}
+CONTROL_TITLES = {
+    "profile": "hand-set profile",
+    "clipped": "clipped eigenvalues",
+    "learned_bins": "learned filter, bins",
+    "learned_network": "learned filter, network",
+    "one_hot": "one-hot identifier",
+    "random_embedding": "random embedding",
+}
+
+
+def controls_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Say which controls differ from FC^alpha, draw them and the leading eigenvectors, list them all."""
+    controls = tables.rows("spectral_controls")
+    if controls.empty:
+        return
+    first, random = controls.drop_duplicates("representation"), controls["control"] == RANDOM
+    titles = {str(row["representation"]): control_title(row, tables) for row in first.to_dict("records")}
+    answers = [list(_say_controls(one, own_rows(controls, one), titles, tables)) for one in targets_of(controls)]
+    shown = first[(first["status"] == "scored") & ~first["control"].isin((RANDOM, "top_modes"))]
+    drawn = {name: titles[name] for name in map(str, shown["representation"]) if name != "fc_power"}
+    scored = controls[controls["status"] == "scored"]
+    cloud = scored[scored["control"] == RANDOM]
+    panels = (
+        *_leading(controls, tables),
+        *difference_panels("controls", controls[~random], drawn, tables, cloud=cloud if len(cloud) else None),
+    )
+    listing = scored.assign(title=scored["representation"].astype(str).map(titles)).dropna(axis=1, how="all")
+    grids = (*tables.grid("controls", listing), *_refused("refused_controls", controls, titles, tables))
+    said = tuple(sentence for answer in answers for sentence in answer)
+    verdicts = tuple(answer[0] for answer in answers)
+    yield Section("controls", "Where the gain comes from", said, panels, grids, verdicts)
+
+
+def control_title(row: Row, tables: GroupTables) -> str:
+    """Name a control in a few words."""
+    name, kind, number = str(row["representation"]), str(row["control"]), row.get("number")
+    rest = " ".join(PROPER.get(word, word) for word in name.split("_")[1:])
+    if kind in ("mode", "top_modes", "shared_basis"):
+        weighting = WEIGHTINGS.get(str(row.get("weighting")), "n/a")
+        return {
+            "mode": f"eigenvector {number:g} alone",
+            "top_modes": f"leading {number:g}, {weighting}",
+            "shared_basis": f"shared basis, {number:g} components",
+        }[kind]
+    known = {"kernel": f"kernel: {rest}", "rbf": f"RBF: {rest}", RANDOM: f"random filter {rest}"}
+    return known.get(kind, CONTROL_TITLES.get(name, tables.title(name)))
+
+
+def _say_controls(target: str, own: pd.DataFrame, titles: Mapping[str, str], tables: GroupTables) -> Iterator[str]:
+    reference = tables.title("fc_power")
+    yield from say_all(target, own[own["control"] != RANDOM], titles, "control", reference)
+    scores = own.drop_duplicates("representation").set_index("representation")["fold_mean"]
+    random = own[own["control"] == RANDOM]["fold_mean"].dropna()
+    if len(random) and {"fc", "fc_power"} <= set(scores.index):
+        higher, above = (int((random > scores[name] + ROUNDING).sum()) for name in ("fc_power", "fc"))
+        yield (
+            f"{target}: the mean {score_label(own['score'].iloc[0])} of {len(random)} random filters of the "
+            f"eigenvalues lies between {random.min():.3f} and {random.max():.3f} (median {random.median():.3f}); "
+            f"{higher} {'is' if higher == 1 else 'are'} above {reference} ({scores['fc_power']:.3f}) and "
+            f"{above} above FC ({scores['fc']:.3f})."
         )
 
 
-def _tally(values: np.ndarray) -> str:
-    clear = np.nan_to_num(values[:, 3], nan=1.0) < SIGNIFICANT
-    better, worse = int((clear & (values[:, 0] > 0)).sum()), int((clear & (values[:, 0] < 0)).sum())
-    return say_tally(better, worse, int(np.isfinite(values[:, 0]).sum()) - better - worse)
+def _leading(controls: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
+    """Score against the number of leading eigenvectors, raw and flattened (the paper's Table "matched")."""
+    kept, matched = controls[controls["control"].isin(("top_modes", "whole"))], tables.rows("spectral_matched")
+    names = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
+    for batch in batches(kept) if (kept["control"] == "top_modes").any() else ():
+        label = f"mean {listed_scores(kept)} of the folds"
+        drawn, said, differ = [], [], list[str]()
+        for target in batch:
+            own, curves, words = own_rows(kept, target), {}, []
+            for kind, title in names.items():
+                rows = own[own["weighting"] == kind].sort_values("number", kind="stable")
+                curves[title] = with_band(rows[["number", "fold_mean", "fold_sd"]])
+                known = rows.dropna(subset="fold_mean")
+                if len(known):
+                    (first, n), (last, most) = known[["fold_mean", "number"]].iloc[[0, -1]].to_numpy(dtype=float)
+                    words.append(f"{title}: {first:.3f} with {n:g}, {last:.3f} with all {most:g}")
+            drawn.append((target, label, "leading eigenvectors of each person", curves))
+            said.append(f"{target}, {'; '.join(words) or 'no score'}")
+        for row in matched[matched["target"].isin(batch)].to_dict("records") if len(matched) else ():
+            compared = f"flattened minus raw at {row['number']:g} eigenvectors: {say_difference(row)}"
+            differ.append(f"{row['target']}, {compared}")
+        svg, told = draw_curves(drawn, doubling=True), ". ".join([*said, *differ])
+        yield tables.panel("leading", svg, len(batch) > 1, label=label, told=told, said=". ".join(said))
 
 
-def refused_grid(frame: pd.DataFrame, titles: Mapping[str, str], heading: str, sources: Sources) -> Iterator[Grid]:
-    """List the entries that are not available, each once, with the reason."""
-    refused = frame[frame["status"] != "scored"].drop_duplicates("representation")
-    if refused.empty:
+def with_band(cells: pd.DataFrame) -> np.ndarray:
+    """Return x, mean and the ends of a band of one standard deviation from columns x, mean and deviation."""
+    x, mean, deviation = cells.to_numpy(dtype=float).T
+    return np.column_stack([x, mean, mean - deviation, mean + deviation])
+
+
+# Encoders
+
+EMBEDDING = "embedding"
+MOST_ENCODER_PAIRS = 30
+"""Pairs that are drawn; those with FC come first, and all are in the table."""
+
+
+def encoder_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Set embeddings against FC and FC^alpha, in prediction and identification, with the plain answer first."""
+    rows = pd.DataFrame(_against_fc(tables))
+    if rows.empty:
         return
-    shown = refused.assign(entry=refused["representation"].astype(str).map(titles))
-    columns = (Column("entry", "", "text", heading), TABLES["transform_screen"].columns["reason"])
-    yield make_grid(shown, columns, "Not possible here", "", sources)
+    better, worse = (int(((rows["p"] < SIGNIFICANT) & (sign * rows["gain"] > 0)).sum()) for sign in (1, -1))
+    verdict = (
+        f"In {count(better, 'comparison')} of {len(rows)} the embedding is better than connectivity, in {worse} worse, "
+        f"in {len(rows) - better - worse} there is no evidence for a difference (Holm's correction within each "
+        "question)."
+    )
+    answer = "There is no reason here to prefer the embedding to plain connectivity."
+    if seen_names(tables):
+        answer = (
+            "No answer: an encoder was trained on people who are compared here, so what follows is no evidence for it."
+        )
+    elif better != worse:
+        answer = "The embedding adds something here." if better > worse else "Plain connectivity does better here."
+    said = [text for text in describe_identification(tables) if text.startswith(EMBEDDING)]
+    said = [text for text in said if "finds" in text or "find the" in text]
+    grids = tuple(tables.grid("encoder", rows))
+    yield Section("encoder", "Encoder against connectivity", (answer, verdict, *said), (), grids)
+
+
+def _against_fc(tables: GroupTables) -> Iterator[dict[str, Any]]:
+    """Pairs of an embedding and a representation of connectivity, the embedding first, whatever their order."""
+    for name, difference in (("comparisons", "mean_difference"), ("identification_comparisons", "difference")):
+        for row in tables.rows(name).to_dict("records"):
+            pair = [str(row["representation"]), str(row["reference"])]
+            first, second = (one.startswith(EMBEDDING) for one in pair)
+            if first == second:
+                continue
+            gain, low, high = float(row[difference]), float(row["ci_low"]), float(row["ci_high"])
+            yield {
+                "question": f"prediction of {row['target']}" if "target" in row else "identification",
+                "representation": tables.title(pair[not first]),
+                "reference": tables.title(pair[first]),
+                "gain": gain if first else -gain,
+                "low": low if first else -high,
+                "high": high if first else -low,
+                "p": float(row["p_holm"]),
+            }
+
+
+def encoders_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Every representation under one linear probe: scores by target, every pair, and what each of them reads."""
+    scores, pairs, facts = tables.rows("encoders"), tables.rows("encoder_comparisons"), tables.facts("encoders")
+    if scores.empty:
+        return
+    verdicts = tuple(
+        _best_encoder(one, own_rows(scores, one), own_rows(pairs, one), tables) for one in targets_of(scores)
+    )
+    said = [*verdicts, *(str(facts[key]) for key in ("Probe", "InputsNotKnown") if key in facts)]
+    panels = [*_encoder_panels(scores, tables)]
+    if len(pairs):
+        keyed = pairs.assign(pair=pairs["representation"].astype(str) + "\t" + pairs["reference"].astype(str))
+        names = sorted(dict.fromkeys(keyed["pair"]), key=lambda pair: not {"fc", "fc_power"} & set(pair.split("\t")))
+        titles = {name: " − ".join(map(tables.title, name.split("\t"))) for name in names[:MOST_ENCODER_PAIRS]}
+        panels += difference_panels("encoder_pairs", keyed, titles, tables, key="pair")
+    shown = tables.titled(scores).assign(
+        score=[score_label(score) for score in scores["score"]],
+        atlas=[short_name(str(name)) for name in scores["atlas"].fillna("n/a")] if "atlas" in scores else "n/a",
+    )
+    grids = (*tables.grid("encoders", shown), *tables.grid("encoder_pairs"))
+    yield Section("encoders", "Comparison of encoders", tuple(said), tuple(panels), grids, verdicts)
+
+
+def _best_encoder(target: str, own: pd.DataFrame, pairs: pd.DataFrame, tables: GroupTables) -> str:
+    own = own.dropna(subset=["pooled"])
+    if own.empty:
+        return f"{target}: no score is defined."
+    best = own.iloc[int(own["pooled"].argmax())]
+    name, label = str(best["representation"]), score_label(best["score"])
+    said = f"{target}: the highest {label} is that of {tables.title(name)} ({best['pooled']:.3f})"
+    rows = {}
+    for row in pairs.to_dict("records"):
+        names = [str(row["representation"]), str(row["reference"])]
+        if name in names and not missing(row["p_holm"]):
+            rows[names[names[0] == name]] = judge(row)
+    same = [tables.title(other) for other, word in rows.items() if word == SAME]
+    if not rows:
+        return said + "; it could not be compared with the others."
+    if not same:
+        others = "the other" if len(rows) == 1 else f"all {len(rows)} others"
+        return said + f"; it differs from {others} (Holm's correction)."
+    return said + f"; not distinguishable from {', '.join(same)} (Holm's correction over the pairs)."
+
+
+def _encoder_panels(scores: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
+    for target in targets_of(scores)[: MOST_TARGETS + 1]:
+        own = own_rows(scores, target).to_dict("records")
+        label, column = score_label(own[0]["score"]), "auc" if own[0]["score"] == "auc" else "r"
+        pooled = {tables.title(row["representation"]): float(row["pooled"]) for row in own}
+        said = "; ".join(f"{title} {value:.3f}" for title, value in pooled.items())
+        parts = by_representation(tables.rows("encoder_folds"), target)
+        if parts:
+            dots = {tables.title(name): part[column].to_numpy(dtype=float) for name, part in parts.items()}
+            svg = draw_folds(dots, pooled, f"{label} in the test people", 0.5 if column == "auc" else 0.0)
+        else:
+            rows = {
+                title: np.array([value, value - row["fold_sd"], value + row["fold_sd"]], dtype=float)
+                for (title, value), row in zip(pooled.items(), own, strict=True)
+            }
+            svg = draw_intervals(rows, label, np.nan)
+        yield tables.panel("encoder_folds" if parts else "encoders", svg, target=target, label=label, said=said)
+
+
+# Parcellations
+
+
+def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Scores of every parcellation, FC^alpha against FC under each, and the parcellations against each other."""
+    sweep, gains = tables.rows("parcellation_sweep"), tables.rows("parcellation_gains")
+    if sweep.empty or gains.empty:
+        return
+    shared = gains[
+        (gains["people"] == "shared") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
+    ]
+    verdicts = tuple(_say_gains(target, own_rows(shared, target), tables) for target in targets_of(shared))
+    said = [*verdicts, *_say_atlases(tables)]
+    atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
+    panels = (
+        *_sweep_panels(sweep[sweep["people"] == "shared"], atlases, tables),
+        *difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"),
+    )
+
+    def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+        short = {column: [short_name(str(name)) for name in frame[column]] for column in columns if column in frame}
+        return tables.titled(frame).assign(**short)
+
+    keys = ["target", "atlas", "people", "n_parcels", "n_people", "representation"]
+    means = sweep.groupby(keys, sort=False, dropna=False)[["r", "auc"]].agg(["mean", "std"])
+    means.columns = ["r_mean", "r_std", "auc_mean", "auc_std"]
+    pairs = tables.rows("parcellation_comparisons")
+    grids = (
+        *tables.grid("parcellation_sweep", named(means.reset_index(), "atlas").dropna(axis=1, how="all")),
+        *tables.grid("parcellation_gains", named(gains, "atlas")),
+        *(tables.grid("parcellation_comparisons", named(pairs, "atlas", "reference")) if len(pairs) else ()),
+    )
+    yield Section("sweep", "Parcellations", tuple(said), panels, grids, verdicts)
+
+
+def _say_gains(target: str, rows: pd.DataFrame, tables: GroupTables) -> str:
+    power, plain = tables.title("fc_power"), tables.title("fc")
+    words, differences = [judge(row) for row in rows.to_dict("records")], rows["mean_difference"].dropna()
+    if differences.empty:
+        return f"{target}: {power} and {plain} could not be compared."
+    return (
+        f"{target}: under {words.count('better')} of {count(len(rows), 'parcellation')} {power} is better than "
+        f"{plain}, under {words.count('worse')} worse, under {words.count(SAME)} not distinguishable; "
+        f"differences in {score_label(rows['score'].iloc[0])} from {differences.min():+.3f} to "
+        f"{differences.max():+.3f} (p not corrected for the number of parcellations)."
+    )
+
+
+def _say_atlases(tables: GroupTables) -> Iterator[str]:
+    pairs = tables.rows("parcellation_comparisons")
+    if pairs.empty:
+        return
+    tested = pairs.dropna(subset=["p_holm"])
+    n, clear = count(len(tested), "comparison"), [row for row in tested.to_dict("records") if judge(row) != SAME]
+    if not clear:
+        yield f"No two parcellations are distinguishable in {n} (Holm's correction)."
+        return
+    best = min(clear, key=lambda row: float(row["p_holm"]))
+    yield (
+        f"Parcellations differ in {len(clear)} of {n} (Holm's correction within each); "
+        f"the clearest: {short_name(str(best['atlas']))} is {judge(best)} than {short_name(str(best['reference']))} "
+        f"for {best['target']} ({say_difference(best)})."
+    )
+
+
+def _sweep_panels(sweep: pd.DataFrame, atlases: Mapping[str, str], tables: GroupTables) -> Iterator[Panel]:
+    names = list(dict.fromkeys(sweep["representation"].astype(str)))
+    for batch in batches(sweep):
+        columns, said, labels = {}, [], []
+        for target in batch:
+            own = own_rows(sweep, target)
+            score = "auc" if own["auc"].notna().any() else "r"
+            means = own.pivot_table(score, "atlas", "representation", dropna=False)
+            means = means.reindex(index=list(atlases), columns=names)
+            columns[target] = {tables.title(name): means[name].to_numpy(dtype=float) for name in names}
+            labels.append(f"mean {score_label(score)} of the folds")
+            known = {title: values for title, values in columns[target].items() if np.isfinite(values).any()}
+            said.append(f"{target}: " + ", ".join(f"{title} {np.nanmean(one):.3f}" for title, one in known.items()))
+        svg = draw_pairs(list(atlases.values()), columns, labels)
+        yield tables.panel("parcellation_sweep", svg, len(batch) > 1, n=len(atlases), said="; ".join(said))
+
+
+# More people, longer scans
+
+MOST_PAIRS = 3
+UNKNOWN = -1.0
+"""In place of minutes where no repetition time is known: the cell is of whole scans."""
+
+
+def curves_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Curves over people and minutes, and the gains of every cell."""
+    curves, scans = tables.rows("learning_curves"), tables.rows("identification_curves")
+    if curves.empty and scans.empty:
+        return
+    said: list[str] = []
+    panels: list[Panel] = []
+    for target in targets_of(curves)[:MOST_TARGETS] if len(curves) else ():
+        own, gains = own_rows(curves, target), own_rows(tables.rows("learning_gains"), target)
+        score = "auc" if own["auc"].notna().any() else "r"
+        said.append(_say_curves(target, own, score, score_label(score), tables))
+        panels += _curves(target, own, gains, score, said[-1], tables)
+    if len(scans):
+        gains = tables.rows("identification_gains")
+        said.append(_say_curves("Identification", scans, "accuracy", "share found", tables))
+        panels += _curves("Identification", scans, gains, "accuracy", said[-1], tables)
+    verdicts = tuple(said)
+    facts = tables.facts("learning_curves") or tables.facts("identification_curves")
+    said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
+    said += [str(note) for note in facts.get("Notes", [])]
+    grids = list[Grid]()
+    for name, old, new in (
+        ("learning_gains", "p_greater is one-sided; cells", "Cells"),
+        ("identification_gains", "p_greater", "p (better)"),
+    ):
+        grids += tables.grid(name, text=str(tables.facts(name).get("GainRule", "")).replace(old, new))
+    yield Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(grids), verdicts)
+
+
+def _say_curves(name: str, rows: pd.DataFrame, score: str, label: str, tables: GroupTables) -> str:
+    """Say the score at the smallest and the largest cell."""
+    parts = []
+    for representation, part in rows.groupby("representation", sort=False):
+        means = part.groupby(["minutes", "n_people"])[score].mean()
+        if means.notna().any():
+            (minutes, people), (most_minutes, most_people) = means.index[0], means.index[-1]
+            said = f"{tables.title(representation)} {means.iloc[0]:.3f} with {people:.0f} people and {minutes:.1f} min"
+            if len(means) > 1:
+                said += f", {means.iloc[-1]:.3f} with {most_people:.0f} and {most_minutes:.1f} min"
+            parts.append(said)
+    return f"{name}, mean {label}: {'; '.join(parts) or 'not defined'}."
+
+
+def _curves(
+    name: str, rows: pd.DataFrame, gains: pd.DataFrame, score: str, sentence: str, tables: GroupTables
+) -> Iterator[Panel]:
+    """Curves over people and over minutes, then the gains of every cell; of a target, or of identification."""
+    found = score == "accuracy"
+    label, kind = "share found" if found else score_label(score), "identification" if found else "learning"
+    chance = {"auc": 0.5, "r": 0.0}.get(score, np.nan)
+    drawn = []
+    for kept, column, horizontal, title in (
+        (
+            rows[rows["part"] == "full"],
+            "n_people",
+            "people to choose from" if found else "training people",
+            "Full scans",
+        ),
+        (rows[rows["n_people"] == rows["n_people"].max()], "minutes", "minutes of each scan", "All people"),
+    ):
+        if kept[column].nunique() > 1:
+            cells = {
+                tables.title(representation): part.groupby(column)[score].agg(["mean", "std"]).reset_index()
+                for representation, part in kept.groupby("representation", sort=False)
+            }
+            curves = {representation: with_band(part) for representation, part in cells.items()}
+            drawn.append((title, label, horizontal, curves))
+    if drawn:
+        yield tables.panel(
+            f"{kind}_curves",
+            draw_curves(drawn, chance, doubling=True),
+            len(drawn) > 1,
+            target=name,
+            label=label,
+            said=sentence,
+            axes=" and ".join(horizontal for _, _, horizontal, _ in drawn),
+        )
+    if len(gains):
+        yield _gains(name, gains, label, kind, tables)
+
+
+def _gains(name: str, gains: pd.DataFrame, label: str, kind: str, tables: GroupTables) -> Panel:
+    gains = gains.fillna({"minutes": UNKNOWN})
+    pairs = list(gains.groupby(["representation", "reference"], sort=False))
+    people, minutes = (sorted(gains[column].unique()) for column in ("n_people", "minutes"))
+    matrices, said = {}, []
+    for (later, earlier), part in sorted(pairs, key=lambda pair: pair[0][1] != "fc")[:MOST_PAIRS]:
+        title = f"{tables.title(later)} − {tables.title(earlier)}"
+        clear = (part["ci_low"] > 0) | (part["ci_high"] < 0)
+        if "p_two_sided" in part:
+            clear = part["p_two_sided"] < SIGNIFICANT
+        place = part["minutes"].map(minutes.index), part["n_people"].map(people.index)
+        values, marked = np.full((len(minutes), len(people)), np.nan), np.zeros((len(minutes), len(people)), dtype=bool)
+        values[place], marked[place] = part["mean_difference"], clear
+        matrices[title], known = (values, marked), values[np.isfinite(values)]
+        said.append(
+            f"{title}: from {known.min():+.3f} to {known.max():+.3f}, positive in {int((known > 0).sum())} of "
+            f"{count(known.size, 'cell')}, distinguishable from 0 in {int(marked.sum())}"
+            if known.size
+            else f"{title}: not defined"
+        )
+    unknown = any(np.isnan(values).any() for values, _ in matrices.values())
+    lengths = ["whole scan" if length == UNKNOWN else f"{length:.3g}" for length in minutes]
+    return tables.panel(
+        f"{kind}_gains",
+        draw_gains(matrices, lengths, [f"{n:.0f}" for n in people]),
+        len(matrices) > 1,
+        target=name,
+        label=label,
+        grey="Grey: not known. " if unknown else "",
+        said=". ".join(said),
+    )

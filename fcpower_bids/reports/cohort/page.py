@@ -3,41 +3,186 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
 from markupsafe import Markup
 
+from fcpower_bids.analyses.evaluate import POOLED_MEAN
+from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
+from fcpower_bids.reports.cohort import comparisons, edges, identification, people, prediction, spectra
+from fcpower_bids.reports.cohort.findings import (
+    FOUND,
+    NOT_DECIDED,
+    NOT_FOUND,
+    NOT_TESTED,
+    ONLY_SEEN,
+    Finding,
+    describe_finding,
+    find_targets,
+    known_people,
+    prediction_cautions,
+    smallest_p_of_targets,
+)
+from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_representation
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
-from fcpower_bids.reports.cohort.sections import page_parts
-from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
-from fcpower_bids.reports.cohort.verdict import judge_cohort, short_answers
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    Chapter,
+    Grid,
+    GroupTables,
+    Section,
+    count,
+    count_people,
+    listed,
+    missing,
+    percent,
+    say_p,
+)
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 
+CHAPTERS = (
+    Chapter("check", "Check before the first model", people.check_chapter),
+    Chapter("cohort", "Cohort", people.cohort_chapter),
+    Chapter("quality", "Quality of the recordings", people.quality_chapter),
+    Chapter("motion", "Motion and connectivity", people.motion_chapter, quoted=True),
+    Chapter("prediction", "Prediction of phenotypes", prediction.prediction_chapter, smallest_p=smallest_p_of_targets),
+    Chapter("sites", "Sites", prediction.sites_chapter, quoted=True),
+    Chapter(
+        "edges",
+        "Connections that go with a phenotype",
+        edges.edges_chapter,
+        quoted=True,
+        answers=edges.ANSWERS,
+        smallest_p=edges.smallest_p_of_edges,
+    ),
+    Chapter(
+        "identification",
+        "Identification across sessions",
+        identification.identification_chapter,
+        smallest_p=identification.smallest_p_identified,
+    ),
+    Chapter("exponent", "The exponent", prediction.exponent_chapter, quoted=True),
+    Chapter("screen", "Transforms of the connectome", comparisons.screen_chapter, quoted=True),
+    Chapter("controls", "Where the gain comes from", comparisons.controls_chapter, quoted=True),
+    Chapter("curves", "More people, longer scans", comparisons.curves_chapter, quoted=True),
+    Chapter("sweep", "Parcellations", comparisons.sweep_chapter, quoted=True),
+    Chapter("encoder", "Encoder against connectivity", comparisons.encoder_chapter),
+    Chapter("encoders", "Comparison of encoders", comparisons.encoders_chapter, quoted=True),
+    Chapter("spectrum", "The spectrum", spectra.spectrum_chapter, quoted=True),
+    Chapter("privacy", "Privacy", identification.privacy_chapter),
+)
+"""Chapters of the page in their order."""
 MADE_BY_A_RUN = "scans.tsv"
+SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
+"""Files of the folder that the page leads to."""
+MOST_TARGETS = 12
+MOST_SAID = 4
+DESCRIPTIONS = ("motion", "spectrum")
+"""Chapters that describe the cohort, whatever is asked of it."""
+ALARM, NOTE = "alarm", "note"
+"""Levels of the findings of the check."""
+FEW_IDENTIFIED = 20
+"""Fewer people in the identification get a caution."""
+HEADLINE_WORDS = 20
+MOST_NAMED = 3
+"""Targets that a headline names."""
+ANSWERS = (
+    ("{} can be predicted better than chance.", FOUND, False),
+    ("{} can be predicted within sites.", FOUND, True),
+    ("Nothing predicts {} detectably.", NOT_FOUND, False),
+    ("Nothing beyond the site was shown for {}.", NOT_FOUND, True),
+    ("For {} the permutations are too few to decide.", NOT_DECIDED, False),
+    ("For {} the permutations are too few to decide.", NOT_DECIDED, True),
+    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, False),
+    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, True),
+    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, False),
+    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, True),
+)
+"""Sentence for the targets of a state, and whether they go with the site."""
 
 
-def list_results(settings: Places) -> list[Places]:
-    """Return the places of all results that have a page: those without a name first, then by name."""
-    named = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{MADE_BY_A_RUN}"))
-    each = [dataclasses.replace(settings, name=name) for name in ("", *named)]
-    return [one for one in each if one.results_page.is_file()]
+@dataclass(frozen=True)
+class GroupVerdict:
+    """First lines of the page."""
+
+    level: str  # ``ok``, ``caution`` or ``stop``
+    headline: str  # of some 20 words
+    facts: tuple[tuple[str, str], ...] = ()  # label and value
+    # a question, the sentences that answer it, the anchor of the section behind it
+    findings: tuple[tuple[str, tuple[str, ...], str], ...] = ()
+    further: tuple[tuple[str, str, str], ...] = ()  # of each further analysis and target: title, answer, anchor
+    cautions: tuple[str, ...] = ()  # limits of the findings
+    overview: Grid | None = None  # targets against representations
+    figures: tuple[Panel, ...] = ()  # figures of prediction and identification
+    answers: tuple[str, ...] = ()  # all sentences, of which the headline has the first
+    # mark of the results in the index: ``ok`` where something was found, ``caution`` where the check alarms or a part
+    # failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing
+    mark: str = "stop"
+
+
+# Pages
+
+
+def write_group_report(settings: Places) -> tuple[Path, list[str]]:
+    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete.
+
+    Returns the page and the results in short, line by line.
+    """
+    tables = GroupTables(settings)
+    sections = make_sections(tables)
+    methods = problem = ""
+    try:
+        methods = group_methods(tables)
+        if methods:
+            write_citations(tables.root, settings.results, methods)
+    except Exception as error:
+        methods, problem = "", f"The methods text could not be made. {tables.explain(error, 'methods')}"
+    verdict = judge_cohort(tables, sections)
+    files = [path for path in sorted(settings.results.glob("*")) if path.name.endswith(SHOWN)]
+    text = render_page(
+        "group.html",
+        command=command_of(read_choices(tables)),
+        methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
+        without_methods=problem,
+        title=f"Group report: {settings.name}" if settings.name else "Group report",
+        dataset=settings.bids_dir.resolve().name,
+        verdict=verdict,
+        sections=sections,
+        links=[(path.name, relative_link(path, tables.root)) for path in files],
+    )
+    page = write_page(settings.results_page, text)
+    write_index(settings)
+    if tables.failures:
+        reasons = " ".join(tables.failures.values())
+        raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
+    return page, short_answers(verdict, tables)
+
+
+def make_sections(tables: GroupTables) -> list[Section]:
+    """Make every section that has tables, in the order of the page."""
+    return [section for chapter in CHAPTERS for section in chapter.sections(tables)]
 
 
 def write_index(settings: Places) -> Path | None:
     """Write ``group_index.html`` where there are results with a name; each line is the verdict of its page."""
-    there = list_results(settings)
-    if not any(one.name for one in there):
+    named = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{MADE_BY_A_RUN}"))
+    places = [dataclasses.replace(settings, name=name) for name in ("", *named)]
+    places = [place for place in places if place.results_page.is_file()]
+    if not any(place.name for place in places):
         return None
     rows = []
-    for one in there:
-        verdict = judge_cohort(GroupTables(one))
-        address = relative_link(one.results_page, one.output_dir)
-        rows.append((one.name or "without a name", address, verdict.mark, verdict.headline, verdict.figures))
+    for place in places:
+        verdict = judge_cohort(GroupTables(place))
+        address = relative_link(place.results_page, place.output_dir)
+        rows.append((place.name or "without a name", address, verdict.mark, verdict.headline, verdict.figures))
     text = render_page(
         "group_index.html",
         command=command_of(read_choices(GroupTables(settings))),
@@ -48,56 +193,171 @@ def write_index(settings: Places) -> Path | None:
     return write_page(settings.output_dir / "group_index.html", text)
 
 
-SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
-"""Files of the folder that the page leads to."""
+# The first lines
 
 
-def write_group_report(settings: Places) -> tuple[Path, list[str]]:
-    """Write ``group.html``, or ``group_NAME.html``, and the index where there are several. Raises Incomplete.
-
-    Returns the page and the results in short, line by line.
-    """
-    tables = GroupTables(settings)
-    sections = make_sections(tables)
-    methods, problem = _methods(tables)
-    command = command_of(read_choices(tables))
-    verdict = judge_cohort(tables, sections)
-    text = render_page(
-        "group.html",
-        command=command,
-        methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
-        without_methods=problem,
-        title=f"Group report: {settings.name}" if settings.name else "Group report",
-        dataset=settings.bids_dir.resolve().name,
-        verdict=verdict,
-        sections=sections,
-        links=_links(tables),
-    )
-    page = write_page(settings.results_page, text)
-    write_index(settings)
-    if tables.failures:
-        reasons = " ".join(tables.failures.values())
-        raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
-    return page, short_answers(verdict, tables)
-
-
-def _methods(tables: GroupTables) -> tuple[str, str]:
-    """Write the methods text into the folder of the tables; return it, and why there is none."""
+def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
+    """Sum up the tables of the group level; where that fails, say so."""
     try:
-        markdown = group_methods(tables)
+        verdict = _judge(tables, sections)
     except Exception as error:
-        return "", f"The methods text could not be made. {tables.explain(error, 'methods')}"
-    if markdown:
-        write_citations(tables.root, tables.settings.results, markdown)
-    return markdown, ""
+        verdict = GroupVerdict("stop", f"The tables could not be summed up. {tables.explain(error, 'summary')}")
+    broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
+    level = "caution" if broken and verdict.level == "ok" else verdict.level
+    mark = "caution" if broken else verdict.mark
+    return replace(verdict, level=level, mark=mark, cautions=broken + verdict.cautions)
 
 
-def make_sections(tables: GroupTables) -> list[Section]:
-    """Make every section that has tables, in the order of the page."""
-    return [section for part in page_parts() for section in make_checked(part, tables)]
+def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
+    targets, checked = find_targets(tables), tables.rows("check")
+    answers = [
+        (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
+        for finding in targets[:MOST_TARGETS]
+    ]
+    if len(targets) > MOST_TARGETS:
+        answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
+    if identified := identification.describe_identification(tables):
+        answers.append(("Identification across sessions", tuple(identified), "identification"))
+    quoted = {chapter.anchor for chapter in CHAPTERS if chapter.quoted}
+    further = tuple(
+        (section.title, said, section.anchor)
+        for section in sections
+        if section.anchor in quoted
+        for said in section.answers[:MOST_TARGETS]
+    )
+    serious = checked[checked["level"] != NOTE] if len(checked) else checked
+    cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
+    cautions += prediction_cautions(targets, tables)
+    n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
+    if n < FEW_IDENTIFIED:
+        cautions.append(f"Identification among {count_people(n)} is easy; accuracy falls as the group grows.")
+    was_checked = tables.frame("check_pairs") is not None or tables.has("check")
+    done = tuple(name for name in tables.done if name != "check")
+    level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
+    said = list(_sentences(targets, tables, further)) or [_without_headline(done, was_checked)]
+    alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
+    if alarms:
+        said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
+    room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
+    failed = any(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
+    rows = identification.identification_rows(tables, unseen=True)
+    something = any(finding.state == FOUND for finding in targets) or (
+        len(rows) > 0 and (rows["p_permutation"] < SIGNIFICANT).any()
+    )
+    return GroupVerdict(
+        level,
+        " ".join(said[: max(1, sum(room))]),
+        tuple(_facts(tables)),
+        tuple(answers),
+        further,
+        tuple(cautions),
+        targets_by_representation(targets, tables),
+        first_figures(targets, tables),
+        tuple(said),
+        "stop" if level == "stop" else "caution" if alarms or failed else "ok" if something else "open",
+    )
 
 
-def _links(tables: GroupTables) -> list[tuple[str, str]]:
-    """Every file of ``group/``, for a reader who wants the numbers."""
-    files = [path for path in sorted(tables.settings.results.glob("*")) if path.name.endswith(SHOWN)]
-    return [(path.name, relative_link(path, tables.root)) for path in files]
+def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
+    """Return the results as lines for a terminal: a number, its interval and p for each target and each analysis."""
+    lines = []
+    for finding in find_targets(tables):
+        if finding.state == ONLY_SEEN:
+            lines.append(f"{finding.target}: no score, since every encoder was trained on these people")
+            continue
+        where, name = " within sites" if finding.is_within else "", tables.title(finding.best)
+        column = finding.leading if finding.is_within else f"{finding.score}_{POOLED_MEAN}"
+        line = f"{finding.target}: {finding.label} {float(finding.summary[column].iloc[0]):.2f}{where} with {name}"
+        if not missing(finding.p):
+            needed = float(finding.summary["score_needed"].max())
+            line += f", {say_p(finding.p)} (chance stays below {needed:.2f} in 95 of 100 cohorts)"
+        lines.append(f"{line}: {finding.state}")
+        if finding.added is not None:
+            lines.append(f"  {finding.added.clause(name)}")
+    lines += [sentence.removesuffix(".") for sentence in identification.describe_identification(tables)]
+    lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
+    return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
+
+
+def _without_headline(done: Sequence[str], checked: bool) -> str:
+    """Summary where no person was predicted or identified."""
+    if done:
+        return f"{listed([name.replace('_', ' ') for name in done], 4)}: done; the page has the tables."
+    if checked:
+        return "The cohort was checked; no analysis was done."
+    return "There are no results of the group level yet."
+
+
+def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Answers of the page, the shortest of each kind first: the headline takes as many as it has room for."""
+    said: list[str] = []
+    for sentence, state, by_site in ANSWERS:
+        names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
+        if names:
+            said.append(sentence.format(listed(names, MOST_NAMED)))
+    rows = identification.identification_rows(tables, unseen=True)
+    if len(rows):
+        said.append(_identified(rows.iloc[0], tables))
+    said += [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]
+    for finding in targets:
+        if not finding.site and finding.added is not None and finding.state == FOUND:
+            said.append(_beside_known(finding, tables))
+    answers = {chapter.anchor: chapter.answers for chapter in CHAPTERS}
+    said += [text for _, text, anchor in further if answers[anchor] and (not said or text.startswith(answers[anchor]))]
+    if not said and further:
+        answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
+        said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+        said = said or ["Nothing was predicted or identified; the cohort is described below."]
+    yield from said
+    # what the analyses of this page found, corrected for their number, as they have no permutations in common
+    asked = {chapter.anchor: chapter.smallest_p(tables) for chapter in CHAPTERS if chapter.smallest_p}
+    tested = {name: p for name, p in asked.items() if not missing(p)}
+    if len(tested) < 2 or min(tested.values()) >= SIGNIFICANT:
+        return
+    corrected = dict(zip(tested, adjust_p_values(list(tested.values())).tolist(), strict=True))
+    yield f"Corrected for {len(tested)} analyses (Holm): {', '.join(f'{a} {say_p(p)}' for a, p in corrected.items())}."
+    if lost := [name for name, p in tested.items() if p < SIGNIFICANT <= corrected[name]]:
+        yield f"Significant by itself alone, and no finding of this page: {listed(lost)}."
+
+
+def _beside_known(finding: Finding, tables: GroupTables) -> str:
+    """The gain of the connectome over what is known without a scan."""
+    assert finding.added is not None
+    return f"{finding.target}, {finding.label}: {finding.added.clause(tables.title(finding.best))}."
+
+
+def _beside_site(finding: Finding, tables: GroupTables) -> str:
+    """The comparison with the best predictor without a scan, since a score that the site gives is no finding."""
+    if finding.state == FOUND and finding.added is not None:
+        return _beside_known(finding, tables)
+    if finding.state == FOUND:
+        return f"{finding.target}: {finding.beside_site('where')}; more than the site was shown."
+    if finding.state == NOT_FOUND:
+        return f"{finding.target}: {finding.beside_site('but')}: nothing beyond the site was shown."
+    return f"{finding.target}: {finding.beside_site('and')}; whether there is more than the site is not decided."
+
+
+def _identified(best: pd.Series, tables: GroupTables) -> str:
+    """Of the representation that finds most people; a share that chance may give is not called an identification."""
+    share = percent(best["accuracy"])
+    if best["p_permutation"] >= SIGNIFICANT:
+        return f"No person is identified better than by chance (at most {share} of the searches find the person)."
+    within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
+    return f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
+
+
+def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
+    scans, excluded, left_out = (tables.frame(name) for name in ("scans", "excluded", "left_out"))
+    if scans is not None:
+        yield "In the cohort", f"{count_people(scans['participant_id'].nunique())}, {count(len(scans), 'scan')}"
+    if predicted := known_people(tables):
+        yield "Prediction", predicted
+    facts = tables.facts("identification")
+    if "NumberOfPeople" in facts:
+        yield "Identification", f"{count_people(facts['NumberOfPeople'])}, {count(int(facts['NumberOfScans']), 'scan')}"
+    if left_out is not None:
+        states = left_out["state"].astype(str).value_counts()
+        yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
+    kinds = excluded["what"].astype(str).value_counts().items() if excluded is not None else ()
+    yield "Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds) or "nothing"

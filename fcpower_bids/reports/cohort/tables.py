@@ -1,16 +1,17 @@
-"""Tables and sidecars of the group level, and the parts of a page that show them."""
+"""Tables and sidecars of the group level, the words for their numbers, and the parts of a page that show them."""
 
 from __future__ import annotations
 
 import csv
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
@@ -18,8 +19,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.kit.page import relative_link, show_number
-from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.page import Panel, look_up, make_panel, relative_link, show_number
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 
@@ -32,6 +32,7 @@ MOST_READ = 500_000
 """Rows of a long table that are read at a time."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
 """Exceptions raised by reading a damaged table; the latter two where it is compressed."""
+REMEDY = "Run the group level again."
 Sources = tuple[tuple[str, str], ...]
 
 
@@ -92,18 +93,25 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the page: maker of its sections, and their share in the first lines of the page."""
+class Chapter:
+    """A chapter of the page: what makes its sections, and its share in the first lines of the page."""
 
-    # takes the `GroupTables`; returns the sections, the first with the anchor and the title of the part
-    make: Callable[[GroupTables], Sequence[Section]]
     anchor: str
     title: str
-    place: int  # parts with smaller numbers stand before it
+    # yields the sections, the first with the anchor and the title of the chapter
+    make: Callable[[GroupTables], Iterable[Section]]
     quoted: bool = False  # whether the first lines quote its answers
     answers: tuple[str, ...] = ()  # beginnings of a first sentence that belongs in the headline
     # the smallest p of what it may find, corrected for all that it tests; NaN where nothing was tested
     smallest_p: Callable[[GroupTables], float] | None = None
+
+    def sections(self, tables: GroupTables) -> Sequence[Section]:
+        """Make the sections; where they cannot be made, one that says why: the other chapters are made."""
+        try:
+            return list(self.make(tables))
+        except Exception as error:
+            said = f"This part could not be made. {tables.explain(error, self.anchor)}"
+            return [Section(self.anchor, self.title, (said,))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,40 +210,80 @@ class GroupTables:
                 return float(self.facts(name)["Alpha"])
         return math.nan
 
-    def title(self, representation: str) -> str:
+    def title(self, representation: object) -> str:
         """A representation as people call it."""
-        kind, _, encoder = representation.partition(":")
+        name = str(representation)
+        kind, _, encoder = name.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"
         exponent = "α" if math.isnan(self.alpha) else f"{self.alpha:g}"
         known = {"fc": "FC", "fc_power": f"FC^{exponent}", "fc_nested": "FC^α, α chosen in each fold"}
-        return known.get(representation, representation)
+        return known.get(name, name)
 
     def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Call the representations of a table as people call them."""
         named = [column for column in ("representation", "reference") if column in frame]
-        titles = {
-            column: [name if missing(name) else self.title(str(name)) for name in frame[column]] for column in named
-        }
-        return frame.assign(**titles)
+        return frame.assign(
+            **{column: [name if missing(name) else self.title(name) for name in frame[column]] for column in named}
+        )
 
     @cached_property
     def pages(self) -> dict[str, str]:
         """Address of the page of each participant who has one."""
         return {path.stem: relative_link(path, self.root) for path in self.root.glob("sub-*.html")}
 
-    def person(self, name: str) -> Cell:
+    def person(self, name: object) -> Cell:
         """A participant, linked to their page."""
-        return Cell(name, name, self.pages.get(name, ""))
+        return Cell(str(name), str(name), self.pages.get(str(name), ""))
+
+    def panel(self, name: str, svg: str, wide: bool | None = None, **words: Any) -> Panel:
+        """Return the figure of this name in ``figures.yml``, whose words have gaps for these."""
+        sources = self.links(*look_up("panels", name).get("sources", "").split())
+        return make_panel("panels", name, svg, sources, wide, **words)
+
+    def grid(
+        self, name: str, rows: pd.DataFrame | None = None, text: str = "", **cells: Callable[[Any], Cell]
+    ) -> Iterator[Grid]:
+        """Yield the table of this name in ``figures.yml``, if it has rows; without ``rows`` those of its file.
+
+        `text`: in place of the one declared, which is what the sidecar says. `cells`: what shows a column in another
+        way than by its kind.
+        """
+        about = look_up("grids", name)
+        sources = about.get("sources", name).split()
+        spec, shown = TABLES.get(sources[0]), self.titled(self.rows(sources[0])) if rows is None else rows
+        if shown.empty:
+            return
+        facts = self.facts(sources[0])
+        said = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
+        columns = [_column(word, spec) for word in _words(about["columns"])] if "columns" in about else None
+        if columns is None:
+            columns = list(spec.columns.values()) if spec else []
+        yield make_grid(
+            shown, columns, about.get("title", ""), text or said or about.get("text", ""), self.links(*sources), cells
+        )
 
 
-REMEDY = "Run the group level again."
+def _words(columns: str | Sequence[str]) -> Sequence[str]:
+    return columns.split() if isinstance(columns, str) else columns
+
+
+def _column(word: str, spec: TableSpec | None) -> Column:
+    """A declared column, or one of the page alone: ``key | heading | decimals`` (``p``; nothing for text)."""
+    key, *rest = (part.strip() for part in word.split("|"))
+    if not rest:
+        assert spec is not None
+        return spec.columns[key]
+    heading, kind = rest
+    if kind in ("", "p"):
+        return Column(key, "", "p" if kind else "text", heading)
+    return Column(key, "", "number", heading, int(kind))
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read a table of the group level, with text as text and ``n/a`` as missing. Raises DatasetError."""
     options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
-    kinds = {key: str for key, one in spec.columns.items() if one.is_text}
+    kinds = {key: str for key, column in spec.columns.items() if column.is_text}
     try:
         table = pd.read_csv(path, dtype=kinds, **options)
     except UNREADABLE as error:
@@ -260,36 +308,19 @@ def make_grid(
 ) -> Grid:
     """Show the columns that a frame has under their headings; ``cells`` shows some in another way than by kind."""
     shown = [column for column in columns if column.key in frame.columns]
-    show = {one.key: cell_of(one) for one in shown} | dict(cells or {})
-    values = [[show[one.key](value) for value in frame[one.key].tolist()] for one in shown]
-    rows = tuple(zip(*values, strict=True))
-    return Grid(title, text, tuple(one.heading for one in shown), rows, sources)
+    show = {column.key: partial(_show, column) for column in shown} | dict(cells or {})
+    values = [[show[column.key](value) for value in frame[column.key].tolist()] for column in shown]
+    return Grid(title, text, tuple(column.heading for column in shown), tuple(zip(*values, strict=True)), sources)
 
 
-def cell_of(column: Column) -> Callable[[Any], Cell]:
-    """Return what shows the values of a column."""
+def _show(column: Column, value: Any) -> Cell:
     if column.is_text:
-        return text_cell
-    return p_cell if column.kind == "p" else number_cell(column.digits)
+        return Cell("n/a" if missing(value) else str(value))
+    text = show_p(value) if column.kind == "p" else show_number(value, column.digits)
+    return Cell(text, "n/a" if missing(value) else value)
 
 
-def text_cell(value: Any) -> Cell:
-    """Show text; what is missing as ``n/a``."""
-    return Cell("n/a" if missing(value) else str(value))
-
-
-def number_cell(digits: int) -> Callable[[Any], Cell]:
-    """Return what shows numbers with so many decimals."""
-
-    def cell(value: Any) -> Cell:
-        return Cell(show_number(value, digits), "n/a" if missing(value) else value)
-
-    return cell
-
-
-def p_cell(value: Any) -> Cell:
-    """Show a p-value."""
-    return Cell(show_p(value), "n/a" if missing(value) else value)
+# Words for numbers
 
 
 def show_p(p: float) -> str:
@@ -304,7 +335,7 @@ def say_p(p: float) -> str:
 
 def smallest_of(p: Iterable[float]) -> float:
     """The smallest of several p, times their number; NaN without any."""
-    known = [float(each) for each in p if not missing(each)]
+    known = [float(value) for value in p if not missing(value)]
     return min(1.0, len(known) * min(known)) if known else math.nan
 
 
@@ -318,9 +349,14 @@ def missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def count(number: int, one: str, many: str = "") -> str:
+def count(number: int, noun: str, many: str = "") -> str:
     """``1 scan``, ``2 scans``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def count_people(number: float) -> str:
+    """``1 person``, ``2 people``."""
+    return count(int(number), "person", "people")
 
 
 def listed(words: Iterable[str], most: int = 6) -> str:
@@ -331,10 +367,36 @@ def listed(words: Iterable[str], most: int = 6) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
 
 
-def make_checked(part: Part, tables: GroupTables) -> Sequence[Section]:
-    """Make sections; one that cannot be made says why, and the others are made."""
-    try:
-        return part.make(tables)
-    except Exception as error:
-        said = f"This part could not be made. {tables.explain(error, part.anchor)}"
-        return [Section(part.anchor, part.title, (said,))]
+def score_label(score: object) -> str:
+    """A score as a sentence calls it."""
+    return {"auc": "AUC", "accuracy": "accuracy"}.get(str(score), "r")
+
+
+# Rows of a table
+
+
+def targets_of(frame: pd.DataFrame) -> list[str]:
+    """Targets in the order of the table."""
+    return list(dict.fromkeys(frame["target"].astype(str)))
+
+
+def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Rows of a target; of a frame without rows and columns, none."""
+    return frame[frame["target"].astype(str) == target] if len(frame) else frame
+
+
+def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFrame]:
+    """Rows of a target by representation, in the order of the table."""
+    own = own_rows(frame, target)
+    return {str(name): part for name, part in own.groupby("representation", sort=False)} if len(own) else {}
+
+
+def square(part: pd.DataFrame, first: str, second: str, value: str) -> tuple[list[str], np.ndarray]:
+    """Return names and symmetric matrix of a table that has each pair of names once; NaN for a pair it lacks."""
+    a, b = (part[column].fillna("n/a").astype(str).tolist() for column in (first, second))
+    names = list(dict.fromkeys([*a, *b]))
+    place = {name: number for number, name in enumerate(names)}
+    matrix = np.full((len(names), len(names)), np.nan)
+    for i, j, number in zip(map(place.get, a), map(place.get, b), part[value], strict=True):
+        matrix[i, j] = matrix[j, i] = number
+    return names, matrix

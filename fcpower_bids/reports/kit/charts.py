@@ -9,8 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
-from fcpower_bids.reports.kit.images import encode_png
-from fcpower_bids.reports.kit.svg import DOTS, POINTS, SIZE, Axes, Box, Drawing, Scale, around
+from fcpower_bids.reports.kit.svg import DOTS, POINTS, SIZE, Axes, Box, Drawing, Scale, around, encode_png
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"

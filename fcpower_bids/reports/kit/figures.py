@@ -8,8 +8,21 @@ import numpy as np
 
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights
-from fcpower_bids.reports.kit.images import STEPS, colour_table, colours, encode_png, step_of
-from fcpower_bids.reports.kit.svg import DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
+from fcpower_bids.reports.kit.svg import (
+    DOTS,
+    POINTS,
+    SMALL,
+    STEPS,
+    Axes,
+    Box,
+    Drawing,
+    Scale,
+    around,
+    colour_table,
+    colours,
+    encode_png,
+    step_of,
+)
 
 BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
 """Okabe and Ito's colours, distinguishable with every colour vision; line style or text repeats their meaning."""

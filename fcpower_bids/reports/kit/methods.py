@@ -132,9 +132,9 @@ def all_references() -> dict[str, Entry]:
     return read_references(FOLDER / "references.bib")
 
 
-def fill_part(template: Path, **content: Any) -> str:
-    """Fill the template of a part of a text, which may import those of ``data/boilerplate``."""
-    return _environment().from_string(template.read_text(encoding="utf-8")).render(**content).strip()
+def fill_part(template: str, **content: Any) -> str:
+    """Fill the template of a part of a text."""
+    return _environment().get_template(template).render(**content).strip()
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,15 @@ import os
 import platform
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -22,6 +25,45 @@ from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.kit.svg import POWER
 from fcpower_bids.store import write_text
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a page."""
+
+    # title, text: heading and how to read it
+    title: str
+    text: str
+    # svg, alt: a drawing and its description
+    svg: str = ""
+    alt: str = ""
+    rows: tuple[tuple[str, str], ...] = ()  # a table of two columns
+    sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
+    # wide, folded: over the whole width; closed at first
+    wide: bool = False
+    folded: bool = False
+    failure: str = ""  # why the program failed to make it
+
+
+@lru_cache(maxsize=1)
+def _words() -> Mapping[str, Any]:
+    return dict(yaml.safe_load((FOLDER / "figures.yml").read_text(encoding="utf-8")))
+
+
+def look_up(kind: str, name: str) -> dict[str, Any]:
+    """Return the words of a figure, or of a table, of one of the lists of ``data/report/figures.yml``."""
+    return dict(_words()[kind][name])
+
+
+def make_panel(
+    kind: str, name: str, svg: str, sources: tuple[tuple[str, str], ...], wide: bool | None = None, **words: Any
+) -> Panel:
+    """Return a figure with its words, whose gaps are filled."""
+    about = look_up(kind, name)
+    title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))
+    wide = about.get("wide", False) if wide is None else wide
+    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide), folded=about.get("folded", False))
+
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"

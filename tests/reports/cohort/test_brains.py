@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.reports.cohort.brains import GAP, SCALE, draw_brain, outlines
-from fcpower_bids.reports.kit.images import colour_table
+from fcpower_bids.reports.kit.svg import colour_table
 
 
 def circles(svg: str) -> list[tuple[float, float, str]]:

@@ -21,12 +21,10 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     smallest_correlation,
 )
-from fcpower_bids.reports.cohort.page import make_sections, write_group_report
-from fcpower_bids.reports.cohort.sections.identification import describe_alpha
-from fcpower_bids.reports.cohort.sections.prediction import network_matrix
-from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
-from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
-from fcpower_bids.reports.cohort.verdict import judge_cohort
+from fcpower_bids.reports.cohort.identification import describe_alpha
+from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
+from fcpower_bids.reports.cohort.people import outlying, read_quality_tables
+from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import links_that_lead_somewhere
@@ -329,7 +327,7 @@ def test_the_flow_counts_recordings_and_people(sections):
 def test_network_importance_is_the_table(outputs):
     table = read_table(outputs[1].path("importance_networks"))
     part = table[(table["target"] == "planted") & (table["representation"] == "fc")]
-    names, values = network_matrix(part)
+    names, values = square(part, "network_a", "network_b", "importance")
     assert names == ["Vis", "SomMot", "Default"]
     np.testing.assert_array_equal(values, values.T)
     for _, row in part.iterrows():

@@ -13,14 +13,11 @@ import pytest
 
 from fcpower_bids import schema
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
-from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
-from fcpower_bids.reports.cohort.page import make_sections, write_group_report
-from fcpower_bids.reports.cohort.sections import page_parts
-from fcpower_bids.reports.cohort.sections.geometry import coarser, square
-from fcpower_bids.reports.cohort.sections.spectrum import control_title
+from fcpower_bids.reports.cohort.comparisons import control_title, judge, say_difference, say_tally
+from fcpower_bids.reports.cohort.drawings import draw_gains, spaced
+from fcpower_bids.reports.cohort.page import CHAPTERS, judge_cohort, make_sections, write_group_report
+from fcpower_bids.reports.cohort.spectra import coarser, from_triangle
 from fcpower_bids.reports.cohort.tables import GroupTables
-from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from tests.page_figures import links_that_lead_somewhere, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
@@ -76,7 +73,7 @@ def copy_of(outputs, tmp_path, *without):
 
 def make_one(tables, anchor):
     """The sections of one part of the page."""
-    return next(part for part in page_parts() if part.anchor == anchor).make(tables)
+    return list(next(chapter for chapter in CHAPTERS if chapter.anchor == anchor).make(tables))
 
 
 def panel(sections, anchor, title):
@@ -316,7 +313,7 @@ def test_the_spectrum_is_described_by_its_means(outputs, sections):
 def test_the_matrix_of_a_person_is_put_together_again(outputs):
     matrices = table(outputs, "spectrum_matrices")
     part = matrices[matrices["alpha"] == 1.0]
-    matrix = square(part)
+    matrix = from_triangle(part["value"].to_numpy(dtype=float))
     names = list(dict.fromkeys(part["other"]))
     np.testing.assert_array_equal(matrix, matrix.T)
     for _, row in part.iloc[::7].iterrows():

@@ -11,8 +11,16 @@ import pytest
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Slices
 from fcpower_bids.records.recordings import AXIAL
-from fcpower_bids.reports.person.brain_figures import ATLAS, MASK, TEMPLATE, UNCOVERED, borders, outline, paint_coverage
-from fcpower_bids.reports.person.previews import read_slices
+from fcpower_bids.reports.person.brains import (
+    ATLAS,
+    MASK,
+    TEMPLATE,
+    UNCOVERED,
+    borders,
+    outline,
+    paint_coverage,
+    read_slices,
+)
 
 SETTLED = 10
 

@@ -8,9 +8,9 @@ import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.person.brain_figures import axial_slices, draw_coverage
+from fcpower_bids.reports.person.brains import axial_slices, draw_coverage
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
-from fcpower_bids.reports.person.recording_facts import Parcellation, read_accounts
+from fcpower_bids.reports.person.recording import Parcellation, read_accounts
 from tests.reports.outputs import EXCLUDED, write_outputs, write_participant_reports
 from tests.running import FOOT
 

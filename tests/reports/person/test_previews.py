@@ -6,7 +6,7 @@ import pytest
 from fcpower_bids.core.series import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.kit.figures import shrink
-from fcpower_bids.reports.person.previews import make_preview, read_preview, standardise_trend
+from fcpower_bids.reports.person.brains import make_preview, read_preview, standardise_trend
 
 NETWORKS = ("a", "b") * 3
 

@@ -4,8 +4,7 @@ import pytest
 
 from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
-from fcpower_bids.reports.person.recording_facts import Account, read_accounts
-from fcpower_bids.reports.person.verdict import STAGES, judge, minutes_kept
+from fcpower_bids.reports.person.recording import STAGES, Account, judge, minutes_kept, read_accounts
 from fcpower_bids.settings import Settings
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fcpower_bids.analyses.sites import RANDOM
 from fcpower_bids.outputs.tables import write_table
-from fcpower_bids.reports.cohort.sections.sites import MOST_SAID, sites_section
+from fcpower_bids.reports.cohort.prediction import MOST_SAID, sites_chapter
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
@@ -39,7 +39,7 @@ def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float]
     tables.path("prediction_sites").parent.mkdir(parents=True)
     for name, planted in (("prediction_sites", rows), ("prediction_summary", pooled)):
         write_table(tables.path(name), pd.DataFrame(planted, columns=list(TABLES[name].columns)))
-    (section,) = sites_section(tables)
+    (section,) = sites_chapter(tables)
     assert tables.problems == {}
     return list(section.sentences)
 
@@ -55,7 +55,7 @@ def test_a_damaged_table_of_scores_costs_these_alone(tmp_path):
     assert "all together" in said_of(tmp_path, {"one": 0.2})[0]
     tables = GroupTables(Settings(tmp_path / "bids", tmp_path / "out", "group"))
     tables.path("prediction_summary").write_text("target\n")
-    (section,) = sites_section(tables)
+    (section,) = sites_chapter(tables)
     both = [f"one from {name}: within sites r 0.10 (2 sites)." for name in ("FC", "fisher_z")]
     assert list(section.sentences) == both, "which is the best is not known"
     assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]

@@ -1,0 +1,427 @@
+"""Drawings of a cohort as SVG text: rows with intervals, curves, scatters, cells and histograms.
+
+Arrays in; nothing is read or written. The names of entries are keys, in the order in which they are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy import special
+
+from fcpower_bids.reports.kit.charts import (
+    GREY,
+    PALE,
+    Chart,
+    height_of_key,
+    jitter,
+    key_below,
+    lay_out,
+    reaching,
+    row_scale,
+    short,
+    style,
+    width_of,
+    with_interval,
+)
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE
+from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around, colour_table
+
+WIDE, NARROW = 9.6, 4.8
+"""Inches of several panels side by side, and of a lone one."""
+LEFT, BELOW = 46.0, 32.0
+"""Points for the name of an axis with its ticks."""
+MANY_EDGES = 3000
+"""More edges are drawn smaller and paler."""
+FEW_COLUMNS = 6
+"""With more columns a cell has room for two decimals, not three."""
+MOST_TICKS = 8
+Curves = Mapping[str, np.ndarray]
+"""By name: columns x and y, or x, y and the lower and upper end of a band."""
+
+
+# Rows with names
+
+
+def rows_with_names(
+    titles: Sequence[str], scales: Mapping[str, Scale], inches: tuple[float, float], key: Mapping[str, tuple[str, str]]
+) -> tuple[Drawing, Iterator[Chart]]:
+    """Return a sheet of named rows with a panel per scale, under its title; `inches`: of the sheet, and of each row."""
+    sheet = Drawing(WIDE if len(scales) > 1 else inches[0] or NARROW, 0.8 + inches[1] * len(titles) + 0.25 * bool(key))
+    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
+    room = min(width_of([short(title) for title in titles]) + 12, 0.5 * sheet.width)
+    boxes = lay_out(sheet, 1, len(scales), (room, 10, 20 if any(scales) else 6, bottom), (16, 0))
+    if key:
+        key_below(sheet, key)
+
+    def charts() -> Iterator[Chart]:
+        for number, (box, (title, scale)) in enumerate(zip(boxes, scales.items(), strict=True)):
+            chart = Chart(sheet, box, scale, row_scale(len(titles)))
+            chart.title(short(title, 40))
+            if number == 0:
+                chart.name_rows(titles)
+            yield chart
+
+    return sheet, charts()
+
+
+def draw_folds(scores: Curves, pooled: Mapping[str, float], label: str, chance: float) -> str:
+    """Draw the score (n,) of every fold by representation, with quartiles, mean (diamond) and pooled score (line)."""
+    scale = reaching(*scores.values(), [pooled.get(title, np.nan) for title in scores], chance)
+    sheet, (chart,) = rows_with_names(list(scores), {"": scale}, (4.7, 0.62), {})
+    chart.upright(chance, GREY, 0.9, "4 2")
+    for number, (title, values) in enumerate(scores.items()):
+        known = values[np.isfinite(values)]
+        colour, _ = style(number)
+        chart.dots(known, -number + jitter(known.size, 0.24), colour, 8, opacity=0.4)
+        if known.size:
+            low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
+            chart.plot([low, high], [-number] * 2, "#000", 1.2)
+            chart.plot([middle] * 2, [-number - 0.1, -number + 0.1], "#000", 1.2)
+            chart.marks(known.mean(keepdims=True), np.array([-number]), "#fff", 26, "D", "#000")
+        if np.isfinite(pooled.get(title, np.nan)):
+            chart.plot([pooled[title]] * 2, [-number - 0.36, -number + 0.36], colour, 1.6, "1.6 2.2")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
+
+
+def draw_intervals(rows: Curves, label: str, origin: float = 0.0, dots: Sequence[np.ndarray] = ()) -> str:
+    """Draw an estimate with its limits (3,) per row; ``dots`` are what they rest on."""
+    numbers = np.array(list(rows.values()), dtype=float)
+    scale = reaching(numbers, *dots, origin)
+    sheet, (chart,) = rows_with_names(list(rows), {"": scale}, (4.7, 0.7 if dots else 0.42), {})
+    chart.upright(origin, GREY, 0.9, "4 2")
+    for number, values in enumerate(dots):
+        chart.dots(values, -number + jitter(len(values), 0.28), GREY, 7, opacity=0.35)
+    for number, (middle, low, high) in enumerate(numbers):
+        chart.plot([low, high], [-number] * 2, AFTER, 1.6)
+        chart.marks(np.array([middle]), np.array([-number]), AFTER, 28, "o")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
+
+
+def draw_differences(
+    titles: Sequence[str],
+    columns: Curves,
+    labels: Sequence[str],
+    significant: float,
+    dots: Curves | None = None,
+) -> str:
+    """Draw differences with limits and p (n, 4), a row per entry, a panel per target; ``dots`` (m,) as a last row."""
+    rows = list(titles) if dots is None else [*titles, "random filters"]
+    clouds = {target: dots[target][np.isfinite(dots[target])] if dots else np.zeros(0) for target in columns}
+    scales = {target: reaching(values[:, :3], clouds[target], 0.0) for target, values in columns.items()}
+    sheet, charts = rows_with_names(rows, scales, (WIDE, 0.2), {})
+    place = -np.arange(len(titles), dtype=float)
+    for chart, label, (target, values) in zip(charts, labels, columns.items(), strict=True):
+        for number in range(len(rows)):
+            chart.level(-number, "#ebebeb", 0.6)
+        chart.upright(0.0, GREY, 0.9, "4 2")
+        middle, low, high, p = values.T
+        clear = np.nan_to_num(p, nan=1.0) < significant
+        for wanted, marker, colour, face in (
+            (clear & (middle > 0), "^", AFTER, AFTER),
+            (clear & (middle < 0), "v", BEFORE, BEFORE),
+            (np.isfinite(middle) & ~(clear & (middle != 0)), "o", "#595959", "#fff"),
+        ):
+            for row in np.flatnonzero(wanted):
+                chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
+            chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
+        for number in np.flatnonzero(np.isfinite(middle)).tolist():
+            said = f", p = {p[number]:.2g}" if np.isfinite(p[number]) else ""
+            interval = with_interval(middle[number], low[number], high[number], "+")
+            chart.answer(-number, f"{titles[number]}, {target}: {interval}{said}")
+        chart.dots(clouds[target], -len(titles) + jitter(len(clouds[target]), 0.3), GREY, 6, opacity=0.6)
+        chart.frame_below(label, most=5)
+    return sheet.svg()
+
+
+def draw_pairs(titles: Sequence[str], columns: Mapping[str, Curves], labels: Sequence[str]) -> str:
+    """Draw scores (n,) of the same entries under several representations, joined by lines, a panel per target."""
+    key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
+    every = {target: np.stack(list(scores.values())) for target, scores in columns.items()}
+    scales = {target: reaching(values) for target, values in every.items()}
+    sheet, charts = rows_with_names(titles, scales, (0, 0.26), key)
+    place = -np.arange(len(titles), dtype=float)
+    for chart, label, (target, scores) in zip(charts, labels, columns.items(), strict=True):
+        for row in np.flatnonzero(np.isfinite(every[target]).any(axis=0)):
+            ends = (np.nanmin(every[target][:, row]), np.nanmax(every[target][:, row]))
+            chart.plot(ends, (place[row], place[row]), GREY, 1.4)
+        for number, values in enumerate(scores.values()):
+            colour, marker = style(number)
+            chart.marks(values, place, colour, 32, marker)
+        for number, title in enumerate(titles):
+            words = [f"{name} {values[number]:.3f}" for name, values in scores.items() if np.isfinite(values[number])]
+            chart.answer(-number, f"{title}, {target}: {', '.join(words)}")
+        chart.frame_below(label, most=5)
+    return sheet.svg()
+
+
+def draw_quality(values: Curves, marks: Curves) -> str:
+    """Draw one strip of recordings (n,) per measure; ``marks`` says which stand out."""
+    lines = -(-len(values) // 4)
+    sheet = Drawing(WIDE, 1.3 * lines)
+    boxes = lay_out(sheet, lines, 4, (10, 10, 6, BELOW), (18, 38))
+    for box, (title, numbers) in zip(boxes, values.items(), strict=False):
+        chart = Chart(sheet, box, around(numbers), Scale(-0.5, 0.5))
+        known, spread = np.isfinite(numbers), jitter(len(numbers), 0.3)
+        plain, marked = known & ~marks[title], known & marks[title]
+        chart.dots(numbers[plain], spread[plain], AFTER, 7, opacity=0.6)
+        chart.dots(numbers[marked], spread[marked], BEFORE, 22, "^", opacity=0.6)
+        if known.any():
+            chart.upright(float(np.median(numbers[known])), "#000", 0.8)
+        chart.frame_below(title, most=5)
+    return sheet.svg()
+
+
+# Histograms
+
+
+def draw_null(null: Curves, label: str) -> str:
+    """Draw the scores (n,) of permuted targets by representation; the first of each is the true one."""
+    sheet = Drawing(4.7, 0.7 + 0.75 * len(null))
+    names = [short(title, 18) for title in null]
+    boxes = lay_out(sheet, len(null), 1, (width_of(names) + 12, 10, 6, BELOW), (0, 8))
+    x = reaching(*null.values())
+    for number, (box, name, scores) in enumerate(zip(boxes, names, null.values(), strict=True)):
+        permuted = scores[1:][np.isfinite(scores[1:])]
+        heights, edges = np.histogram(permuted, bins=30) if permuted.size else (np.zeros(1), np.zeros(2))
+        chart = Chart(sheet, box, x, Scale(0, 1.05 * max(float(heights.max()), 1.0)))
+        chart.bars(edges, heights, PALE)
+        chart.upright(float(scores[0]), style(number)[0], 2.2)
+        sheet.line((box.left, box.right), (box.bottom, box.bottom), width=0.7)
+        sheet.text(box.left - 6, (box.top + box.bottom) / 2 + 3, name, anchor="end")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
+
+
+def draw_edge_motion(edges: Curves, n_people: int) -> str:
+    """Draw the QC-FC correlations of the edges by representation, columns r and, where known, distance in mm."""
+    has_distance = next(iter(edges.values())).shape[1] > 1
+    sheet = Drawing(WIDE if has_distance or len(edges) > 1 else NARROW, 2.6)
+    panels = len(edges) * (1 + has_distance)
+    boxes = lay_out(sheet, 1, panels, (12, 10, 20, BELOW), (52 if has_distance else 22, 0))
+    grid = np.linspace(-1, 1, 401)
+    freedom = max(n_people - 2, 1)
+    chance = np.clip(1 - grid**2, 1e-9, None) ** (freedom / 2 - 1) / special.beta(freedom / 2, 0.5)
+    for number, (title, values) in enumerate(edges.items()):
+        colour, _ = style(number)
+        r = values[np.isfinite(values[:, 0]), 0]
+        limit = min(1.0, 1.15 * max(float(np.abs(r).max(initial=0.1)), 2.5 / np.sqrt(n_people)))
+        density, bins = np.histogram(r, bins=np.linspace(-1, 1, 81), density=len(r) > 0)
+        top = 1.08 * max(float(density.max(initial=0)), float(chance.max()), 1e-9)
+        chart = Chart(sheet, boxes[number * (1 + has_distance)], Scale(-limit, limit), Scale(0, top))
+        chart.bars(bins, density, colour, 0.65)
+        chart.plot(grid, chance, GREY, 1.4)
+        chart.upright(0, "#000", 0.7)
+        chart.title(title)
+        chart.frame_below("correlation with mean FD", most=5)
+        if not has_distance:
+            continue
+        known = values[np.isfinite(values).all(axis=1)]
+        size, strength = (2, 0.15) if len(known) > MANY_EDGES else (5, 0.5)
+        height, distance = np.abs(known[:, 0]), known[:, 1]
+        top = 1.05 * float(height.max(initial=0.1))
+        chart = Chart(sheet, boxes[number * 2 + 1], around(distance), Scale(0, top))
+        chart.dots(distance, height, colour, size, opacity=strength)
+        cuts = np.unique(np.quantile(distance, np.linspace(0, 1, 11)))
+        bins = np.clip(np.searchsorted(cuts, distance, side="right") - 1, 0, len(cuts) - 2)
+        middles = [(cuts[i] + cuts[i + 1]) / 2 for i in np.unique(bins)]
+        chart.plot(middles, [float(np.median(height[bins == i])) for i in np.unique(bins)], "#000", 1.2)
+        chart.frame_below("distance (mm)", most=5)
+        chart.frame_left("|r| with mean FD", most=5)
+    return sheet.svg()
+
+
+# Curves
+
+
+def draw_curves(
+    panels: Sequence[tuple[str, str, str, Curves]],
+    origin: float = np.nan,
+    mark: float = np.nan,
+    doubling: bool = False,
+) -> str:
+    """Draw curves, each panel with its title, vertical and horizontal label; names have the same look everywhere.
+
+    `origin`, `mark`: a level and an upright line. `doubling`: the horizontal axis is logarithmic.
+    """
+    sheet = Drawing(WIDE if len(panels) > 1 else NARROW, 2.9)
+    names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
+    looks = {name: style(number) for number, name in enumerate(names)}
+    key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
+    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
+    same = len({vertical for _, vertical, *_ in panels}) == 1
+    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10, 20, bottom), (20 if same else LEFT + 8, 0))
+    everything = [values for *_, curves in panels for values in curves.values()]
+    for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
+        places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
+        x = reaching(places, mark)
+        if doubling:
+            room = max((places[-1] / places[0]) ** 0.05, 1.05)
+            x = Scale(places[0] / room, places[-1] * room, decades=True)
+        heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
+        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
+        chart = Chart(sheet, box, x, y)
+        if np.isfinite(origin):
+            chart.level(origin, GREY, 0.9, "4 2")
+        chart.upright(mark, GREY, 0.9, "4 2")
+        for name in filter(looks.get, curves):
+            (colour, marker), values = looks[name], curves[name]
+            low, high = _ends(values).T
+            if values.shape[1] > 2:
+                chart.band(values[:, 0], low, high, colour, 0.15)
+            chart.marked_line(values[:, 0], values[:, 1], colour, marker)
+        chart.title(title)
+        if doubling:
+            words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
+            chart.name_below(horizontal, words)
+        else:
+            chart.frame_below(horizontal, most=6)
+        if number and same:
+            sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
+        else:
+            chart.frame_left(vertical, most=6)
+    if key:
+        key_below(sheet, key)
+    return sheet.svg()
+
+
+def _ends(values: np.ndarray) -> np.ndarray:
+    """Lower and upper end (n, 2) of the band of a curve; its values where it has none."""
+    if values.shape[1] == 2:
+        return values[:, [1, 1]]
+    return np.where(np.isfinite(values[:, 2:]), values[:, 2:], values[:, 1:2])
+
+
+def spaced(places: np.ndarray) -> list[float]:
+    """Choose ticks from positive numbers so that their labels do not touch on a logarithmic axis; the ends stay."""
+    places = np.sort(places)
+    room = np.log(places[-1] / places[0]) / MOST_TICKS
+    chosen = [float(places[0])]
+    for place in places[1:-1]:
+        if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
+            chosen.append(float(place))
+    return chosen if len(places) == 1 else [*chosen, float(places[-1])]
+
+
+def draw_exponents(curves: Curves, chosen: Curves, reference: float) -> str:
+    """Draw score and quartiles against the exponent by criterion, and how often each exponent (n,) was chosen."""
+    sheet = Drawing(WIDE, 2.9)
+    *boxes, last = lay_out(sheet, 1, len(curves) + 1, (LEFT, 10, 20, BELOW), (44, 0))
+    bins = np.linspace(-0.025, 1.025, 22)
+    heights = {name: np.histogram(alphas, bins=bins)[0] for name, alphas in chosen.items() if name in curves}
+    top = 1.08 * max((int(counted.max()) for counted in heights.values()), default=1)
+    counts = Chart(sheet, last, Scale(0, 1.03), Scale(0, max(top, 1.0)))
+    looks = {criterion: style(number + 1) for number, criterion in enumerate(curves)}
+    for box, (criterion, values) in zip(boxes, curves.items(), strict=True):
+        colour, marker = looks[criterion]
+        chart = Chart(sheet, box, Scale(0, 1.02), reaching(values[:, 1:]))
+        chart.band(values[:, 0], values[:, 2], values[:, 3], colour, 0.18)
+        chart.upright(reference, GREY, 0.9, "4 2")
+        chart.marked_line(values[:, 0], values[:, 1], colour, marker)
+        chart.title(criterion)
+        chart.frame_left("", most=6)
+        chart.frame_below("exponent α", most=6)
+        if criterion in heights:
+            counts.bars(bins, heights[criterion], colour, 0.6)
+    counts.upright(reference, GREY, 0.9, "4 2")
+    counts.title("chosen by the training people")
+    counts.frame_left("folds", most=min(6, max(1, int(top))))
+    counts.frame_below("exponent α", most=6)
+    if len(curves) > 1:
+        counts.key({criterion: (looks[criterion][0], "s") for criterion in heights})
+    return sheet.svg()
+
+
+# Scatters and cells
+
+
+def draw_scatter(pairs: Curves, label: str, binary: bool) -> str:
+    """Draw out-of-fold predictions against what was observed, columns observed and predicted, by representation."""
+    columns, lines = min(len(pairs), 2), -(-len(pairs) // 2)
+    sheet = Drawing(4.7, 0.2 + 2.4 * lines)
+    boxes = lay_out(sheet, lines, columns, (LEFT, 8, 18, BELOW), (40, 38))
+    for number, (box, (title, values)) in enumerate(zip(boxes, pairs.items(), strict=False)):
+        observed, predicted = values.T
+        colour, marker = style(number)
+        place = observed + jitter(len(observed), 0.18) if binary else observed
+        chart = Chart(sheet, box, reaching(place), reaching(predicted))
+        chart.dots(place, predicted, colour, 14, marker, opacity=0.5)
+        n = len(observed)
+        if n >= 4 and np.ptp(observed) > 0:  # the least-squares line, and the 95 % band of its mean
+            slope, intercept = np.polyfit(observed, predicted, 1)
+            grid = np.linspace(observed.min(), observed.max(), 60)
+            centred = observed - observed.mean()
+            error = np.sqrt(((predicted - slope * observed - intercept) ** 2).sum() / (n - 2))
+            spread = np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
+            half, line = special.stdtrit(n - 2, 0.975) * error * spread, slope * grid + intercept
+            chart.band(grid, line - half, line + half, "#000", 0.14)
+            chart.plot(grid, line, "#000", 1.1)
+        chart.title(short(title, round(box.width / 5)))
+        chart.frame_left("" if number % columns else "predicted, out of fold", most=5, far=38)
+        if binary:
+            chart.name_below("", {0: "0", 1: "1"})
+        else:
+            chart.frame_below("", most=4)
+    # once, since side by side two would overlap
+    sheet.text((boxes[0].left + boxes[columns - 1].right) / 2, sheet.height - 4, label)
+    return sheet.svg()
+
+
+def centred_square(box: Box) -> Box:
+    """Return the largest square in the middle of a rectangle, from its upper side."""
+    side = min(box.width, box.height)
+    return box._replace(left=box.left + (box.width - side) / 2, width=side, height=side)
+
+
+def draw_matches(matches: Mapping[str, tuple[np.ndarray, np.ndarray]], size: int) -> str:
+    """Draw the match of each person by representation: places of the person and of the match among ``size`` people."""
+    sheet = Drawing(WIDE if len(matches) > 1 else NARROW, 3.4)
+    boxes = lay_out(sheet, 1, len(matches), (24, 10, 20, 26), (16, 0))
+    dot = float(np.clip(2500 / size, 2, 30))
+    for number, (box, (title, (person, match))) in enumerate(zip(boxes, matches.items(), strict=True)):
+        square = centred_square(box)
+        chart = Chart(sheet, square, Scale(-0.7, size - 0.3), Scale(size - 0.3, -0.7))
+        hit = person == match
+        chart.dots(match[hit], person[hit], AFTER, dot, "s")
+        chart.dots(match[~hit], person[~hit], BEFORE, 1.6 * dot, "X")
+        sheet.line((square.left, square.left, square.right), (square.top, square.bottom, square.bottom), width=0.7)
+        chart.title(title)
+        sheet.text((square.left + square.right) / 2, square.bottom + 4 + SIZE, "most similar person")
+        if number == 0:
+            sheet.text(square.left - 8, (square.top + square.bottom) / 2, "person", turned=True)
+    return sheet.svg()
+
+
+def draw_gains(
+    matrices: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: Sequence[str], columns: Sequence[str]
+) -> str:
+    """Draw gains (R, C) as cells with their numbers, and whether each is marked (R, C); blue is a gain, red a loss."""
+    digits = 3 if len(columns) * len(matrices) <= FEW_COLUMNS else 2
+    limit = max(float(np.nanmax(np.abs(gains), initial=1e-3)) for gains, _ in matrices.values())
+    table = colour_table("RdBu_r")[::-1]
+    sheet = Drawing(WIDE if len(matrices) > 1 else NARROW, 1.0 + 0.3 * len(rows))
+    boxes = lay_out(sheet, 1, len(matrices), (width_of(rows) + 26, 10, 20, BELOW), (16, 0))
+    for box, (title, (gains, marked)) in zip(boxes, matrices.items(), strict=True):
+        wide, tall = box.width / len(columns), box.height / len(rows)
+        for (i, j), gain in np.ndenumerate(gains):
+            cell = Box(box.left + j * wide, box.top + i * tall, wide, tall)
+            if not np.isfinite(gain):
+                sheet.rectangle(cell, "#e6e6e6")
+                continue
+            sheet.rectangle(cell, "#" + table[round((len(table) - 1) * (1 + gain / limit) / 2)])
+            words = f"{round(float(gain), digits) + 0.0:+.{digits}f}" + ("*" if marked[i, j] else "")
+            ink = "#fff" if abs(gain) > 0.7 * limit else "#000"
+            sheet.text(cell.left + wide / 2, cell.top + tall / 2 + 2.7, words, 7.5, fill=ink)
+        chart = Chart(sheet, box, Scale(-0.5, len(columns) - 0.5), Scale(0, 1))
+        for j, name in enumerate(columns):
+            sheet.text(float(chart.across(j)), box.bottom + 12, name)
+        sheet.text((box.left + box.right) / 2, box.bottom + 25, "people")
+        chart.title(short(title, 60))
+    first = boxes[0]
+    for i, name in enumerate(rows):
+        sheet.text(first.left - 6, first.top + (i + 0.5) * first.height / len(rows) + 3, name, anchor="end")
+    sheet.text(10, (first.top + first.bottom) / 2, "minutes", turned=True)
+    return sheet.svg()

@@ -1,0 +1,334 @@
+"""Who is in the cohort and who is not, what the check found, how good the recordings are, and what goes with motion."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.cohort.inclusion import CAUTION, PARCEL
+from fcpower_bids.cohort.recordings import FILE as RECORDINGS_FILE
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.status import DONE
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.reports.cohort.brains import parcels_panels
+from fcpower_bids.reports.cohort.drawings import draw_edge_motion, draw_quality
+from fcpower_bids.reports.cohort.findings import FEWEST_PERMUTATIONS
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    Cell,
+    Grid,
+    GroupTables,
+    Section,
+    count,
+    count_people,
+    missing,
+    percent,
+    say_p,
+)
+from fcpower_bids.reports.kit.page import relative_link, show_number
+from fcpower_bids.reports.person.recording import USED_WITH_CAUTION, WORDS
+
+FEW = 3
+"""Parcels of a reason that are named."""
+QUALITY_END = "_desc-fcpower_qc.tsv"
+OUTLYING = 3.5
+"""Robust standard deviations from the median above which a recording stands out (Iglewicz and Hoaglin 1993)."""
+MEASURES = {
+    "mean_fd": ("Mean FD (mm)", 3, 1),
+    "minutes": ("Minutes kept", 1, -1),
+    "censored": ("Censored (%)", 1, 1),
+    "degrees_of_freedom": ("Degrees of freedom", 0, -1),
+    "band_leakage": ("Out of band (share)", 3, 1),
+    "uncovered_parcels": ("Parcels without a value", 0, 1),
+    "participation_ratio": ("Part. ratio of FC", 1, 0),
+    "mask_dice": ("Mask and template (Dice)", 2, -1),
+}
+"""Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
+NEEDED = ("atlas", "state", "volumes", "dummy_volumes", "censored_volumes", "seconds_kept")
+"""Columns without which a quality table is broken."""
+MOST_SESSIONS = 12
+MOST_BRAINS = 4
+NOTE, SAME = "note", "same scan"
+FEWEST = 10
+"""With fewer people left, no score without the pairs of the check is given."""
+NOTHING = "Nothing was found that would mislead."
+
+
+# The check before the first model
+
+
+def check_chapter(tables: GroupTables) -> Iterator[Section]:
+    """The findings with consequence and remedy, the suspicious pairs, and the scores without them."""
+    if not tables.has("check"):
+        return
+    found = tables.rows("check")
+    serious = int((found["level"] != NOTE).sum()) if len(found) else 0
+    said = f"{count(serious, 'thing')} to look at, {count(len(found) - serious, 'note')}." if serious else NOTHING
+    scores = _without_pairs(tables) if len(found) else ()
+    pairs = tables.grid("check_pairs", participant_id=tables.person, other=tables.person) if len(found) else ()
+    grids = (*tables.grid("check"), *pairs)
+    yield Section("check", "Check before the first model", (said, *scores), (), grids)
+
+
+def _without_pairs(tables: GroupTables) -> Iterator[str]:
+    """Say for every target what the score is when people who seem to share a scan are not counted."""
+    pairs, predictions = tables.rows("check_pairs"), tables.predicted()
+    if pairs.empty or predictions.empty:
+        return
+    same = pairs[pairs["verdict"] == SAME]
+    alike = set(same["participant_id"]) | set(same["other"])
+    for (target, name), part in predictions.groupby(["target", "representation"], sort=False) if alike else ():
+        rest = part[~part["participant_id"].isin(alike)]
+        if (n := rest["participant_id"].nunique()) >= FEWEST:
+            yield (
+                f"{target} from {tables.title(name)}: r {_pooled_r(part):.2f} with everyone, {_pooled_r(rest):.2f} "
+                f"over the {count_people(n)} who share no scan."
+            )
+
+
+def _pooled_r(predictions: pd.DataFrame) -> float:
+    """Correlation of observed and predicted over everyone, mean over repeats; of their means if these are all."""
+    repeats = [part for _, part in predictions.groupby("repeat")] if "repeat" in predictions else [predictions]
+    return float(np.mean([part["observed"].corr(part["predicted"]) for part in repeats]))
+
+
+# Who took part
+
+
+def cohort_chapter(tables: GroupTables) -> Iterator[Section]:
+    """How many recordings and people are left after each step, and who was left out and why."""
+    excluded, steps = tables.frame("excluded"), list(_steps(tables))
+    if not steps and excluded is None and tables.frame("left_out") is None:
+        return
+    sources = tables.links("scans", "excluded", "folds", "identification_scans")
+    status = tables.root / "logs" / "status.tsv"
+    if status.is_file():
+        sources = ((status.name, relative_link(status, tables.root)), *sources)
+    numbers = [[Cell("", "n/a") if n is None else Cell(f"{n:,}", n) for n in counted] for _, *counted in steps]
+    rows = tuple((Cell(name), *cells) for (name, *_), cells in zip(steps, numbers, strict=True))
+    text = (
+        "A scan is all recordings of a person in a session, combined. From the cohort on, only those are counted that "
+        "the command asked for (--participant-label and its like)."
+    )
+    flow = Grid("Cohort flow", text, ("Step", "Recordings or scans", "People"), rows, sources)
+    grids = [*([flow] if rows else []), *tables.grid("left_out")]
+    said = "No person and no recording was left out at group level."
+    if excluded is not None:
+        grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a")), participant_id=tables.person)
+        kinds = excluded["what"].value_counts()
+        said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
+    notes = (str(note) for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
+    yield Section("cohort", "Cohort", (said, *_describe_scans(tables), *dict.fromkeys(notes)), (), tuple(grids))
+
+
+def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
+    path = tables.root / "logs" / "status.tsv"
+    if path.is_file():
+        status = read_table(path)
+        status = status[~status["recording"].str.endswith("_embedding")]
+        done = status[status["state"] == "done"]
+        for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
+            yield name, len(part), part["recording"].str.split("_").str[0].nunique()
+    scans = tables.frame("scans")
+    if scans is not None:
+        yield "In the cohort, as scans", len(scans), scans["participant_id"].nunique()
+        sessions = list(scans.groupby("session", sort=False)) if "session" in scans else []
+        for session, part in sessions[:MOST_SESSIONS] if len(sessions) > 1 else ():
+            yield f"– of session {session}", len(part), part["participant_id"].nunique()
+    if tables.has("folds"):
+        yield "In the prediction", None, tables.people("folds")
+    found = tables.frame("identification_scans")
+    if found is not None:
+        searches = found[["participant_id", "session"]].drop_duplicates()
+        yield "In the identification (two sessions or more)", len(searches), searches["participant_id"].nunique()
+
+
+def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of ``excluded`` with one for all parcels of one reason, in the place of the first."""
+    parcels = excluded.loc[excluded["what"] == PARCEL, "reason"].astype(str)
+    parts = pd.DataFrame([reason.partition(": ") for reason in parcels], parcels.index, ["name", "_", "why"])
+    folded = excluded.copy()
+    for why, part in parts.groupby("why", sort=False):
+        if len(part) > FEW + 1:
+            several = f"{', '.join(part['name'][:FEW])} and {len(part) - FEW} more, each: {why}"
+            folded.loc[part.index[0], "reason"] = several
+            folded = folded.drop(index=part.index[1:])
+    return folded
+
+
+def _describe_scans(tables: GroupTables) -> Iterator[str]:
+    """Length and motion of the scans that were used."""
+    scans = tables.rows("scans")
+    if not {"seconds", "mean_fd"} <= set(scans.columns):
+        return
+    minutes, motion = scans["seconds"].astype(float).dropna() / 60, scans["mean_fd"].astype(float).dropna()
+    said = []
+    if len(minutes):
+        said.append(f"{minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})")
+    if len(motion):
+        said.append(f"a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})")
+    if said:
+        yield f"Scans have {' and '.join(said)}."
+
+
+# The quality of the recordings
+
+
+def read_quality_tables(root: Path) -> pd.DataFrame:
+    """Read the quality tables of all recordings, one row per recording and atlas."""
+    rows = [row for path in sorted(root.glob(f"sub-*/**/*{QUALITY_END}")) for row in _read(path, root)]
+    table = pd.DataFrame(rows)
+    for name in table.columns.difference(["recording", "participant_id", "atlas", "state", "address", "verdict"]):
+        table[name] = pd.to_numeric(table[name], errors="coerce")
+    if table.empty:
+        return table
+    table["verdict"] = np.where(table["state"] == DONE, WORDS[DONE], table["state"])
+    if (path := root / RECORDINGS_FILE).is_file():  # the verdict of the page and of the index, not another one
+        judged = read_table(path)
+        # a table of an earlier version has no verdicts
+        doubted = judged.loc[judged.get("quality", judged["state"]) == CAUTION, ["recording", "atlas"]]
+        names = set(doubted.itertuples(index=False, name=None))
+        pairs = zip(table["recording"], table["atlas"], strict=True)
+        table.loc[[pair in names for pair in pairs], "verdict"] = USED_WITH_CAUTION
+    later = (table["volumes"] - table["dummy_volumes"]).clip(lower=1)
+    table["censored"] = 100 * table["censored_volumes"] / later
+    table["minutes"] = table["seconds_kept"] / 60
+    return table
+
+
+def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
+    """Rows of one table; none of one that cannot be read, whose recording is left out with the reason."""
+    if not path.is_file():
+        return
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            rows, there = list(reader), reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return
+    lacking = [name for name in NEEDED if name not in there]
+    if lacking:
+        raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
+    name = path.name.removesuffix(QUALITY_END)
+    about = {"recording": name, "participant_id": name.split("_", 1)[0], "address": relative_link(path, root)}
+    yield from (row | about for row in rows)
+
+
+def outlying(values: np.ndarray, side: int) -> np.ndarray:
+    """Which values lie over `OUTLYING` times 1.4826 median (half equal: mean) absolute deviations from the median."""
+    known = values[np.isfinite(values)]
+    if known.size < 5:
+        return np.zeros(values.shape, dtype=bool)
+    from_median = values - np.median(known)
+    spread = 1.4826 * np.median(np.abs(known - np.median(known)))
+    spread = spread or 1.2533 * float(np.mean(np.abs(known - np.median(known))))
+    if not spread:
+        return np.zeros(values.shape, dtype=bool)
+    distance = np.abs(from_median) if side == 0 else side * from_median
+    return np.nan_to_num(distance / spread, nan=0.0) > OUTLYING
+
+
+def quality_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Distributions and table of the quality of all recordings, outliers marked and linked to the pages."""
+    found = read_quality_tables(tables.root)
+    if found.empty:
+        return
+    marks = {name: np.zeros(len(found), dtype=bool) for name in MEASURES if name in found and found[name].notna().any()}
+    values = {name: found[name].to_numpy(dtype=float) for name in marks}
+    for rows in found.groupby("atlas").indices.values():
+        for name, mark in marks.items():
+            mark[rows] = outlying(values[name][rows], MEASURES[name][2])
+    strange = found["recording"][np.any(list(marks.values()), axis=0)].nunique()
+    doubted = found.loc[found["verdict"] == USED_WITH_CAUTION, "recording"].nunique()
+    said = f"{count(found['recording'].nunique(), 'recording')} of {count_people(found['participant_id'].nunique())}; "
+    if doubted:
+        said += f"{count(doubted, 'recording')} used with caution, as their pages say; "
+    said += (
+        f"{count(strange, 'recording')} stand{'s' if strange == 1 else ''} out in at least one measure (more than "
+        f"{OUTLYING:g} robust standard deviations from the median). Standing out is a reason to look, not a reason to "
+        "exclude."
+        if strange
+        else "none stands out."
+    )
+    titles = {name: MEASURES[name][0] for name in marks}
+    svg = draw_quality({titles[name]: values[name] for name in marks}, {titles[name]: marks[name] for name in marks})
+    panel = tables.panel("quality", svg, measures=", ".join(titles.values()), strange=strange)
+    yield Section("quality", panel.title, (said,), (panel,), (_quality_grid(found, values, marks, tables),))
+
+
+def _quality_grid(
+    found: pd.DataFrame, values: dict[str, np.ndarray], marks: dict[str, np.ndarray], tables: GroupTables
+) -> Grid:
+    names = found["recording"].str.split("_space-").str[0]
+    spaces = found["recording"].str.split("_space-").str[-1].str.split("_").str[0].nunique()
+    names = names if spaces == 1 else found["recording"]
+    n_marks = np.sum(list(marks.values()), axis=0).tolist()
+    rows = []
+    for i in np.lexsort((found["recording"].to_numpy(), -np.array(n_marks))).tolist():
+        row = found.iloc[i]
+        cells = [
+            Cell(str(names.iloc[i]), "", tables.pages.get(str(row["participant_id"]), "")),
+            Cell(str(row["atlas"]).replace("atlas-", "").replace("_", " ")),
+            Cell(str(row["verdict"])),
+            Cell(str(n_marks[i]), n_marks[i]),
+        ]
+        for name, mark in marks.items():
+            value = float(values[name][i])
+            shown = show_number(value, MEASURES[name][1])
+            cells.append(Cell(shown, value if math.isfinite(value) else "n/a", outlier=bool(mark[i])))
+        rows.append((*cells, Cell("table", "", str(row["address"]))))
+    measures = [MEASURES[name][0] for name in marks]
+    header = ("Recording", "Atlas", "State", "Stands out in", *measures, "Data behind this")
+    text = "A triangle marks what stands out; the name leads to the page of the participant."
+    return Grid("", text, header, tuple(rows))
+
+
+# Motion
+
+
+def motion_chapter(tables: GroupTables) -> Iterator[Section]:
+    """How much of the connectomes goes with motion (QC-FC)."""
+    summary, edges = tables.frame("qcfc_summary"), tables.frame("qcfc")
+    if summary is None or edges is None:
+        return
+    rows = [(tables.title(row["representation"]), row) for _, row in summary.iterrows()]
+    shares = ", ".join(f"{title} {100 * row['share_significant']:.1f} %" for title, row in rows)
+    said = [f"Edges that go with motion (q < {SIGNIFICANT:g}): {shares}."]
+    for title, row in rows:
+        together = (
+            "" if missing(row.get("p_all")) else f"; all edges together, permutation {say_p(float(row['p_all']))}"
+        )
+        rho = row.get("distance_rho", math.nan)
+        distance = "" if missing(rho) else f"; Spearman correlation of |r| with distance {rho:.2f}"
+        said.append(
+            f"{title}: median |r| with mean FD is {row['median_abs_r']:.3f} over {row['n_people']:.0f} people (chance "
+            f"gives {row['median_abs_r_chance']:.3f}); {percent(row['share_significant'], 1)} of the edges are "
+            f"significant after control of the false discovery rate{together}{distance}."
+        )
+    columns = ["r", "distance"] if "distance" in edges and edges["distance"].notna().any() else ["r"]
+    parts = edges.groupby("representation", sort=False)[columns]
+    shown = {tables.title(name): part.to_numpy(dtype=float) for name, part in parts}
+    if len(columns) == 1:
+        said.append("The distance between parcels is not known here, so its dependence is left out.")
+    svg = draw_edge_motion(shown, int(summary["n_people"].iloc[0]))
+    panels = (tables.panel("motion", svg, said=" ".join(said)), *_motion_brains(tables))
+    yield Section("motion", "Motion and connectivity (QC-FC)", tuple(said), panels)
+
+
+def _motion_brains(tables: GroupTables) -> Iterator[Any]:
+    """QC-FC of the parcels, a brain per representation whose edges go with motion; none of chance."""
+    found, summary = tables.rows("qcfc_parcels"), tables.rows("qcfc_summary")
+    if found.empty:
+        return
+    # where the permutations are too few, or none, the edges decide
+    tested = summary["p_all"].where(summary["n_permutations"] >= FEWEST_PERMUTATIONS)
+    allowed = (tested < SIGNIFICANT) | (tested.isna() & (summary["share_significant"] > 0))
+    found = found[found["representation"].isin(summary.loc[allowed, "representation"])]
+    for name, part in list(found.groupby("representation", sort=False))[:MOST_BRAINS]:
+        yield from parcels_panels("motion_brain", part, "qcfc_parcels", "r", tables, title=tables.title(name))
