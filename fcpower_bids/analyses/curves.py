@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.evaluate import compare, fold_scores, make_solver, run_nested_cv
+from fcpower_bids.analyses.evaluate import compare, cross_validate, fold_scores, make_solver
 from fcpower_bids.analyses.features import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
 from fcpower_bids.analyses.scan_parts import (
@@ -256,4 +256,4 @@ def cross_validate_smaller(solver: Regression, kernel: FloatArray | None, study:
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
         solver = BlockRidge(kernel, solver.penalties, study.preset.intercept, solver.unit, solver.notes)
-    return run_nested_cv(solver, study.columns, study.folds, study.preset)
+    return cross_validate(solver, study)

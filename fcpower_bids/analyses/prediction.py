@@ -29,7 +29,6 @@ from fcpower_bids.analyses.evaluate import (
     person_frames,
     pooled_scores,
     predictions_by_repeat,
-    run_nested_cv,
 )
 from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
@@ -182,7 +181,7 @@ def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]
     """Score predictions from features as they are, on the folds of the first repeat."""
     found = {}
     for representation, solver in make_solvers(study.representations(), study, PERMUTE):
-        result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
+        result = cross_validate(solver, study, folds=study.first_repeat)
         observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
         for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
             score = score_predictions("auc" if target.is_binary else "pearson", own, other)
