@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.features import FC
-from fcpower_bids.analyses.harmonisation import HANDLINGS
-from fcpower_bids.analyses.sites import RANDOM, SITE, WITHIN
+from fcpower_bids.analyses.sites import HANDLINGS, RANDOM, SITE, WITHIN
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.brains import connections_panels, parcels_panels
 from fcpower_bids.reports.cohort.drawings import draw_exponents, draw_folds, draw_intervals, draw_null, draw_scatter

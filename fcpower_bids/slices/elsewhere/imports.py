@@ -18,13 +18,13 @@ from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.matrix_formats import (
+from fcpower_bids.core.connectome.edges import (
     ORDERS,
     SCALES,
     Rounding,
     correlations_from,
     rounding_step,
+    vectorise_edges,
     without_rounding,
 )
 from fcpower_bids.core.connectome.spd import eigendecompose
