@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from fcpower_bids.check import workflow as check
+from fcpower_bids.check import check
 from fcpower_bids.pretrain import corpus as pack
 from tests.command import main
 from tests.planting.planted import make_cohort

@@ -279,7 +279,7 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
     model = next((cohort.output_dir / "group" / "models").glob("*_model"))
     for path in cohort.output_dir.rglob("*_qc.tsv"):  # sound, so that the slip is reached
         write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
-    monkeypatch.setattr("fcpower_bids.clinic.applying.predict_from_arrays", shape_slip)
+    monkeypatch.setattr("fcpower_bids.clinic.predict.predict_from_arrays", shape_slip)
     assert main(["predict", str(model), str(cohort.output_dir), "--accept-no-skill"]) == 5
     assert "Internal error, please report it with logs/crashes/predict_sub-" in (told := capsys.readouterr().out)
     assert "(ValueError: matmul" in told

@@ -170,7 +170,7 @@ KNOWN = {
     # names that a folder lists, and labels of such names
     "cohort/features.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),
-    "cohort/scan_features.py": (
+    "cohort/scans.py": (
         "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{one.atlas_name}_dseg.tsv'",
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
@@ -204,16 +204,17 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "pretrain/packing.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "pretrain/packing.py": ("self.folder / 'parts' / f'{self.part:07d}.safetensors'", "folder / name"),
+    "pretrain/public.py": ("folder / name", "target / name"),
     "pretrain/corpus.py": (
-        *("folder / name", "folder / f'teacher-{int(shard):05d}.safetensors'"),
+        "folder / f'teacher-{int(shard):05d}.safetensors'",
         "folder / f'series-{int(shard):05d}.safetensors'",
     ),
     "store.py": ("folder / name",),  # the one way, stored_path itself
-    "pretrain/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
+    "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
-    "pretrain/page.py": ("root / name",),
+    "pretrain/page.py": ("root / 'encoder' / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
         "folder / f\"series_{facts['atlas']}.npz\"",

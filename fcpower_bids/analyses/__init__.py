@@ -26,7 +26,7 @@ ANALYSES = Registry(
         "spectrum_geometry": "fcpower_bids.analyses.spectrum.geometry:analyse_geometry",
         "learning_curves": "fcpower_bids.analyses.curves:analyse_learning_curves",
         "encoder_comparison": "fcpower_bids.analyses.encoder_comparison:analyse_encoders",
-        "harmonisation": "fcpower_bids.analyses.harmonisation:analyse_harmonisation",
+        "harmonisation": "fcpower_bids.analyses.sites:analyse_harmonisation",
         "parcellation_sweep": "fcpower_bids.analyses.sweep:analyse_parcellations",
     },
 )

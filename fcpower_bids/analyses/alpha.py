@@ -47,17 +47,12 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
     study = open_study(cohort, settings)
-    if settings.alpha_selection == "align":
-        return _tables(study, *_by_alignment(study))
-    return tabulate_grid(study, nested_exponent(study))
+    return tabulate_alpha(study, None if settings.alpha_selection == "align" else nested_exponent(study))
 
 
-def tabulate_grid(study: Study, grid: ExponentGrid) -> dict[str, Table]:
-    """Tables ``alpha`` and ``alpha_optimum`` of an exponent chosen by prediction."""
-    return _tables(study, *_by_prediction(study, grid))
-
-
-def _tables(study: Study, curve: Rows, optimum: Rows, facts: dict[str, Any]) -> dict[str, Table]:
+def tabulate_alpha(study: Study, grid: ExponentGrid | None = None) -> dict[str, Table]:
+    """Tables ``alpha`` and ``alpha_optimum`` of an exponent chosen by prediction, or by alignment without a grid."""
+    curve, optimum, facts = _by_alignment(study) if grid is None else _by_prediction(study, grid)
     return {
         ALPHA.name: Table(pd.DataFrame(curve, columns=list(ALPHA.columns)), ALPHA, study.facts() | facts),
         ALPHA_OPTIMUM.name: Table(pd.DataFrame(optimum, columns=list(ALPHA_OPTIMUM.columns)), ALPHA_OPTIMUM, facts),

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.evaluate import run_nested_cv
+from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.nulls import choose_permutations, list_scores, null_p_values
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, site_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     fixed_target,
@@ -24,7 +24,6 @@ from fcpower_bids.core.regression.targets import (
     remove_covariates,
     residual_target,
 )
-from fcpower_bids.core.site_scores import scores_within
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES
 
@@ -194,7 +193,7 @@ class Baselines:
             return predict_known(values, known.columns, train, classes, self.sites)
 
         residual = build_once(lambda train: build(train) - guess(build(train), train))
-        result = run_nested_cv(solver, residual, folds, self.study.preset)
+        result = cross_validate(solver, self.study, columns=residual, folds=folds)
         found: dict[str, list[FloatArray]] = {name: [] for name in (MEAN, SITE, KNOWN, STACKED) if site or name != SITE}
         observed = []
         for number, fold in enumerate(folds):

@@ -11,17 +11,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.evaluate import compare, fold_scores, make_solver, run_nested_cv
+from fcpower_bids.analyses.evaluate import compare, cross_validate, fold_scores, make_solver
 from fcpower_bids.analyses.features import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
-from fcpower_bids.analyses.protocol import plan_scan_blocks
 from fcpower_bids.analyses.scan_parts import (
     ScanLength,
     choose_minutes,
     length_facts,
     shorten_scans,
 )
-from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap
 from fcpower_bids.core.identification import Identification, identify, units_of
@@ -44,7 +43,6 @@ STREAM_OF_SUBSETS = 21
 """Last part of the seed of the subsets."""
 
 
-CELL = ("n_people", "minutes", "part")
 IDENTIFICATION_CURVES = TABLES["identification_curves"]
 IDENTIFICATION_GAINS = TABLES["identification_gains"]
 IDENTIFICATION_CURVE_FACTS = {
@@ -238,20 +236,19 @@ def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...
     Each fold has one random order of its training people, drawn from ``(seed, repeat, fold)``; the first `size` train.
     A larger size therefore adds people to a smaller one. Families stay whole in the inner loop.
     """
-    return tuple(_shrink(fold, size, seed) for fold in folds)
-
-
-def _shrink(fold: Fold, size: int, seed: int) -> Fold:
-    if size >= fold.train.size:
-        return fold
-    # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
-    rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
-    turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
-    orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
-    ties = rng.permutation(turns.size)
-    kept = np.sort(orders[np.lexsort((ties, turns))][:size])
-    inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
-    return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+    shrunk = []
+    for fold in folds:
+        if size < fold.train.size:
+            # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
+            rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
+            turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
+            orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
+            ties = rng.permutation(turns.size)
+            kept = np.sort(orders[np.lexsort((ties, turns))][:size])
+            inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
+            fold = dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+        shrunk.append(fold)
+    return tuple(shrunk)
 
 
 def cross_validate_smaller(solver: Regression, kernel: FloatArray | None, study: Study) -> NestedResult:
@@ -259,4 +256,4 @@ def cross_validate_smaller(solver: Regression, kernel: FloatArray | None, study:
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
         solver = BlockRidge(kernel, solver.penalties, study.preset.intercept, solver.unit, solver.notes)
-    return run_nested_cv(solver, study.columns, study.folds, study.preset)
+    return cross_validate(solver, study)

@@ -32,8 +32,7 @@ from fcpower_bids.analyses.features import (
     encoder_of,
     expand_names,
 )
-from fcpower_bids.analyses.protocol import Exchange, plan_exchange
-from fcpower_bids.analyses.study import resolve_preset
+from fcpower_bids.analyses.study import Exchange, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import People, Target, choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
@@ -61,7 +60,6 @@ COMPONENTS = TABLES["edges_components"]
 SUMMARY = TABLES["edges_summary"]
 NULL = TABLES["edges_null"]
 MATRIX = TABLES["edges_LABEL_target-TARGET-REPRESENTATION"]
-OF_EDGES = (EDGES, NETWORK_PAIRS, COMPONENTS, SUMMARY, NULL, MATRIX)
 
 
 SIGNIFICANT = 0.05

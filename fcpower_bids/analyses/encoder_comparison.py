@@ -160,7 +160,8 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
     """Return the representations, what there is to predict, and the choices that hold for all."""
-    settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
+    wanted = (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
+    settings = dataclasses.replace(settings, kernel="linear", representations=wanted)
     names = expand_names(cohort, settings)
     if len(names) < 2:
         raise Unfit("A comparison needs two representations or more; name them with --representations.")
@@ -177,13 +178,23 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     names, study, settings = _open(cohort, settings)
     summary, pairs, folds = [], [], pd.DataFrame()
     if study:
-        results = {one.name: _predict(study, one) for one in study.representations()}
+        results = {
+            each.name: cross_validate_refitted(label, study)
+            if (label := each.name.partition(":")[2]) in cohort.refits
+            else cross_validate(make_solver(each, study.preset), study, each.name)
+            for each in study.representations()
+        }
         folds = fold_scores(study, results)
         summary, pairs = _summarise(study, folds, pooled_scores(study, results)), [compare(folds, study)]
     facts = FACTS | (study.facts() if study else {})
     if can_identify(cohort):
         found = _identify(cohort, names, settings)
-        summary += [_identification_row(name, each, settings) for name, each in found.items()]
+        about = {"target": IDENTIFICATION, "score": "accuracy"}
+        summary += [
+            {**about, "representation": name, "pooled": each.accuracy, "fold_sd": each.interval()[0]}
+            | {"n_scored": len(each.credit)}
+            for name, each in found.items()
+        ]
         pairs.append(_identification_pairs(found, settings))
     inputs = {name: describe_input(name, cohort) for name in names}
     facts |= statistics
@@ -196,10 +207,6 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         ENCODER_COMPARISONS.name: Table(compared, ENCODER_COMPARISONS, facts),
     }
     return tables | ({ENCODER_FOLDS.name: Table(folds, ENCODER_FOLDS, facts)} if study else {})
-
-
-def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
-    return (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
 
 
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
@@ -219,13 +226,6 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
 
 
-def _predict(study: Study, one: Representation) -> NestedResult:
-    label = one.name.partition(":")[2]
-    if label in study.cohort.refits:
-        return cross_validate_refitted(label, study)
-    return cross_validate(make_solver(one, study.preset), study, one.name)
-
-
 def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -> TableRows:
     """One row per target and representation."""
     rows: TableRows = []
@@ -235,18 +235,10 @@ def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -
         for name in of_folds["representation"].unique():
             key = target.name, name
             about = describe_scores(folds[key], pooled[key], score)
-            rows.append(
-                {
-                    "representation": name,
-                    "target": target.name,
-                    "score": score,
-                    "pooled": about["pooled_mean"],
-                    "fold_mean": about["fold_mean"],
-                    "fold_sd": about["fold_sd"],
-                    "n_scored": int(folds[key][score].notna().sum()),
-                    "share_at_grid_edge": float(folds[key]["at_grid_edge"].mean()),
-                }
-            )
+            row = {"representation": name, "target": target.name, "score": score, "pooled": about["pooled_mean"]}
+            row |= {"fold_mean": about["fold_mean"], "fold_sd": about["fold_sd"]}
+            row["n_scored"] = int(folds[key][score].notna().sum())
+            rows.append(row | {"share_at_grid_edge": float(folds[key]["at_grid_edge"].mean())})
     return rows
 
 
@@ -257,19 +249,6 @@ def _identify(cohort: Cohort, names: tuple[str, ...], settings: Analysis) -> dic
     return {
         one.name: identify(one.similarity(), persons, sessions)
         for one in track(each, "identification", settings, len(names))
-    }
-
-
-def _identification_row(name: str, found: Identification, settings: Analysis) -> dict[str, Any]:
-    return {
-        "representation": name,
-        "target": IDENTIFICATION,
-        "score": "accuracy",
-        "pooled": found.accuracy,
-        "fold_mean": np.nan,
-        "fold_sd": found.interval()[0],
-        "n_scored": len(found.credit),
-        "share_at_grid_edge": np.nan,
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -49,13 +48,8 @@ SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (t
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"
-LEADING = {
-    FOLD_MEAN: "the mean over folds, as the paper reports it",
-    POOLED_MEAN: f"all predictions of a repeat together, since half of the folds or more test fewer than {SMALL_FOLD} "
-    "people, and their scores are mostly noise",
-    WITHIN_MEAN: "within sites, since these are held out: no model knows the level of a new site",
-}
-"""The summary of a score that ranks representations."""
+"""Summaries of a score that rank representations: of all predictions of a repeat together where the folds test few
+people, and within sites where these are held out, since no model knows the level of a new site."""
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
@@ -88,25 +82,25 @@ def make_solver(people: Representation, preset: PredictionPreset) -> Regression:
     return LinearProbe(fitted or features, grid, preset.intercept, everyone and fitted is None, unit)
 
 
-def run_nested_cv(
+def cross_validate(
     solver: Regression,
-    targets: FloatArray | TargetBuilder,
-    folds: Sequence[Fold],
-    preset: PredictionPreset,
-    watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
+    study: Study,
+    label: str = "",
+    columns: FloatArray | TargetBuilder | None = None,
+    folds: Sequence[Fold] | None = None,
 ) -> NestedResult:
-    """Run `nested.nested_cv` with the score of the preset; features that are fitted stay in this process."""
+    """Predict columns of targets (by default all) of everyone from the others, on folds (by default the study's).
+
+    The score of the preset selects the penalty; `label` announces a long loop; features that are fitted stay in this
+    process.
+    """
+    folds = study.folds if folds is None else folds
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-        return watch(map(function, items) if solver.fitted else map_tasks(function, items))
+        found = map(function, items) if solver.fitted else map_tasks(function, items)
+        return track(found, f"cross-validation of {label}", study.settings, len(items)) if label else found
 
-    return nested_cv(solver, targets, folds, preset.selection, each)
-
-
-def cross_validate(solver: Regression, study: Study, label: str) -> NestedResult:
-    """Predict every target of everyone from the others."""
-    watch = partial(track, label=f"cross-validation of {label}", settings=study.settings, total=len(study.folds))
-    return run_nested_cv(solver, study.columns, study.folds, study.preset, watch)
+    return nested_cv(solver, study.columns if columns is None else columns, folds, study.preset.selection, each)
 
 
 def evaluate(study: Study, representations: Iterable[Representation], label: str = "{}") -> dict[str, NestedResult]:
@@ -124,7 +118,7 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], s
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
     solvers = fit([own[0].train for own in folds.values()])
     each = zip(folds.values(), solvers, strict=True)
-    return merge_folds([run_nested_cv(solver, study.columns, own, study.preset) for own, solver in each])
+    return merge_folds([cross_validate(solver, study, folds=own) for own, solver in each])
 
 
 # --- Scores ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,11 @@ class PowerFamily:
         """Eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or were not kept."""
         return self._kept
 
+    @cached_property
+    def eigenvalues(self) -> FloatArray:
+        """Of every unit, shape (n, P)."""
+        return self._kept[0] if self._kept is not None else np.stack([values for values, _ in self.each_spectrum()])
+
     def each_spectrum(self) -> Iterator[Spectrum]:
         """Eigenvalues and eigenvectors of each unit, one after the other."""
         yield from zip(*self._kept, strict=True) if self._kept else self._decompose(range(self.connectivity.shape[0]))
@@ -353,21 +358,18 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     """Names of the representations; ``embedding`` stands for that of every encoder. Raises UsageError, Unfit."""
     names: list[str] = []
     for name in settings.representations:
-        names += _expand(name, cohort)
+        kind, _, encoder = name.partition(":")
+        if kind != EMBEDDING:
+            names.append(_check_name(name))
+            continue
+        if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
+            known = ", ".join(cohort.embeddings) or "none"
+            raise Unfit(
+                f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
+                "run the participant level with --encoder first, or change --representations."
+            )
+        names += [f"{EMBEDDING}:{label}" for label in ([encoder] if encoder else cohort.embeddings)]
     return tuple(dict.fromkeys(names))
-
-
-def _expand(name: str, cohort: Cohort) -> list[str]:
-    kind, _, encoder = name.partition(":")
-    if kind != EMBEDDING:
-        return [_check_name(name)]
-    if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
-        known = ", ".join(cohort.embeddings) or "none"
-        raise Unfit(
-            f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
-            "run the participant level with --encoder first, or change --representations."
-        )
-    return [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
 
 
 def encoder_of(name: str) -> str:
@@ -415,24 +417,11 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Ana
     if name == FC_POWER:
         family = PowerFamily(connectivity, settings)
         return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
-    return _transformed(name, cohort, connectivity, settings)
-
-
-def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
-    """Features of a transform of the connectomes, or of the series that the participant level wrote."""
-    transform = make_transform(name, settings)
-    of_series = transform.needs == "series"
-    return Representation(
-        name,
-        settings.kernel,
-        lambda: (
-            series_features(cohort, connectivity.groups, transform, settings)
-            if of_series
-            else transform_features(transform, connectivity)
-        ),
-        is_edges=not transform.diagonal,
-        weight=2.0**0.5,
-    )
+    transform = make_transform(name, settings)  # of the connectomes, or of the series that the participant level wrote
+    compute = partial(transform_features, transform, connectivity)
+    if transform.needs == "series":
+        compute = partial(series_features, cohort, connectivity.groups, transform, settings)
+    return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
 
 
 def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -23,8 +24,8 @@ from fcpower_bids.analyses.features import (
     scans_without_features,
 )
 from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
-from fcpower_bids.analyses.protocol import ScanBlocks, plan_scan_blocks
 from fcpower_bids.analyses.scan_parts import connect_parts, first_minutes
+from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
 from fcpower_bids.core.identification import (
@@ -49,9 +50,46 @@ LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
 """Minutes, as far as the shortest scan goes."""
 
 
-def length_rows(
-    cohort: Cohort, rows: NDArray[np.intp], settings: Analysis
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+Rows = list[dict[str, Any]]
+PERMUTATIONS = 999
+"""Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
+
+MANY = 3000
+IDENTIFICATION = TABLES["identification"]
+IDENTIFICATION_UNSEEN = TABLES["identification_unseen"]
+IDENTIFICATION_SCANS = TABLES["identification_scans"]
+IDENTIFICATION_COMPARISONS = TABLES["identification_comparisons"]
+IDENTIFICATION_ALPHA = TABLES["identification_alpha"]
+IDENTIFICATION_LENGTH = TABLES["identification_length"]
+IDENTIFICATION_ICC = TABLES["identification_icc"]
+SHARED_FACTS: dict[str, Any] = {
+    "Rule": (
+        "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
+        "the people who have both. With more than two sessions every ordered pair of sessions is searched, and every "
+        "search counts the same."
+    ),
+    "Sites": (
+        "Shuffles stay within the sites (--site-column, else columns that are called so), and people are searched "
+        "among those of their own site too: a scan that shows the scanner alone finds one of the people of a site."
+    ),
+    "Ties": (
+        "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."
+    ),
+    "IdiffCaveat": (
+        "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
+        "the gain; d' and the accuracy do."
+    ),
+    "Privacy": (
+        "FC^alpha is a strong fingerprint: it can link the scans of a person across datasets. Share connectomes as you "
+        "would share other identifying data."
+    ),
+}
+
+
+FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
+
+
+def length_rows(cohort: Cohort, rows: NDArray[np.intp], settings: Analysis) -> tuple[Rows, dict[str, Any]]:
     """One row per length and representation of connectomes, and what the sidecar says."""
     if not has_series(cohort):
         return [], {"LeftOut": "The series of the scans are not there, so shorter scans cannot be made."}
@@ -109,14 +147,6 @@ def can_identify(cohort: Cohort) -> bool:
     return bool((sessions > 1).sum() > 1)
 
 
-Rows = list[dict[str, Any]]
-
-PERMUTATIONS = 999
-"""Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
-
-MANY = 3000
-
-
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse a cohort without repeated sessions."""
     repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
@@ -127,50 +157,46 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     names = expand_names(cohort, settings)
     rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
-    groups = [np.array([row]) for row in rows]
+    people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
+    scans = _Scans(persons, sessions, plan_scan_blocks(cohort, persons.tolist(), settings), settings)
+    unseen = enough_unseen(cohort, names, persons)
     found: dict[str, Identification] = {}
     summary: Rows = []
     apart: Rows = []
-    unseen = enough_unseen(cohort, names, persons)
-    blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
-    each = build_representations(cohort, groups, names, settings)
-    for representation in track(each, "identification", settings, len(names)):
-        similarity = representation.similarity()
-        found[representation.name] = identify(similarity, persons, sessions)
-        n_trained = count_trained(cohort, representation.name, set(persons.tolist()))
-        own = _summarise(representation.name, similarity, persons, sessions, blocks, settings)
-        summary += [{**row, "n_trained": n_trained} for row in own]
+    representations = build_representations(cohort, groups, names, settings)
+    for representation in track(representations, "identification", settings, len(names)):
+        name, similarity = representation.name, representation.similarity()
+        found[name] = identify(similarity, persons, sessions)
+        n_trained = count_trained(cohort, name, people)
+        summary += [{**row, "representation": name, "n_trained": n_trained} for row in scans.by_pair(similarity)]
         if unseen.any():
-            block = similarity[np.ix_(unseen, unseen)]
-            apart += _summarise(representation.name, block, persons[unseen], sessions[unseen], blocks, settings)
-    facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
+            others = scans.only(unseen).by_pair(similarity[np.ix_(unseen, unseen)])
+            apart += [{**row, "representation": name} for row in others]
+    facts = SHARED_FACTS | scans.blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
-    by_alpha: Rows = []
-    if settings.alpha_selection == "grid":  # it costs as much as all the rest
-        by_alpha = _by_alpha(cohort, groups, persons, sessions, blocks, settings)
-    tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
+    searches = pd.concat([_searches(name, each) for name, each in found.items()], ignore_index=True)
+    searches["seen_in_pretraining"] = mark_rows(cohort, searches)
+    tables: list[tuple[TableSpec, Rows | pd.DataFrame]] = [
         (IDENTIFICATION, summary),
         (IDENTIFICATION_UNSEEN, apart),
-        (IDENTIFICATION_SCANS, _mark(cohort, [row for name in found for row in _scans(name, found[name])])),
-        (IDENTIFICATION_COMPARISONS, _compare(found, blocks, settings)),
-        *([(IDENTIFICATION_ALPHA, by_alpha)] if by_alpha else ()),
-        (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
-        (IDENTIFICATION_LENGTH, by_length),
-    )
+        (IDENTIFICATION_SCANS, searches),
+        (IDENTIFICATION_COMPARISONS, _compare(found, scans.blocks, settings)),
+    ]
+    if settings.alpha_selection == "grid":  # it costs as much as all the rest
+        family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
+        exponents = track(ALPHA_GRID, "identification by exponent", settings)
+        by_alpha = [{"alpha": alpha, **scans.stand_out(family.kernel(alpha))} for alpha in exponents]
+        tables.append((IDENTIFICATION_ALPHA, by_alpha))
+    tables += [(IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)), (IDENTIFICATION_LENGTH, by_length)]
     return {
         spec.name: Table(
-            pd.DataFrame(list(rows), columns=list(spec.columns)),
+            pd.DataFrame(frame, columns=list(spec.columns)),
             spec,
             facts | (length_facts if spec is IDENTIFICATION_LENGTH else {}),
         )
-        for spec, rows in tables
+        for spec, frame in tables
     }
-
-
-def _mark(cohort: Cohort, rows: Rows) -> Rows:
-    marks = mark_rows(cohort, pd.DataFrame(rows, columns=["representation", "participant_id"]))
-    return [{**row, "seen_in_pretraining": mark} for row, mark in zip(rows, marks, strict=True)]
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -188,88 +214,71 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
     return several.sort_values(["session", "participant_id"], kind="stable").index.to_numpy(dtype=np.intp)
 
 
-def _summarise(
-    name: str,
-    similarity: FloatArray,
-    persons: NDArray[Any],
-    sessions: NDArray[Any],
-    blocks: ScanBlocks,
-    settings: Analysis,
-) -> Rows:
-    """One row per pair of sessions, and one for all pairs where there are several."""
-    labels = sorted(set(sessions.tolist()))
-    people = {label: set(persons[sessions == label].tolist()) for label in labels}
-    pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
-    rows = []
-    for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
-        kept = np.isin(sessions, labels if pair[0] == "all" else pair)
-        block = similarity[np.ix_(kept, kept)]
-        row = _describe(block, persons[kept], sessions[kept], pair, blocks, settings)
-        rows.append({"representation": name, "first_session": pair[0], "second_session": pair[1], **row})
-    return rows
+@dataclass(frozen=True, eq=False)
+class _Scans:
+    """Scans of people who are looked for in their other sessions."""
+
+    persons: NDArray[Any]  # (n,)
+    sessions: NDArray[Any]  # (n,)
+    blocks: ScanBlocks
+    settings: Analysis
+
+    def only(self, kept: NDArray[np.bool_]) -> _Scans:
+        """Some of the scans."""
+        return dataclasses.replace(self, persons=self.persons[kept], sessions=self.sessions[kept])
+
+    def by_pair(self, similarity: FloatArray) -> Rows:
+        """One row per pair of sessions, and one for all pairs where there are several."""
+        labels = sorted(set(self.sessions.tolist()))
+        people = {label: set(self.persons[self.sessions == label].tolist()) for label in labels}
+        pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
+        rows = []
+        for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
+            kept = np.isin(self.sessions, labels if pair[0] == "all" else pair)
+            row = self.only(kept)._describe(similarity[np.ix_(kept, kept)], pair)
+            rows.append({"first_session": pair[0], "second_session": pair[1], **row})
+        return rows
+
+    def stand_out(self, similarity: FloatArray) -> dict[str, Any]:
+        """Accuracy, among the people of the site too, and how much scans of a person are more alike than others."""
+        persons, sessions, sites = self.persons, self.sessions, self.blocks.sites_of(self.persons)
+        found, apart = identify(similarity, persons, sessions), identifiability(similarity, persons, sessions)
+        values = {"accuracy": found.accuracy, "chance": found.chance, "d_prime": apart.d_prime}
+        values |= {"i_self": apart.i_self, "i_others": apart.i_others, "i_diff": apart.i_diff, "n_sites": 1}
+        values |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
+        if sites is not None:
+            values["n_sites"] = len(set(sites.tolist()))
+            if (within := identify_within(similarity, persons, sessions, sites)) is not None:
+                values |= {"accuracy_within": within.accuracy, "chance_within": within.chance}
+                values["i_diff_within"] = identifiability(similarity, persons, sessions, sites).i_diff
+        return values
+
+    def _describe(self, similarity: FloatArray, pair: tuple[str, str]) -> dict[str, Any]:
+        persons, sessions, settings = self.persons, self.sessions, self.settings
+        found, sites = identify(similarity, persons, sessions), self.blocks.sites_of(persons)
+        error, low, high = found.interval(self.blocks.families)
+        directions = found.by_direction()
+        n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+        null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
+        return {
+            "n_people": len(set(found.person.tolist())),
+            "n_searches": len(found.credit),
+            "accuracy_first_to_second": directions.get(pair, np.nan),
+            "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
+            "sd": error,
+            "ci_low": low,
+            "ci_high": high,
+            **self.stand_out(similarity),
+            "p_permutation": permutation_p_value(found.accuracy, null),
+            "n_permutations": len(null),
+        }
 
 
-def _describe(
-    similarity: FloatArray,
-    persons: NDArray[Any],
-    sessions: NDArray[Any],
-    pair: tuple[str, str],
-    blocks: ScanBlocks,
-    settings: Analysis,
-) -> dict[str, Any]:
-    found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
-    error, low, high = found.interval(blocks.families)
-    directions = found.by_direction()
-    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
-    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
-    stands_out = identifiability(similarity, persons, sessions)
-    return {
-        "n_people": len(set(found.person.tolist())),
-        "n_searches": len(found.credit),
-        "accuracy": found.accuracy,
-        "accuracy_first_to_second": directions.get(pair, np.nan),
-        "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
-        "chance": found.chance,
-        "sd": error,
-        "ci_low": low,
-        "ci_high": high,
-        "d_prime": stands_out.d_prime,
-        "i_self": stands_out.i_self,
-        "i_others": stands_out.i_others,
-        "i_diff": stands_out.i_diff,
-        **_within(similarity, persons, sessions, sites),
-        "p_permutation": permutation_p_value(found.accuracy, null),
-        "n_permutations": len(null),
-    }
-
-
-def _within(
-    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], sites: NDArray[Any] | None
-) -> dict[str, float]:
-    """The same among the people of the own site; nothing without sites."""
-    own = None if sites is None else identify_within(similarity, persons, sessions, sites)
-    return {
-        "n_sites": 1 if sites is None else len(set(sites.tolist())),
-        "accuracy_within": np.nan if own is None else own.accuracy,
-        "chance_within": np.nan if own is None else own.chance,
-        "i_diff_within": np.nan if own is None else identifiability(similarity, persons, sessions, sites).i_diff,
-    }
-
-
-def _scans(name: str, found: Identification) -> Rows:
-    columns = {
-        "participant_id": found.person,
-        "session": found.session,
-        "searched": found.searched,
-        "matched": found.matched,
-        "similarity": found.similarity,
-        "own_similarity": found.own_similarity,
-        "rank": found.rank,
-        "credit": found.credit,
-        "candidates": found.candidates,
-    }
-    frame = pd.DataFrame({"representation": name, **columns})
-    return frame.to_dict("records")  # type: ignore[return-value]
+def _searches(name: str, found: Identification) -> pd.DataFrame:
+    columns: dict[str, Any] = {"participant_id": found.person, "session": found.session, "searched": found.searched}
+    columns |= {"matched": found.matched, "similarity": found.similarity, "own_similarity": found.own_similarity}
+    columns |= {"rank": found.rank, "credit": found.credit, "candidates": found.candidates}
+    return pd.DataFrame({"representation": name, **columns})
 
 
 def _compare(found: dict[str, Identification], blocks: ScanBlocks, settings: Analysis) -> Rows:
@@ -296,71 +305,7 @@ def _compare(found: dict[str, Identification], blocks: ScanBlocks, settings: Ana
     return rows
 
 
-def _by_alpha(
-    cohort: Cohort,
-    groups: Sequence[NDArray[np.intp]],
-    persons: NDArray[Any],
-    sessions: NDArray[Any],
-    blocks: ScanBlocks,
-    settings: Analysis,
-) -> Rows:
-    sites = blocks.sites_of(persons)
-    family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
-    rows = []
-    for alpha in track(ALPHA_GRID, "identification by exponent", settings):
-        similarity = family.kernel(alpha)
-        found, stands_out = identify(similarity, persons, sessions), identifiability(similarity, persons, sessions)
-        rows.append(
-            {
-                "alpha": alpha,
-                "accuracy": found.accuracy,
-                "accuracy_within": _within(similarity, persons, sessions, sites)["accuracy_within"],
-                "i_self": stands_out.i_self,
-                "i_others": stands_out.i_others,
-                "i_diff": stands_out.i_diff,
-                "d_prime": stands_out.d_prime,
-            }
-        )
-    return rows
-
-
-IDENTIFICATION = TABLES["identification"]
-IDENTIFICATION_UNSEEN = TABLES["identification_unseen"]
-IDENTIFICATION_SCANS = TABLES["identification_scans"]
-IDENTIFICATION_COMPARISONS = TABLES["identification_comparisons"]
-IDENTIFICATION_ALPHA = TABLES["identification_alpha"]
-IDENTIFICATION_LENGTH = TABLES["identification_length"]
-IDENTIFICATION_ICC = TABLES["identification_icc"]
-SHARED_FACTS: dict[str, Any] = {
-    "Rule": (
-        "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
-        "the people who have both. With more than two sessions every ordered pair of sessions is searched, and every "
-        "search counts the same."
-    ),
-    "Sites": (
-        "Shuffles stay within the sites (--site-column, else columns that are called so), and people are searched "
-        "among those of their own site too: a scan that shows the scanner alone finds one of the people of a site."
-    ),
-    "Ties": (
-        "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."
-    ),
-    "IdiffCaveat": (
-        "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
-        "the gain; d' and the accuracy do."
-    ),
-    "Privacy": (
-        "FC^alpha is a strong fingerprint: it can link the scans of a person across datasets. Share connectomes as you "
-        "would share other identifying data."
-    ),
-}
-
-
-FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
-
-
-def icc_rows(
-    cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Analysis
-) -> list[dict[str, Any]]:
+def icc_rows(cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Analysis) -> Rows:
     """One row per representation and form; none where fewer than two people have every session."""
     rows = np.concatenate(groups)
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))

@@ -101,7 +101,13 @@ class EdgeImportance:
             values = values / representation.weight
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
-            self.networks += [keys | row for row in self._average(values)]
+            names, means_of = network_importance(values, self.study.cohort.networks)
+            _, sizes = network_importance(np.abs(values), self.study.cohort.networks)
+            self.networks += [
+                {**keys, "network_a": names[a], "network_b": names[b]}
+                | {"importance": float(means_of[a, b]), "importance_absolute": float(sizes[a, b])}
+                for a, b in zip(*np.triu_indices(len(names)), strict=True)
+            ]
             n_parcels = len(self.study.cohort.parcels)
             means = {
                 "importance": parcel_means(values, n_parcels),
@@ -117,18 +123,12 @@ class EdgeImportance:
             parcels = pd.concat(self.parcels, ignore_index=True)
             tables[IMPORTANCE_PARCELS.name] = Table(parcels, IMPORTANCE_PARCELS, facts)
         n_rows = sum(len(values) for _, values in self.edges)
-        if n_rows > MOST_ROWS or not self.edges:
-            why = (
-                f"More than {MOST_ROWS} rows; ask for fewer targets."
-                if self.edges
-                else "No kernel ridge on edges as they are."
-            )
-            left_out = {**facts, "EdgesLeftOut": why}
-            return tables | {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, left_out)}
-        return tables | {
-            IMPORTANCE_EDGES.name: Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts),
-            IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts),
-        }
+        if 0 < n_rows <= MOST_ROWS:
+            tables[IMPORTANCE_EDGES.name] = Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts)
+        else:
+            too_many = f"More than {MOST_ROWS} rows; ask for fewer targets."
+            facts = {**facts, "EdgesLeftOut": too_many if n_rows else "No kernel ridge on edges as they are."}
+        return tables | {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts)}
 
     def _rows(self) -> Iterator[pd.DataFrame]:
         names = np.array(edge_names(self.study.cohort.parcels), dtype=object)
@@ -154,20 +154,6 @@ class EdgeImportance:
         if self.study.people.covariates.shape[1]:
             build = residual_target(build, self.study.people.covariates, about.is_binary)
         return build(fold.train)[:, 0]
-
-    def _average(self, values: FloatArray) -> list[dict[str, Any]]:
-        names, means = network_importance(values, self.study.cohort.networks)
-        _, sizes = network_importance(np.abs(values), self.study.cohort.networks)
-        return [
-            {
-                "network_a": names[a],
-                "network_b": names[b],
-                "importance": float(means[a, b]),
-                "importance_absolute": float(sizes[a, b]),
-            }
-            for a in range(len(names))
-            for b in range(a, len(names))
-        ]
 
 
 def _fit_probe(

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.analyses.evaluate import run_nested_cv
+from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import POWER, largest_of_permutations, largest_standardised
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.core.site_scores import scores_within
 from fcpower_bids.progress import track
 from fcpower_bids.schema import TABLES
 
@@ -145,7 +144,7 @@ def _orders(study: Study, target: Target) -> list[Rows]:
 
 def score_columns(solver: Regression, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:
     """Predict columns of one target in the first repeat; score all predictions of each, with its error, (2, m)."""
-    result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
+    result = cross_validate(solver, study, columns=columns, folds=study.first_repeat)
     predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)
     sites = study.protocol.scored_within
     within = None if sites is None else sites[np.concatenate([fold.test for fold in result.folds])]

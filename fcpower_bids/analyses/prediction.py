@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_grid
+from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_alpha
 from fcpower_bids.analyses.baselines import Baselines
 from fcpower_bids.analyses.evaluate import (
     COMPARED,
@@ -21,17 +22,16 @@ from fcpower_bids.analyses.evaluate import (
     comparison_facts,
     cross_validate,
     describe_scores,
+    evaluate,
     fold_scores,
     leading_summary,
     notes_of,
     person_frames,
     pooled_scores,
-    run_nested_cv,
+    predictions_by_repeat,
 )
-from fcpower_bids.analyses.importance import (
-    IMPORTANCE_FACTS,
-    EdgeImportance,
-)
+from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
+from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.nulls import (
     NO_NULL,
     NULL,
@@ -46,7 +46,7 @@ from fcpower_bids.analyses.pretraining_overlap import (
     mark_rows,
     score_unseen,
 )
-from fcpower_bids.analyses.reliability import RELIABILITY, tabulate_reliability
+from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
     check_harmonisation,
@@ -56,10 +56,17 @@ from fcpower_bids.analyses.sites import (
     tabulate_sites,
 )
 from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.core.identification import (
+    SplitHalf,
+    disattenuated_ceiling,
+    repeat_reliability,
+    split_half_reliability,
+)
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Blocks, Cohort, Table
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
@@ -68,9 +75,18 @@ from fcpower_bids.settings.group import PERMUTE
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
 
-PREDICTIONS = TABLES["predictions"]
-PREDICTION_MEANS = TABLES["prediction_means"]
-FOLDS = TABLES["folds"]
+PREDICTION, POOLED, SUMMARY = TABLES["prediction"], TABLES["prediction_pooled"], TABLES["prediction_summary"]
+PREDICTIONS, PREDICTION_MEANS = TABLES["predictions"], TABLES["prediction_means"]
+FOLDS, COMPARISONS = TABLES["folds"], TABLES["comparisons"]
+RELIABILITY = TABLES["reliability"]
+
+RELIABILITY_FACTS = {
+    "Rule": (
+        "Halves are those of each scan in time; the nested cross-validation is run on each half, on the same folds "
+        "(the paper, Appendix F). The agreement between repeats shows how much the division into folds matters, not "
+        "how reliable the scans are, so it sets no ceiling. Halves need the series of every scan; embeddings have none."
+    )
+}
 
 
 def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) -> dict[str, Table]:
@@ -122,15 +138,6 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)
 
 
-PREDICTION = TABLES["prediction"]
-POOLED = TABLES["prediction_pooled"]
-COMPARISONS = TABLES["comparisons"]
-
-
-SUMMARY = TABLES["prediction_summary"]
-"""All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
-
-
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
     study = _open(cohort, settings)
@@ -161,7 +168,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
         results[FC_NESTED] = grid.result
-    tables = _tables_of(study, results) | (tabulate_grid(study, grid) if grid else {})
+    tables = _tables_of(study, results) | (tabulate_alpha(study, grid) if grid else {})
     tables[RELIABILITY.name] = tabulate_reliability(study, results)
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
@@ -174,7 +181,7 @@ def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]
     """Score predictions from features as they are, on the folds of the first repeat."""
     found = {}
     for representation, solver in make_solvers(study.representations(), study, PERMUTE):
-        result = run_nested_cv(solver, study.columns, study.first_repeat, study.preset)
+        result = cross_validate(solver, study, folds=study.first_repeat)
         observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
         for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
             score = score_predictions("auc" if target.is_binary else "pearson", own, other)
@@ -226,3 +233,69 @@ def _summarise(
         rows.append(row)
     frame = pd.DataFrame(rows)
     return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)
+
+
+# --- Reliability ------------------------------------------------------------------------------------------------------
+
+
+def tabulate_reliability(study: Study, results: Results) -> Table:
+    """One row per target, entry and way of halving; the sidecar says why halves are not there."""
+    rows, facts = [], dict(RELIABILITY_FACTS)
+    for name, result in results.items():
+        if len({fold.repeat for fold in result.folds}) > 1:
+            for j in range(len(study.targets)):
+                agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
+                rows.append(_row(study, name, "repeats", result, j, agreement))
+    if changes_features(study.settings.sites):
+        facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
+    elif has_series(study.cohort):
+        try:
+            rows += _halves(study, results)
+        except Unfit as error:
+            facts["HalvesLeftOut"] = str(error)
+    return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
+
+
+def _halves(study: Study, results: Results) -> list[dict[str, Any]]:
+    halves = []
+    for part in (first_half, second_half):
+        edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
+        cut = cut_series(study.cohort, part)
+        half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
+        connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
+        halves.append(evaluate(study, connectomes, "{} of half scans"))
+    rows = []
+    for name in (each for each in halves[0] if each in results):
+        for j in range(len(study.targets)):
+            first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
+            agreement = split_half_reliability(first, second)
+            rows.append(_row(study, name, "halves", results[name], j, agreement))
+    return rows
+
+
+def _row(study: Study, name: str, over: str, result: NestedResult, target: int, agreement: SplitHalf) -> dict[str, Any]:
+    r = _mean_correlation(result, target)
+    return {
+        "target": study.targets[target].name,
+        "representation": name,
+        "over": over,
+        "rho": agreement.mean,
+        "rho_sd": agreement.sd,
+        "reliability": agreement.full,
+        "r": r,
+        "ceiling": disattenuated_ceiling(r, agreement.mean) if over == "halves" else np.nan,
+    }
+
+
+def _mean_correlation(result: NestedResult, target: int) -> float:
+    pairs: dict[int, list[np.ndarray]] = {}
+    for i, fold in enumerate(result.folds):
+        observed = result.observed[i][:, target]
+        pairs.setdefault(fold.repeat, []).append(np.column_stack([observed, result.predicted[i][:, target]]))
+    correlations = []
+    for parts in pairs.values():
+        values = np.concatenate(parts)
+        values = values[np.isfinite(values).all(axis=1)]
+        if len(values) > 1 and (np.ptp(values, axis=0) > 0).all():
+            correlations.append(np.corrcoef(values.T)[0, 1])
+    return float(np.mean(correlations)) if correlations else np.nan

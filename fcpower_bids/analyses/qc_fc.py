@@ -18,8 +18,7 @@ from fcpower_bids.analyses.features import (
     encoder_of,
     expand_names,
 )
-from fcpower_bids.analyses.protocol import plan_scan_blocks
-from fcpower_bids.analyses.study import resolve_preset
+from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means

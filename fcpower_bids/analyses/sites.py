@@ -1,26 +1,28 @@
-"""Sites: their effects taken from the features (ComBat), and scores site by site, within sites and over sites."""
+"""Sites: their effects taken from the features (ComBat), scores by site, and each way of handling them side by side."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fcpower_bids.analyses.evaluate import make_solver
+from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solver, person_frames, pooled_scores
 from fcpower_bids.analyses.features import Representation
-from fcpower_bids.analyses.study import Study
+from fcpower_bids.analyses.nulls import NO_NULL, NULL_FACTS, null_p_values, null_rows
+from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.site_scores import random_effects, site_scores, weighted_score
-from fcpower_bids.errors import Unfit
-from fcpower_bids.records import Table
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.scores import random_effects, site_scores, weighted_score
+from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import GroupLevel
+from fcpower_bids.settings import Analysis, GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
@@ -28,6 +30,26 @@ SMALLEST_SITE = 3
 
 TOLERANCE, MOST_STEPS = 1e-10, 1000
 """Relative change of the estimates at which the empirical Bayes iteration ends, and its last step."""
+
+
+RULE = (
+    "ComBat (Johnson et al. 2007, parametric empirical Bayes) of every feature, estimated on the training people of "
+    "each fold whose target is known and applied to everyone; the inner folds share it. People of a site with fewer "
+    f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
+)
+SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
+PREDICTION_SITES = TABLES["prediction_sites"]
+NONE, COMBAT, COVARIATE, BOTH, HELD_OUT = "none", "combat", "covariate", "both", "held out"
+HANDLINGS = {
+    NONE: "as they are",
+    COVARIATE: "regressed from the target",
+    COMBAT: "taken from the features by ComBat",
+    BOTH: "taken from features and target",
+    HELD_OUT: "held out in turn",
+}
+"""Handling of sites, in words."""
+
+HARMONISATION = TABLES["harmonisation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +66,9 @@ class Combat:
     shift: FloatArray
     spread: FloatArray
 
-    def adjusts(self, sites: Labels) -> NDArray[np.bool_]:
-        """Whether people of these sites (n,) are adjusted; those of a site that was not estimated are not."""
-        return np.isin(sites, self.sites)
-
     def apply(self, block: FloatArray, sites: Labels, kept: FloatArray, columns: slice) -> FloatArray:
         """Adjust some columns of features, shape (n, p), of people of known sites; the others stay as they are."""
-        rows = np.flatnonzero(self.adjusts(sites))
+        rows = np.flatnonzero(np.isin(sites, self.sites))  # others stay as they are
         adjusted = np.array(block, dtype=float)
         if not rows.size:
             return adjusted
@@ -145,13 +163,6 @@ def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[Flo
     return mean, spread
 
 
-RULE = (
-    "ComBat (Johnson et al. 2007, parametric empirical Bayes) of every feature, estimated on the training people of "
-    "each fold whose target is known and applied to everyone; the inner folds share it. People of a site with fewer "
-    f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
-)
-
-
 def check_harmonisation(settings: GroupLevel) -> None:
     """Refuse a harmonisation that lacks sites. Raises Unfit."""
     if settings.site_column is None:
@@ -212,11 +223,6 @@ def make_solvers(
         yield representation, make_solver(representation, study.preset)
 
 
-SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
-
-PREDICTION_SITES = TABLES["prediction_sites"]
-
-
 def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[str, Table]:
     """Return ``prediction_sites``; nothing where no site is named and no target goes with one."""
     binary = {target.name for target in study.targets if target.is_binary}
@@ -274,3 +280,85 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
         mean, low, high = random_effects(values, sizes)
         rows.append(together | {"over": RANDOM, "value": mean, "ci_low": low, "ci_high": high})
     return rows
+
+
+# --- Ways of handling sites -------------------------------------------------------------------------------------------
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no comparison."""
+    _check(settings)
+    for handling in (NONE, BOTH):
+        open_study(*_choose(handling, cohort, settings))
+
+
+def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Predict with every handling of sites, side by side; none is tested. Raises NotInCohort, Unfit."""
+    _check(settings)
+    rows: list[dict[str, Any]] = []
+    for handling in HANDLINGS:
+        try:
+            study = open_study(*_choose(handling, cohort, settings))
+        except Unfit as error:
+            if handling != HELD_OUT:
+                raise
+            unscored = [
+                {key: row[key] for key in ("target", "representation", "score")} for row in rows if row["sites"] == NONE
+            ]
+            rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in unscored]
+            continue
+        rows += _score(study, handling)
+    frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
+    order = {name: place for place, name in enumerate(dict.fromkeys(frame["target"]))}
+    frame = frame.sort_values("target", key=lambda column: column.map(order), kind="stable", ignore_index=True)
+    facts = {"Rule": RULE, "Null": NULL_FACTS["Rule"]}
+    return {HARMONISATION.name: Table(frame, HARMONISATION, facts)}
+
+
+def _check(settings: Analysis) -> None:
+    if settings.site_column is None:
+        raise NotInCohort("Ways of handling sites need their column; give --site-column.")
+
+
+def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, Analysis]:
+    """The cohort and the choices of one handling."""
+    site = str(settings.site_column)
+    others = tuple(name for name in settings.covariates if name != site)
+    chosen = dataclasses.replace(settings, covariates=others, sites=HOLD_OUT if handling == HELD_OUT else PERMUTE)
+    if handling in (COVARIATE, BOTH):
+        # The covariates of a preset stand in only where none are named.
+        preset = open_study(cohort, chosen).preset
+        chosen = dataclasses.replace(chosen, covariates=(*preset.covariates, site))
+    if handling == HELD_OUT:
+        return dataclasses.replace(cohort, folds=None), dataclasses.replace(chosen, folds_file=None)
+    return cohort, chosen
+
+
+def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
+    results: dict[str, NestedResult] = {}
+    null = []
+    adjusted = handling in (COMBAT, BOTH)
+    for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else PERMUTE):
+        entry = representation.name
+        results[entry] = cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}")
+        null += null_rows(solver, study, entry)
+    pooled, p_values = pooled_scores(study, results), null_p_values(null)
+    sites = tabulate_sites(study, person_frames(study, results))[PREDICTION_SITES.name].frame
+    unadjusted = len(people_unadjusted(study)) if adjusted else None
+    for target in study.targets:
+        for entry in results:
+            own, parts = (
+                each[(each["target"] == target.name) & (each["representation"] == entry)] for each in (pooled, sites)
+            )
+            score, null_of = main_score(target), p_values.get((target.name, entry), NO_NULL)
+            over = {"within": parts.loc[parts["over"] == WITHIN, "value"].iloc[0]}  # and over sites that may differ
+            for _, row in parts[parts["over"] == RANDOM].iterrows():
+                over |= {"over": row["value"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
+            yield {
+                **{"target": target.name, "representation": entry},
+                **{"sites": handling, "reason": "", "score": score},
+                **{"pooled": own[score].mean(), "mae": own["mae"].mean()},
+                **over,
+                **{key: null_of[key] for key in ("p_permutation", "n_permutations")},
+                **{"n_people": len(study.people.names), "n_unadjusted": unadjusted},
+            }

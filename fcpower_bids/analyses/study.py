@@ -1,12 +1,19 @@
-"""A study: preset, people, targets and the protocol that all representations of a prediction share."""
+"""A study: preset, people, targets, and the protocol that all representations of a prediction share.
+
+The protocol is outer and inner folds, who may change places, and the unit of every test; nothing else draws them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
 
 from fcpower_bids.analyses.features import (
     Representation,
@@ -15,19 +22,44 @@ from fcpower_bids.analyses.features import (
     describe_precision,
     expand_names,
 )
-from fcpower_bids.analyses.protocol import Protocol, plan_protocol
 from fcpower_bids.analyses.targets import (
     People,
+    SiteShare,
     Target,
     build_once,
     choose_people,
     choose_targets,
+    column_of,
+    find_site_shares,
+    held_out_column,
+    join_families,
     join_target_builders,
+    read_targets,
+    shares_of,
+    site_columns,
+    site_labels,
 )
-from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
+from fcpower_bids.core.identification import units_of
+from fcpower_bids.core.regression.folds import (
+    Fold,
+    cbig_folds,
+    deal_families,
+    family_numbers,
+    inner_folds,
+    leave_one_site_out,
+    matlab_inner_folds,
+    partition,
+    replicated_folds,
+)
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
-from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
+from fcpower_bids.core.regression.targets import (
+    TargetBuilder,
+    drawn_rows,
+    leave_nothing,
+    permuted_rows,
+    remove_probability,
+)
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -35,6 +67,10 @@ from fcpower_bids.settings.group import HOLD_OUT
 
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""
+PERSON, FAMILY, SITE = "person", "family", "site"
+RARE = 1e-6
+"""Least probability of a class."""
+SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +114,16 @@ class Study:
         unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.sites == HOLD_OUT or brought else ()
         unused += ("n_repeats",) if brought else ()
         how = "each site held out in turn" if self.settings.sites == HOLD_OUT else "K-fold"
+        sizes, sites = {len(fold.inner) for fold in self.folds}, self.protocol.scored_within
+        by_site = sites is not None and all(
+            sum(len(set(sites[rows])) for rows in fold.inner) == len(set(sites[fold.train])) for fold in self.folds
+        )
+        between = " to ".join(map(str, sorted({min(sizes), max(sizes)})))
+        inner = {"InnerFolds": between, "InnerFoldsHoldOutSites": by_site}
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": f"those of {brought.name}" if brought else how,
-            **(self.protocol.describe_inner() if unused else {}),
+            **(inner if unused else {}),
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,
             "Stratified": self.settings.stratify,
@@ -116,14 +158,20 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
     protocol = plan_protocol(cohort, people, settings, preset, targets)
     for target in targets:
-        known = target.known
-        for fold in protocol.folds:
+        known, folds = target.known, protocol.folds
+        for fold in folds:
             if sum(known[rows].any() for rows in fold.inner) < 2:
                 raise Unfit(
                     f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
                     f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
                 )
-        _check_left(target, people.covariates, protocol.folds)
+        train = min((fold.train[known[fold.train]] for fold in folds), key=len)
+        if people.covariates.shape[1] and leave_nothing(target.measures, people.covariates, train):
+            raise Unfit(
+                f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people "
+                "that train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this "
+                "target out."
+            )
     return Study(cohort, settings, preset, people, targets, protocol)
 
 
@@ -143,12 +191,293 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
     )
 
 
-def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...]) -> None:
-    if not covariates.shape[1]:
-        return
-    train = min((fold.train[target.known[fold.train]] for fold in folds), key=len)
-    if leave_nothing(target.measures, covariates, train):
-        raise Unfit(
-            f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people that "
-            "train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this target out."
+# --- Who changes places ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Blocks within which people are exchanged where a target depends on nothing."""
+
+    people: People
+    settings: Analysis
+    # (n,): site of everyone by column: the one that is named, else those that are recognised by their names
+    columns: Mapping[str, Labels]
+    found: tuple[SiteShare, ...]  # targets that go with such a column
+
+    def shares(self, target: str) -> list[SiteShare]:
+        """The columns of sites that a target goes with, the strongest first."""
+        return shares_of(target, self.found, self.settings)
+
+    def sites_of(self, target: str) -> Labels | None:
+        """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""
+        if self.people.sites is not None:
+            return self.people.sites
+        columns = [self.columns[one] for one in dict.fromkeys(each.column for each in self.shares(target))]
+        return np.array(["/".join(labels) for labels in zip(*columns, strict=True)]) if columns else None
+
+    def variance_groups(self, target: Target) -> Labels:
+        """Groups that may be spread differently, shape (n,): the sites, and the classes of a target of two."""
+        sites, n = self.sites_of(target.name), len(self.people.names)
+        labels = np.full(n, "all") if sites is None else sites
+        if target.is_binary:
+            labels = np.array([f"{label}/{each:g}" for label, each in zip(labels, target.measures[:, 0], strict=True)])
+        return labels
+
+    def orders(self, target: Target, number: int) -> Rows:
+        """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
+        return permuted_rows(int(target.known.sum()), number, self.settings.random_seed, *self._blocks(target))
+
+    def draws(self, target: Target, number: int, known: FloatArray, shrunken: bool = False) -> Rows:
+        """Draw orders of the people who have a class from its odds given columns (n, c); blocks as in `orders`.
+
+        `shrunken`: odds without what so many columns would explain of any class (van Houwelingen and le Cessie 1990).
+        """
+        classes, covariates = target.measures[target.known], known[target.known]
+        chance = (classes - remove_probability(classes, covariates, np.arange(len(classes))))[:, 0]
+        odds = special.logit(np.clip(chance, RARE, 1 - RARE))
+        if shrunken:
+            of_class = np.where(classes[:, 0] == 1, chance / classes.mean(), (1 - chance) / (1 - classes.mean()))
+            likelihood = 2 * float(np.log(np.maximum(of_class, RARE)).sum())
+            odds = odds * max(1 - covariates.shape[1] / max(likelihood, 1e-9), 0.0)
+        return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
+
+    def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
+        """Families and sites of the people who have a target."""
+        labels = self.people.families, self.sites_of(target.name)
+        families, sites = (None if each is None else each[target.known] for each in labels)
+        return families, sites
+
+    def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
+        """Describe, for a sidecar, the targets that go with a site that is no covariate."""
+        explained = {}
+        for target in targets:
+            shares = [each for each in self.shares(target) if each.column not in covariates]
+            if shares:
+                columns, most = [each.column for each in shares], shares[0]
+                explained[target] = {"Columns": columns, "Share": most.share}
+        return {"TargetsThatGoWithSites": explained} if explained else {}
+
+
+def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchange:
+    """Find the sites within which people change places, as the check of the cohort finds them."""
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings)}
+    found = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
+    return Exchange(people, settings, columns, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanBlocks:
+    """Blocks of people whose scans are compared with each other."""
+
+    # site of every person: the column that is named, else those that are recognised by their names
+    sites: Mapping[str, str] | None
+    families: Mapping[str, str] | None
+    columns: tuple[str, ...]  # those of the sites
+
+    def sites_of(self, persons: Labels) -> Labels | None:
+        """Site of each scan, shape (N,)."""
+        return None if self.sites is None else np.array([self.sites[person] for person in persons.tolist()], dtype=str)
+
+    def orders(self, persons: Labels, number: int, seed: int) -> Rows:
+        """Draw orders of people, shape (number, N): families whole, everyone at their site."""
+        return permuted_rows(len(persons), number, seed, units_of(persons, self.families), self.sites_of(persons))
+
+    def facts(self) -> dict[str, Any]:
+        """Describe them for a sidecar."""
+        sites = {"SiteColumns": list(self.columns)} if self.columns else {}
+        return sites | ({} if self.families is None else {"Unit": FAMILY})
+
+
+def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis) -> ScanBlocks:
+    """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
+    names = sorted(set(persons))
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    columns = site_columns(table, settings) if settings.site_column is None else [settings.site_column]
+    table = table.reindex(names)
+    labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
+    sites = ["/".join(each) for each in zip(*labels, strict=True)]
+    families = None
+    if settings.family_column is not None:
+        column = column_of(table, settings.family_column)
+        families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
+    families = join_families(families, names, cohort.alike)
+    return ScanBlocks(
+        dict(zip(names, sites, strict=True)) if sites else None,
+        None if families is None else dict(zip(names, families.tolist(), strict=True)),
+        tuple(columns),
+    )
+
+
+# --- Folds ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol:
+    """Who is trained on and tested, and the unit of every test."""
+
+    folds: tuple[Fold, ...]
+    # labels of repeat and fold in a file; empty where folds are drawn
+    labels: Mapping[tuple[int, int], tuple[str, str]]
+    exchange: Exchange
+    preset: PredictionPreset
+    held_out: str | None  # the column of sites no one of which both trains and tests in any fold
+
+    @property
+    def scored_within(self) -> Labels | None:
+        """The sites within which people are scored, shape (n,): those held out, whose level no model can know."""
+        return None if self.held_out is None else self.exchange.columns[self.held_out]
+
+    def sites_of(self, target: str) -> Labels | None:
+        """The sites that the predictions of a target are reported for, shape (n,)."""
+        return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
+
+    @property
+    def unit(self) -> str:
+        """One observation of a test of people: a site that is held out, else a family, else a person."""
+        if self.held_out is not None:
+            return SITE
+        return PERSON if self.exchange.people.families is None else FAMILY
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """The unit of every person, whose members keep one sign."""
+        people = self.exchange.people
+        labels = {SITE: self.scored_within, FAMILY: people.families, PERSON: np.array(people.names)}[self.unit]
+        return dict(zip(people.names, np.asarray(labels).tolist(), strict=True))
+
+    def divide(self, rows: Rows, seed: int) -> list[Rows]:
+        """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
+        families = family_numbers(self.exchange.people.families, len(self.exchange.people.names))[rows]
+        labels = deal_families(families, self.preset.n_inner, np.random.default_rng(seed))
+        return [rows[labels == part] for part in range(self.preset.n_inner)]
+
+    def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
+        """Describe the unit and the sites for a sidecar."""
+        if self.held_out is not None:
+            return {"Unit": self.unit, "SitesHeldOut": self.held_out}
+        return {"Unit": self.unit, **self.exchange.facts([each.name for each in targets], self.preset.covariates)}
+
+
+def plan_protocol(
+    cohort: Cohort, people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
+) -> Protocol:
+    """Draw the folds, or take those of a file, and see which sites they hold out. Raises Unfit."""
+    exchange = plan_exchange(cohort, people, settings)
+    if cohort.folds is None:
+        folds, held_out = _draw_folds(people, settings, preset, targets), None
+        if settings.sites == HOLD_OUT:
+            held_out = settings.site_column
+        return Protocol(folds, {}, exchange, preset, held_out)
+    outer = list(_take_outer(cohort.folds, people, preset))
+    _check_apart(outer, people, cohort.alike)
+    by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
+    held_out = held_out_column(cohort.folds, by_person)
+    sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
+    folds = tuple(each.fold(people, preset, settings.random_seed, sites) for each in outer)
+    return Protocol(folds, {(each.repeat, each.number): each.labels for each in outer}, exchange, preset, held_out)
+
+
+def _draw_folds(
+    people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
+) -> tuple[Fold, ...]:
+    """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split."""
+    n, families, seed = len(people.names), people.families, settings.random_seed
+    strata = None
+    if settings.stratify:  # combinations of site and of the classes of every target of two; an unknown class is one too
+        labels = [] if people.sites is None else [people.sites]
+        labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
+        if not labels:
+            raise Unfit("stratify needs a --site-column, or a target of two classes.")
+        strata = np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
+    if settings.sites == HOLD_OUT:
+        if people.sites is None:
+            raise Unfit("Holding out sites needs their column; give --site-column.")
+        by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2
+        return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families, by_site)
+    _check_size(people, settings, preset)
+    if preset.splits == "random":
+        return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families, strata)
+    listed = None if families is None else families.tolist()
+    return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
+
+
+def _check_size(people: People, settings: Analysis, preset: PredictionPreset) -> None:
+    """Refuse fewer people or families than folds, and a family that is larger than a fold."""
+    few = Unfit if settings.folds else NotInCohort  # the folds of a preset are a default: the other analyses go on
+    n, n_folds = len(people.names), preset.n_folds
+    sizes = np.bincount(family_numbers(people.families, n))
+    declared = people.families is None or settings.family_column
+    alike, check = ("", "--family-column") if declared else SHARING
+    if n > 1 == sizes.size:
+        raise few(f"All people are of one family{alike}, so no split keeps families whole; check {check}.")
+    for count, what in ((n, "people"), (sizes.size, f"families{alike}")):
+        if count < n_folds:
+            raise few(f"{count} {what} are fewer than {n_folds} folds; use --folds {max(count // 2, 2)} or fewer.")
+    largest = int(sizes.max())
+    if largest > (n / n_folds if preset.splits == "random" else -(-n // n_folds)):
+        remedy = f"use --folds {n // largest} or fewer, or check" if n >= 2 * largest else "check"
+        raise few(f"A family of {largest} is larger than one of {n_folds} folds of {n} people; {remedy} {check}.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Outer:
+    """One outer fold of a file, people in the order of the file, with the inner folds that it names (-1 for none)."""
+
+    repeat: int
+    number: int
+    labels: tuple[str, str]
+    train: Rows
+    test: Rows
+    inner: Rows
+
+    def fold(self, people: People, preset: PredictionPreset, seed: int, sites: Labels | None) -> Fold:
+        """The fold with the inner folds of the file, else with those of the preset."""
+        train = np.sort(self.train)
+        if (self.inner >= 0).all() and np.unique(self.inner).size > 1:
+            inner = partition(train, self.inner[np.argsort(self.train)])
+        elif preset.splits == "matlab":
+            inner = matlab_inner_folds(self.train, preset.n_inner)
+        elif sites is not None and np.unique(sites[train]).size > 1:
+            inner = partition(train, np.unique(sites[train], return_inverse=True)[1])
+        else:
+            family = family_numbers(people.families, len(people.names))
+            inner = inner_folds(train, family, preset.n_inner, (seed, self.repeat, self.number + 1))
+        return Fold(self.repeat, self.number, train, np.sort(self.test), inner)
+
+
+def _take_outer(brought: pd.DataFrame, people: People, preset: PredictionPreset) -> Iterator[_Outer]:
+    """Yield the folds of a file in its order, without the people who cannot take part."""
+    place = {name: row for row, name in enumerate(people.names)}
+    rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
+    for repeat, (of_repeat, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
+        for number, (of_fold, one) in enumerate(one_repeat.groupby("fold", sort=False)):
+            test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
+            training = one.loc[one["role"] == "train"]
+            train, inner = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
+            if not test.size or train.size < 2 * preset.n_inner:
+                raise Unfit(
+                    f"Fold {of_fold} tests {test.size} and trains on {train.size} of the people who can take part; it "
+                    f"needs one to test and {2 * preset.n_inner} to train."
+                )
+            yield _Outer(repeat, number, (str(of_repeat), str(of_fold)), train, test, inner)
+
+
+def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[str, str]]) -> None:
+    """Refuse a fold with members of one family, or two people who look alike, on both sides."""
+    family = family_numbers(people.families, len(people.names))
+    for each in outer:
+        shared = np.intersect1d(family[each.test], family[each.train])
+        if not shared.size:
+            continue
+        test, train = (
+            [people.names[row] for row in side[np.isin(family[side], shared)]] for side in (each.test, each.train)
         )
+        pairs = [pair if pair[0] in test else pair[::-1] for pair in alike]
+        one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
+        where = f"{one} is tested in fold {each.labels[1]} and {other} trains there, though they"
+        if (one, other) in pairs:
+            raise Unfit(f"{where} seem to share a scan. Correct the file, or exclude one of them.")
+        raise Unfit(f"{where} are of one family. Correct the file, or exclude one of them.")

@@ -1,7 +1,8 @@
-"""The check of a cohort, before the first model: its findings, and who belongs in one fold."""
+"""The check of a cohort, before the first model: its findings, who belongs in one fold, and what everyone reads."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from fcpower_bids.check.columns import (
@@ -23,10 +24,20 @@ from fcpower_bids.check.findings import (
     tabulate_combined,
     tabulate_findings,
 )
-from fcpower_bids.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
+from fcpower_bids.check.pairs import CHECK_PAIRS, SAME, build_similarity, check_copies, check_pairs
 from fcpower_bids.cohort.inclusion import TARGET
+from fcpower_bids.cohort.people import describe_join
+from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Analysis
+from fcpower_bids.settings import Analysis, Settings
+
+READ = (
+    *("targets", "covariates", "site_column", "family_column", "preset", "representations", "sites"),
+    *("quiet", "nprocs", "random_seed"),
+)
+"""Choices that the check reads; others do not make it run again."""
 
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
@@ -97,3 +108,29 @@ def _joins(cohort: Cohort) -> list[Finding]:
             )
         )
     return found
+
+
+# --- Before the first analysis --------------------------------------------------------------------------------------
+
+
+def check_first(cohort: Cohort, settings: Settings) -> Cohort:
+    """Check a cohort, write ``check`` and ``check_pairs``, and say what is more than a note."""
+    folder = settings.results
+    if cohort.joined.get("phenotypes"):
+        say(f"{describe_join(cohort.joined)}.", settings)
+    choices = {name: getattr(settings, name) for name in READ}
+    own = Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)
+    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, own)
+    if not finished.has(CHECK.name, key):
+        say(f"{CHECK.name} ...", settings)
+        finished.forget(CHECK.name)
+        tables, _ = check_cohort(cohort, settings)
+        write_group_tables(folder, tables, settings)
+        finished.add(CHECK.name, key, tables)
+    for row in read_table(folder / "check.tsv").to_dict("records"):
+        if row["level"] != NOTE:
+            say(f"{CHECK.name}: {row['finding']} {row['remedy']}", settings)
+    pairs = read_table(folder / "check_pairs.tsv")
+    same = pairs[pairs["verdict"] == SAME] if len(pairs) else pairs
+    alike = dict.fromkeys(zip(same["participant_id"].astype(str), same["other"].astype(str), strict=True))
+    return dataclasses.replace(cohort, alike=tuple(alike))

@@ -6,23 +6,19 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.analyses.baselines import BASELINES, find_added
 from fcpower_bids.analyses.evaluate import main_score, make_solver
-from fcpower_bids.analyses.features import (
-    FC,
-    FC_POWER,
-    Representation,
-    build_representations,
-    expand_names,
-)
+from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, expand_names
+from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.analyses.targets import join_target_builders
-from fcpower_bids.clinic.skill import UNTESTED, judge_skill
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import connectome_summary
@@ -31,10 +27,39 @@ from fcpower_bids.core.regression.nested import score_penalties
 from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import best_penalty, score_predictions
 from fcpower_bids.errors import Unfit
+from fcpower_bids.outputs.group import find_table
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import PERMUTE
+
+REFERENCE, UNUSUAL = TABLES["reference"], TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
+MODEL_REPRESENTATIONS = (FC, FC_POWER)
+"""Representations of exportable models: features that follow from one connectome alone."""
+SEX = ("sex", "gender")
+"""Columns of a phenotype table, in lower case."""
+ABOUT = ("mean_fd", "seconds", "female")
+"""Properties of a scan that its reference is adjusted for."""
+ERROR, LEVEL = "pooled_mse", 0.9
+FEWEST_SLOPES = 20
+"""Scans below which a reference has a mean and no slopes."""
+FEWEST_SHOWN = 5
+"""People below which a model has no numbers of a group: they would be those of single people."""
+SIGNIFICANT = 0.05
+SPREAD = (0.05, 0.95)
+"""Share of the training values that an interval of 90 % would have without any scan."""
+UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": math.nan}
+
+
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """A model that can be handed on."""
+
+    arrays: ModelArrays  # see `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``
+    # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
+    facts: dict[str, Any]
+    reference: pd.DataFrame  # `calibration.REFERENCE`
 
 
 @dataclass(frozen=True)
@@ -71,10 +96,6 @@ def measure_coverage(residuals: ArrayLike, people: ArrayLike, folds: ArrayLike, 
     return float(np.mean(held)) if held else float("nan")
 
 
-FEWEST_SLOPES = 20
-"""Scans below which a reference has a mean and no slopes."""
-
-
 def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
     """Mean at covariates (n, k) of 0, SD around the plane, and slopes (k,) of values (n,), by least squares."""
     y = np.asarray(values, dtype=float)
@@ -85,16 +106,6 @@ def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, Float
     spare = len(y) - 1 - int(rank)
     sd = float(np.sqrt(np.sum(rest**2) / spare)) if spare > 0 else np.nan
     return float(y.mean() - x.mean(axis=0) @ slopes), sd, slopes
-
-
-SEX = ("sex", "gender")
-"""Columns of a phenotype table, in lower case."""
-
-REFERENCE = TABLES["reference"]
-ABOUT = ("mean_fd", "seconds", "female")
-"""Properties of a scan that its reference is adjusted for."""
-
-UNUSUAL = TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
 
 
 def compare_with_reference(
@@ -163,11 +174,6 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-LEVEL = 0.9
-FEWEST_SHOWN = 5
-"""People below which a model has no numbers of a group: they would be those of single people."""
-
-
 def held_out_residuals(
     study: Study, fit: Callable[[FloatArray, Rows], ModelArrays], single: FloatArray, person: Rows, known: Rows
 ) -> tuple[pd.DataFrame, FloatArray, dict[str, dict[str, float]]]:
@@ -210,40 +216,65 @@ def negative_class(study: Study) -> str | None:
     return next(str(each) for each in study.people.phenotypes[target.name].dropna() if str(each) != target.positive)
 
 
-def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
-    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others."""
+def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
+    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others.
+
+    For two classes also how far from a class the score of 90 % of its members stays, and how often it did.
+    """
+
+    def measured(part: pd.DataFrame) -> float:
+        return measure_coverage(part["residual"], part["person"], part["fold"], LEVEL)
+
     radius = conformal_radius(residuals["residual"], residuals["person"], LEVEL)
-    return {
-        "HoldsFor": "a person like these, of the same site",
-        "NominalCoverage": radius.level,
-        "Radius": radius.value,
-        "Scans": len(residuals),
-        "MeasuredCoverage": measure_coverage(residuals["residual"], residuals["person"], residuals["fold"], LEVEL),
+    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": radius.level}
+    found |= {"Radius": radius.value, "Scans": len(residuals), "MeasuredCoverage": measured(residuals)}
+    if classes := {str(name): part for name, part in residuals.groupby("observed_class")}:
+        radii = {name: conformal_radius(part["residual"], part["person"], LEVEL) for name, part in classes.items()}
+        found["RadiusOfClasses"] = {name: each.value for name, each in radii.items()}
+        found["CoverageOfClasses"] = {name: measured(part) for name, part in classes.items()}
+    return found
+
+
+def tested_at_group_level(results: Path, target: str, representation: str) -> dict[str, Any]:
+    """The corrected p of a model, its permutations and its score over held-out people; `UNTESTED` without a table."""
+    path = find_table(results, SUMMARY.name)
+    if not path.is_file():
+        return UNTESTED
+    table = read_table(path)
+    rows = table[(table["target"].astype(str) == target) & (table["representation"] == representation)]
+    if rows.empty:
+        return UNTESTED
+    row = rows.iloc[0]
+    score = "auc" if row["auc_pooled_mean"] == row["auc_pooled_mean"] else "r"
+    found = {
+        "P": row["p_max_targets"],
+        "Permutations": row["n_permutations"],
+        "OverPeople": row[f"{score}_pooled_mean"],
     }
+    path = find_table(results, BASELINES.name)
+    added = find_added(read_table(path), target, representation) if path.is_file() else None
+    return found if added is None else found | {"Added": dataclasses.asdict(added)}
 
 
-def class_radii(residuals: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
-    """For two classes: how far from a class the score of 90 % of its members stays, and how often it did, by class."""
-    radii, held = {}, {}
-    for name, part in residuals.groupby("observed_class"):
-        radii[str(name)] = conformal_radius(part["residual"], part["person"], LEVEL).value
-        held[str(name)] = measure_coverage(part["residual"], part["person"], part["fold"], LEVEL)
-    return radii, held
-
-
-ERROR = "pooled_mse"
-MODEL_REPRESENTATIONS = (FC, FC_POWER)
-"""Representations of exportable models: features that follow from one connectome alone."""
-
-
-@dataclass(frozen=True, eq=False)
-class FinalModel:
-    """A model that can be handed on."""
-
-    arrays: ModelArrays  # see `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``
-    # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
-    facts: dict[str, Any]
-    reference: pd.DataFrame  # `calibration.REFERENCE`
+def judge_skill(
+    tested: Mapping[str, Any],
+    residuals: pd.DataFrame,
+    scores: Mapping[str, Mapping[str, float]],
+    width: float,
+    values: pd.Series,
+) -> dict[str, Any]:
+    """Facts of a model about its skill: a test that finds it, and an error below that of the guess."""
+    error, guess = (float((residuals[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
+    low, high = values.quantile(SPREAD[0]), values.quantile(SPREAD[1])
+    return {
+        **tested,
+        "Found": bool(tested["P"] < SIGNIFICANT and error < guess),
+        "Score": "auc" if any("auc" in one for one in scores.values()) else "r",
+        "Error": error,
+        "ErrorOfGuess": guess,
+        "WidthOfInterval": width,
+        "SpreadOfValues": float(high - low),
+    }
 
 
 def fit_final_model(
@@ -257,7 +288,13 @@ def fit_final_model(
     if representation not in MODEL_REPRESENTATIONS:
         allowed = " or ".join(MODEL_REPRESENTATIONS)
         raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")
-    study = _study_of(cohort, settings, target, representation)
+    columns = settings.composites.get(target)
+    wanted = f"{target}={','.join(columns)}" if columns else target
+    # Of one target and one representation; the folds only serve to select the penalty.
+    choice = dataclasses.replace(
+        settings, targets=(wanted,), representations=(representation,), repeats=1, sites=PERMUTE
+    )
+    study = open_study(cohort, choice)
     if study.targets[0].is_binary and study.preset.covariates:
         raise Unfit(
             f"A model of the two classes of '{target}' cannot be saved with covariates. Leave out --covariates, or "
@@ -281,22 +318,29 @@ def fit_final_model(
     penalty = float(penalties[best_penalty(scores, penalties)[0]])
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
-    person = np.repeat(known, [len(study.people.scans[one]) for one in known])
+    person = np.repeat(known, [len(study.people.scans[member]) for member in known])
+    if all(len(scans) == 1 for scans in study.people.scans):
+        single = features[person]
+    else:
+        names, groups = expand_names(study.cohort, study.settings), [np.array([row]) for row in rows]
+        scans = next(build_representations(study.cohort, groups, names, study.settings))
+        single = np.asarray(scans.features()[:], dtype=float)
 
     def fit(y: FloatArray, train: Rows) -> ModelArrays:
         return ridge_model_arrays(features[train], y[train], penalty, chosen.kernel, study.preset.intercept)
 
-    single = _features_of_scans(study, rows, chosen)
     residuals, similarity, held_out = held_out_residuals(study, fit, single, person, known)
     arrays, observed, binary = fit(values, known), values[known], study.targets[0].is_binary
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
     arrays["similarity_range"] = np.array(_outwards(similarity.min(), similarity.max()))
     facts = _describe(study, known, representation) | {"Penalty": penalty, "Selection": selection}
-    facts |= {"HeldOutScores": held_out}
-    facts |= {"Interval": interval_facts(residuals), "TargetRange": [0.0, 1.0], "TrainingValues": {}}
-    if binary:
-        facts["Interval"]["RadiusOfClasses"], facts["Interval"]["CoverageOfClasses"] = class_radii(residuals)
-    else:
+    facts |= {
+        "HeldOutScores": held_out,
+        "Interval": interval_facts(residuals),
+        "TargetRange": [0.0, 1.0],
+        "TrainingValues": {},
+    }
+    if not binary:
         # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
         facts["Interval"]["Least"] = 0.0 if observed.min() >= 0 and not study.preset.covariates else None
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
@@ -326,30 +370,6 @@ def _histogram(values: FloatArray) -> dict[str, Any]:
     return {"Edges": edges if people else [low, high], "People": people or [len(values)]}
 
 
-def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
-    """Open a study of one target and one representation; the folds only serve to select the penalty."""
-    columns = settings.composites.get(target)
-    one = dataclasses.replace(
-        settings,
-        targets=(f"{target}={','.join(columns)}" if columns else target,),
-        representations=(representation,),
-        repeats=1,
-        sites=PERMUTE,
-    )
-    return open_study(cohort, one)
-
-
-def _features_of_scans(study: Study, rows: Rows, whole: Representation) -> FloatArray:
-    """Features of single scans; those of the people where each has one scan only."""
-    if all(len(scans) == 1 for scans in study.people.scans):
-        place = {int(scans[0]): person for person, scans in enumerate(study.people.scans)}
-        return np.asarray(whole.features()[:], dtype=float)[[place[int(row)] for row in rows]]
-    names = expand_names(study.cohort, study.settings)
-    groups = [np.array([row]) for row in rows]
-    single = next(build_representations(study.cohort, groups, names, study.settings)).features()
-    return np.asarray(single[:], dtype=float)
-
-
 def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
     """Columns age and sex by participant, whatever the case of their names."""
     columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
@@ -363,6 +383,7 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dic
     rows = np.concatenate([study.people.scans[row] for row in known])
     scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
     times = [cohort_times[row] for row in rows] if cohort_times else []
+    sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
     ages, people = _of_people(study.cohort).get("age"), [study.people.names[row] for row in known]
     return {
         "Target": target.name,
@@ -377,7 +398,7 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dic
         "Preset": study.preset.name,
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
-        "Sites": _counts(study.people.sites, known),
+        "Sites": {str(name): int(n) for name, n in sites.items()},
         "AgeRange": _range(ages.reindex(people)) if ages is not None else [],
         "DegreesOfFreedomRange": _range(scans["degrees_of_freedom"]) if "degrees_of_freedom" in scans else [],
         "MeanFDRange": _range(scans["mean_fd"]),
@@ -388,10 +409,6 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dic
         "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
         "The weights are a sum of the training scans: who has these gets the values of their people.",
     }
-
-
-def _counts(sites: NDArray[np.str_] | None, known: NDArray[np.intp]) -> dict[str, int]:
-    return {} if sites is None else {str(name): int(n) for name, n in pd.Series(sites[known]).value_counts().items()}
 
 
 def _range(values: pd.Series) -> list[float]:

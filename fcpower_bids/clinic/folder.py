@@ -18,10 +18,15 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
-from fcpower_bids.clinic.fit import MODEL_REPRESENTATIONS, REFERENCE, fit_final_model
-from fcpower_bids.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
-from fcpower_bids.cohort.feature_choice import choose_connectomes
-from fcpower_bids.cohort.preprocessing import gather_preprocessing
+from fcpower_bids.clinic.fit import (
+    MODEL_REPRESENTATIONS,
+    REFERENCE,
+    UNTESTED,
+    fit_final_model,
+    tested_at_group_level,
+)
+from fcpower_bids.clinic.page import say_in_full, was_tested
+from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError
@@ -38,6 +43,8 @@ CARD, WEIGHTS = "model.json", "weights.npz"
 KEY = "FCPOWER_MODEL_KEY"
 """Variable of the environment with the file of a secret key, by which models are signed."""
 PROOF, UNSIGNED = "Proof", "unsigned"
+RECOGNISED_BY, DECIMALS = 48, 2
+"""Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
 
 
@@ -101,19 +108,8 @@ def load_model(
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    _check_weights(arrays, facts, path)
-    facts["SignedByYou"] = hmac.compare_digest(str(signature), _signature(own) or UNSIGNED)
-    return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
-
-
-def prove(arrays: Mapping[str, np.ndarray]) -> float:
-    """The prediction for features that every model can compute, 1 to E in a wave: other weights give another."""
-    return float(predict_from_arrays(arrays, np.sin(np.arange(1.0, len(arrays["weights"]) + 1))[None]).predicted[0, 0])
-
-
-def _check_weights(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], path: Path) -> None:
-    """Refuse weights that are missing, or do not give the card's proof, whatever their digest. Raises DatasetError."""
-    numbers = [name for name, one in arrays.items() if one.dtype.kind == "f" and not np.isfinite(one).all()]
+    # whatever their digest, the weights are whole and give the prediction of the card
+    numbers = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if numbers:
         raise DatasetError(
             f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
@@ -123,6 +119,13 @@ def _check_weights(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], p
             f"{path / WEIGHTS} does not give the prediction that {CARD} states: the weights were changed after the "
             "model was made. Copy the model again."
         )
+    facts["SignedByYou"] = hmac.compare_digest(str(signature), _signature(own) or UNSIGNED)
+    return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
+
+
+def prove(arrays: Mapping[str, np.ndarray]) -> float:
+    """The prediction for features that every model can compute, 1 to E in a wave: other weights give another."""
+    return float(predict_from_arrays(arrays, np.sin(np.arange(1.0, len(arrays["weights"]) + 1))[None]).predicted[0, 0])
 
 
 def _signature(digest: str) -> str:
@@ -150,10 +153,6 @@ def _digest_of(card: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
 
 
-RECOGNISED_BY, DECIMALS = 48, 2
-"""Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
-
-
 def scan_digest(salt: str, edges: np.ndarray) -> str:
     """Digest of a connectome (E,): the same scan, under whatever name, has the same one in the same model."""
     return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
@@ -166,9 +165,6 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
     return np.nan_to_num(np.round(some, DECIMALS), nan=9.0) + 0.0  # + 0.0: minus zero is zero
 
 
-IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
-
-
 def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
     for target in (*cohort.targets, *settings.composites):
@@ -179,6 +175,14 @@ def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
             path = attempts.run(name, partial(write_model, cohort, settings, target, representation, tested))
             if path is not None:
                 say(f"Model: {path}", settings)
+
+
+def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
+    """Refuse a model without skill, unless it is asked for by name. Raises DatasetError."""
+    if facts["Skill"]["Found"] or accepted:
+        return
+    remedy = "do not use it" if was_tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"
+    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with --accept-no-skill.")
 
 
 def write_model(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.clinic.applying import ends_of, possible_classes
-from fcpower_bids.clinic.skill import say_added, say_evidence, say_in_full, say_skill
+from fcpower_bids.analyses.baselines import Added
+from fcpower_bids.clinic.fit import SIGNIFICANT
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.figures import AFTER
@@ -23,6 +23,17 @@ from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
 
 WIDTH, HEIGHT = 4.4, 1.3
 GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
+PREDICTED, CAUTION = "predicted", "caution"
+IN_WORDS = {
+    "mean_fc": "mean correlation",
+    "participation_ratio": "effective number of eigenvalues",
+    "similarity": "similarity to the training people",
+}
+"""Measures of the reference as people read them; networks are named as they are."""
+FAR = 2.0
+"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
+ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
+Row = Mapping[str, Any]
 
 
 def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float, unit: str) -> str:
@@ -55,19 +66,6 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
         sheet.text(at(tick), ground + 33, scale.word(tick))
     sheet.text(left + width, ground + 45, unit, anchor="end")
     return sheet.svg()
-
-
-PREDICTED, CAUTION = "predicted", "caution"
-IN_WORDS = {
-    "mean_fc": "mean correlation",
-    "participation_ratio": "effective number of eigenvalues",
-    "similarity": "similarity to the training people",
-}
-"""Measures of the reference as people read them; networks are named as they are."""
-FAR = 2.0
-"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
-ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -188,6 +186,72 @@ def title_of(name: str) -> str:
     return ", ".join(parts).capitalize() or "The scan"
 
 
+def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:
+    """Ends of the interval, NaN for classes."""
+    interval = facts["Interval"]
+    if facts["PositiveClass"] is not None:
+        return math.nan, math.nan
+    least = -math.inf if interval.get("Least") is None else interval["Least"]
+    low, high = prediction - interval["Radius"], prediction + interval["Radius"]
+    return max(low, least), max(high, least)
+
+
+def possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Classes whose members have scores as far from the class as this one, in 90 of 100 cases."""
+    radii = facts["Interval"].get("RadiusOfClasses", {})
+    return tuple(name for name, radius in radii.items() if abs(score - float(name == facts["PositiveClass"])) <= radius)
+
+
+def name_guess(facts: Mapping[str, Any]) -> str:
+    """The guess that a model is measured against."""
+    if facts["PositiveClass"] is not None:
+        return "guessing by the share of each class"
+    if facts["Covariates"]:
+        return f"{_listed(facts['Covariates'])} alone"
+    return f"guessing the average {facts['Target']}"
+
+
+def say_skill(facts: Mapping[str, Any]) -> str:
+    """The sentence that heads a page; that of a model without skill comes before everything."""
+    skill, guess = facts["Skill"], name_guess(facts)
+    if skill["Found"]:
+        return f"This model does better than {guess}."
+    if not was_tested(skill):
+        return f"Whether this model does better than {guess} was not tested."
+    return f"This model does no better than {guess}."
+
+
+def was_tested(skill: Mapping[str, Any]) -> bool:
+    """Whether there was a test that could have found skill."""
+    return skill["P"] is not None and skill["P"] == skill["P"] and skill["Permutations"] >= 1 / SIGNIFICANT - 1
+
+
+def say_evidence(skill: Mapping[str, Any]) -> str:
+    """The numbers behind the sentence."""
+    score = "AUC" if skill["Score"] == "auc" else "r"
+    said = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if was_tested(skill) else []
+    if "Added" in skill:
+        said.append(f"{score} of {_added(skill).clause('the connectome')}")
+    return "; ".join([*said, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
+
+
+def say_added(skill: Mapping[str, Any]) -> list[str]:
+    """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
+    if "Added" not in skill or _added(skill).adds or _added(skill).p != _added(skill).p:
+        return []
+    return [f"To what is known anyway the connectome adds nothing that was shown: {_added(skill).clause('it')}."]
+
+
+def _added(skill: Mapping[str, Any]) -> Added:
+    facts: dict[str, Any] = dict(skill["Added"])
+    return Added(**{**facts, "p": math.nan if facts["p"] is None else facts["p"]})
+
+
+def say_in_full(facts: Mapping[str, Any]) -> str:
+    """The sentence with its numbers, without a full stop."""
+    return f"{say_skill(facts).removesuffix('.')} ({say_evidence(facts['Skill'])})"
+
+
 def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) -> str:
     """The result in one sentence, the interval first, with no more digits than the interval supports."""
     if facts["PositiveClass"] is not None:
@@ -208,11 +272,11 @@ def fitting(value: float, width: float) -> str:
 
 def _named(facts: Mapping[str, Any]) -> str:
     """The target, and what was taken off it, without which the number would be read as one of its own."""
-    return facts["Target"] + (f", without what goes with {_covariates(facts)}" if facts["Covariates"] else "")
+    return facts["Target"] + (f", without what goes with {_listed(facts['Covariates'])}" if facts["Covariates"] else "")
 
 
-def _covariates(facts: Mapping[str, Any]) -> str:
-    *others, last = facts["Covariates"]
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
     return f"{', '.join(others)} and {last}" if others else str(last)
 
 
@@ -262,8 +326,8 @@ def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
     residual = []
     if facts["Covariates"]:
         residual.append(
-            f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that 0 "
-            "is the expectation for a person alike in this."
+            f"The number is no {facts['Target']} itself: the share of {_listed(facts['Covariates'])} was taken off, so "
+            "that 0 is the expectation for a person alike in this."
         )
     return (
         f"It was learned from {trained}; for people unlike these it says nothing.",

@@ -12,19 +12,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
-from fcpower_bids.clinic.applying import NewScan, apply_model
-from fcpower_bids.clinic.fit import REFERENCE, SEX, UNUSUAL, FinalModel, is_female
-from fcpower_bids.clinic.folder import load_model, say_signed, scan_digest, telling_edges
-from fcpower_bids.clinic.page import write_prediction_pages
-from fcpower_bids.clinic.skill import SIGNIFICANT, refuse_without_skill, say_in_full, say_skill
+from fcpower_bids.analyses.features import FC, FC_POWER
+from fcpower_bids.clinic.fit import REFERENCE, SEX, SIGNIFICANT, UNUSUAL, FinalModel, compare_with_reference, is_female
+from fcpower_bids.clinic.folder import load_model, refuse_without_skill, say_signed, scan_digest, telling_edges
+from fcpower_bids.clinic.page import PREDICTED as DONE
+from fcpower_bids.clinic.page import ends_of, possible_classes, say_in_full, say_skill, write_prediction_pages
+from fcpower_bids.cohort.feature_choice import differences, repetition_time
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
-from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.cohort.recordings import describe_nothing_left, selected
-from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
+from fcpower_bids.core.regression.probe import predict_from_arrays
+from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.status import explain, group_alike
@@ -32,67 +36,124 @@ from fcpower_bids.outputs.tables import plain, read_json, read_series, read_tabl
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
 
-KNOWN = "known"
-"""The target, where the tables have it."""
-Scans = Collection[tuple[str, str]]
-"""Person and session."""
-
-
-def read_people(
-    output_dir: Path, phenotypes: Path | None, scans: Scans, target: str = ""
-) -> dict[str, dict[tuple[str, str], float]]:
-    """Return ``age``, ``female`` and the target at each scan, as far as they are known. Raises DatasetError."""
-    found: dict[str, dict[tuple[str, str], float]] = {"age": {}, "female": {}, KNOWN: {}}
-    if not scans:
-        return found
-    for dataset in dict.fromkeys(path.parent for path in people_tables(output_dir)):
-        _add(found, tables_of(dataset), scans, target, dataset)
-    if phenotypes is not None:
-        names = _add(found, [Source(phenotypes, is_given=True)], scans, target)
-        if "age" not in map(str.lower, names):
-            raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
-        if not any(scan in found["age"] for scan in scans):
-            raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
-    return found
-
-
-def _add(
-    found: dict[str, dict[tuple[str, str], float]],
-    sources: Sequence[Source],
-    scans: Scans,
-    target: str,
-    dataset: Path | None = None,
-) -> list[str]:
-    """Add what tables say of the scans, and return their columns; no number is guessed to be a code: some are 77."""
-    names: dict[str, None] = {}
-    for session in {session: None for _, session in scans}:
-        scanned = {person: (session,) for person, other in scans if other == session}
-        people = load_people(sources, scanned, dataset, guess_codes=False)
-        names |= dict.fromkeys(map(str, people.frame.columns))
-        table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
-        table = table.loc[[person for person in table.index if person in scanned]]
-        values_of = {"age": _find(table, ("age",)), "female": is_female(_find(table, SEX))}
-        values_of[KNOWN] = table[target] if target in table else pd.Series(np.nan, table.index)
-        for key, values in values_of.items():
-            numbers = pd.to_numeric(values, errors="coerce")
-            found[key] |= {(str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)}
-    return list(names)
-
-
-def _find(table: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
-    """The first column of one of these names in any case; of missing values where there is none."""
-    columns = {str(column).lower(): table[column] for column in table.columns}
-    return next((columns[name] for name in names if name in columns), pd.Series(np.nan, table.index))
-
-
+UNLIKE = -2.33
+"""Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
+NEAR, FEW_NEAR = 0.1, 5
+"""People of the training are near a value by this share of its range; fewer than so many are called few."""
+REFUSED, BROKEN = "refused", "failed"
+WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
+PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
 COVERAGE = "Coverage"
 """Entry of the sidecar: how many known values lie in their intervals."""
-COMPARED = "compared"
-"""Rows of a scan in `UNUSUAL`, in addition to its own columns."""
-DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
-WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
+KNOWN = "known"
+"""The target, where the tables have it."""
+Known = dict[str, dict[tuple[str, str], float]]
+"""Age, 1 for female and 0 for male, and the target, by person and session."""
 
-PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
+
+# --- One scan -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NewScan:
+    """Facts about a scan besides its connectome; NaN where unknown."""
+
+    seconds: float = math.nan
+    mean_fd: float = math.nan
+    degrees_of_freedom: float = math.nan
+    repetition_time: float = math.nan
+    # age, female: from a phenotype table of the new people; 1 for female, 0 for male
+    age: float = math.nan
+    female: float = math.nan
+    in_training: bool = False  # whether the model was fitted on this very connectome
+
+
+@dataclass(frozen=True)
+class AppliedModel:
+    """Result of a fitted model for one scan."""
+
+    prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
+    # low, high: interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes
+    low: float
+    high: float
+    classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
+    similarity: float  # how like the training people the scan is
+    compared: tuple[Mapping[str, Any], ...] = ()  # rows of the comparison with the reference
+    # properties outside of the model's training, the gravest first; empty when there are none
+    warnings: tuple[str, ...] = ()
+
+
+def apply_model(
+    model: FinalModel,
+    connectome: ArrayLike,
+    parcels: Sequence[str],
+    scan: NewScan | None = None,
+) -> AppliedModel:
+    """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
+    facts, known, fc = model.facts, scan or NewScan(), np.asarray(connectome, dtype=float)
+    wanted, place = facts["Parcels"], {name: i for i, name in enumerate(parcels)}
+    if fc.shape != (len(parcels), len(parcels)):
+        raise ValueError(f"A connectome of shape {fc.shape} does not fit {len(parcels)} parcels.")
+
+    def listed(names: Sequence[str]) -> str:
+        return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+
+    if unknown := [name for name in wanted if name not in place]:
+        raise Unfit(f"The model needs {len(unknown)} parcels that are not in this atlas: {listed(unknown)}.")
+    order = [place[name] for name in wanted]
+    fc = fc[np.ix_(order, order)]
+    if empty := [name for name, value in zip(wanted, np.diag(fc), strict=True) if not np.isfinite(value)]:
+        raise Unfit(
+            f"{len(empty)} parcels of the model have no value in the scan, which does not cover them: {listed(empty)}."
+        )
+    matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
+    if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
+        raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
+    found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
+    prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
+    about = {"seconds": known.seconds, "mean_fd": known.mean_fd, "female": known.female}
+    measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
+    compared = tuple(compare_with_reference(model.reference, facts["ReferenceAt"], measures, about))
+    low, high = ends_of(prediction, facts)
+    warnings = tuple(_warnings(known, compared, prediction, facts))
+    return AppliedModel(prediction, low, high, possible_classes(prediction, facts), similarity, compared, warnings)
+
+
+def _warnings(
+    scan: NewScan, compared: Sequence[Mapping[str, Any]], prediction: float, facts: Mapping[str, Any]
+) -> Iterator[str]:
+    """Properties outside of the model's training, the gravest first."""
+    if scan.in_training:
+        yield "the model was fitted on this very scan, so the prediction tests nothing"
+    low, high = facts["AgeRange"] or (-math.inf, math.inf)
+    if scan.age < low or scan.age > high:
+        yield (
+            f"the person is {scan.age:g} years old, the training people {low:g} to {high:g}: the interval does not hold"
+        )
+    far = next((row["z"] for row in compared if row["measure"] == "similarity"), 0.0)
+    if (far if facts.get("Kernel") != "linear" else -far) < UNLIKE:
+        yield "the scan is unlike those of the training people"
+    for value, name, key, per, unit in (
+        (scan.seconds, "series of", "SecondsRange", 60, "minutes"),
+        (scan.repetition_time, "a repetition time of", "RepetitionTimeRange", 1, "s"),
+        (scan.mean_fd, "mean motion of", "MeanFDRange", 1, "mm"),
+    ):
+        least, most = facts.get(key) or (-math.inf, math.inf)
+        if value < least * 0.99 or value > most * 1.01:
+            yield (f"it has {name} {value / per:.3g} {unit}, the training scans {least / per:.3g} to {most / per:.3g}")
+    if facts["PositiveClass"] is not None:
+        return
+    least, most = facts["TargetRange"]
+    edges, people = facts["TrainingValues"]["Edges"], facts["TrainingValues"]["People"]
+    reach = NEAR * (edges[-1] - edges[0])
+    below = np.interp([prediction - reach, prediction + reach], edges, np.concatenate([[0.0], np.cumsum(people)]))
+    if not least <= prediction <= most:
+        yield f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on"
+    elif below[1] - below[0] < FEW_NEAR:
+        yield f"fewer than {FEW_NEAR} of the training people are near this value ({facts['Target']} {prediction:.3g})"
+
+
+# --- All scans of a folder ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -126,13 +187,12 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     model = FinalModel(arrays, card, reference)
     refuse_without_skill(model.facts, request.accept_no_skill)
     scans, outside = _choose(model.facts, request)
-    people = read_people(request.output_dir, request.phenotypes, [(one.participant, one.session) for one in scans])
-    rows = [_attempt(one, model, request, people) for one in scans]
-    compared = pd.DataFrame(
-        [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
-    )
-    rows = sorted(rows + outside, key=lambda row: str(row["scan"]))
+    people = read_people(request.output_dir, request.phenotypes, [(scan.participant, scan.session) for scan in scans])
+    attempts = [_attempt(scan, model, request, people) for scan in scans]
+    rows = sorted([*(row for row, _ in attempts), *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
+    unusual = [{"scan": row["scan"], **measure} for row, compared in attempts for measure in compared]
+    compared = pd.DataFrame(unusual, columns=list(UNUSUAL.columns))
     name = path.name.removesuffix("_model")
     target = request.output_dir / "group" / "predicted" / f"{name}.tsv"
     beside = target.with_name(f"{target.stem}_reference.tsv")
@@ -160,13 +220,137 @@ def predict_scans(path: Path, request: Request) -> Predictions:
     return Predictions(frame, target, model.facts, tuple(broken), coverage)
 
 
+def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
+    """Connectomes for the model, and a row for each recording that does not take part."""
+    wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
+    door, atlases = selected(request.output_dir), facts["Preprocessing"]["atlas"]
+    there = [scan for scan in door.connectomes if not wanted or scan.participant in wanted]
+    fitting = [scan for scan in there if scan.atlas_name in atlases]
+    if there and not fitting:
+        raise DatasetError(
+            f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
+            f"{', '.join(atlases)}. Run the participant level with that atlas."
+        )
+    rows = [
+        _refused(scan.recording, scan.participant, scan.session, scan.why) | {"quality": UNUSABLE}
+        for scan in door.left_out
+        if scan.atlas in ("", *atlases) and (not wanted or scan.participant in wanted)
+    ]
+    if not door.people:
+        raise DatasetError(describe_nothing_left((), request.output_dir))
+    if not there and not rows:
+        label, labels = min(wanted).removeprefix("sub-"), {person.removeprefix("sub-") for person in door.people}
+        raise DatasetError(
+            f"There are no connectomes of sub-{label} in {request.output_dir}: {label_remedy(label, labels)}"
+        )
+    known = {*(scan.participant for scan in fitting), *(row["participant_id"] for row in rows)}
+    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
+    return fitting, rows
+
+
+def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
+    return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
+
+
+def _attempt(
+    scan: Connectome, model: FinalModel, request: Request, people: Known
+) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
+    """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
+    name = scan.path.stem.removesuffix("_relmat")
+    judged: dict[str, str] = {}
+    try:
+        judged = {"sha256": known_digest(scan.path)}
+        if (said := cautions_of(scan)) is not None:
+            judged |= {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
+        row, compared = _predict(scan, model, people)
+        return judged | {"scan": name, **row}, compared
+    except (FcPowerError, OSError) as error:
+        return judged | _refused(name, scan.participant, scan.session, str(error)), ()
+    except Exception as error:
+        reason = explain(error, request.output_dir, f"predict_{name}")
+        return judged | _refused(name, scan.participant, scan.session, reason, BROKEN), ()
+
+
+def _predict(scan: Connectome, model: FinalModel, people: Known) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
+    grave, named = differences(scan, model.facts["Preprocessing"])
+    if grave:
+        raise RecordingError(
+            f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as for "
+            "the model."
+        )
+    quality = read_quality(scan)
+    if quality.fault:
+        raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
+    matrix, parcels = read_series(scan.path)
+    if matrix.shape != (len(parcels), len(parcels)):
+        raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
+    seen = scan_digest(model.facts["Salt"], telling_edges(matrix)) in model.facts["TrainingScans"]
+    age, female = (people[name].get((scan.participant, scan.session), math.nan) for name in ("age", "female"))
+    facts = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, repetition_time(scan))
+    found = apply_model(model, matrix, parcels, NewScan(*facts, age, female, seen))
+    alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
+    warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
+    return {
+        "participant_id": scan.participant,
+        "session": scan.session,
+        "state": DONE,
+        "warning": f"{alarm}{warning}".rstrip(),
+        "reason": "",
+        **{key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")},
+        "classes": " or ".join(found.classes),
+        "inside_range": not found.warnings,
+        "in_training": seen,
+        "minutes": quality.seconds / 60,
+        "mean_fd": quality.mean_fd,
+        "differences": "; ".join(named),
+    }, found.compared
+
+
+# --- What is known of the people ------------------------------------------------------------------------------------
+
+
+def read_people(
+    output_dir: Path, phenotypes: Path | None, scans: Collection[tuple[str, str]], target: str = ""
+) -> Known:
+    """Return ``age``, ``female`` and the target at each scan (person, session), as far as known. Raises DatasetError.
+
+    No number is guessed to be a code for missing values: some people are 77.
+    """
+    found: Known = {"age": {}, "female": {}, KNOWN: {}}
+    if not scans:
+        return found
+    datasets = dict.fromkeys(path.parent for path in people_tables(output_dir))
+    tables: list[tuple[Sequence[Source], Path | None]] = [(tables_of(dataset), dataset) for dataset in datasets]
+    tables += [([Source(phenotypes, is_given=True)], None)] if phenotypes is not None else []
+    names: dict[str, None] = {}
+    for sources, dataset in tables:
+        names = {}  # of the last, which is that of the user where one is given
+        for session in {session: None for _, session in scans}:
+            scanned = {person: (session,) for person, other in scans if other == session}
+            people = load_people(sources, scanned, dataset, guess_codes=False)
+            names |= dict.fromkeys(map(str, people.frame.columns))
+            table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
+            table = table.loc[[person for person in table.index if person in scanned]]
+            unknown, columns = pd.Series(np.nan, table.index), {str(name).lower(): table[name] for name in table}
+            sex = next((columns[name] for name in SEX if name in columns), unknown)
+            known = {"age": columns.get("age", unknown), "female": is_female(sex)}
+            for key, values in {**known, KNOWN: table.get(target, unknown)}.items():
+                numbers = pd.to_numeric(values, errors="coerce").dropna()
+                found[key] |= {
+                    (str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)
+                }
+    if phenotypes is not None and "age" not in map(str.lower, names):
+        raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
+    if phenotypes is not None and not any(scan in found["age"] for scan in scans):
+        raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
+    return found
+
+
 def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Request) -> dict[str, Any]:
     """Hold the intervals of all rows against the values that the tables have; empty where there are none."""
     if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
-    if rows.empty:
-        return {}
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
     values = read_people(request.output_dir, request.phenotypes, scans, facts["Target"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
@@ -178,138 +362,33 @@ def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Requ
     return {"Known": len(rows), "Inside": inside, "Holds": bool(chance >= SIGNIFICANT)}
 
 
-def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
-    """Connectomes for the model, and a row for each recording that does not take part."""
-    wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
-    door, atlases = selected(request.output_dir), facts["Preprocessing"]["atlas"]
-    there = [one for one in door.connectomes if not wanted or one.participant in wanted]
-    fitting = [one for one in there if one.atlas_name in atlases]
-    if there and not fitting:
-        raise DatasetError(
-            f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
-            f"{', '.join(atlases)}. Run the participant level with that atlas."
-        )
-    rows = [
-        _refused(one.recording, one.participant, one.session, one.why) | {"quality": UNUSABLE}
-        for one in door.left_out
-        if one.atlas in ("", *atlases) and (not wanted or one.participant in wanted)
-    ]
-    if not door.people:
-        raise DatasetError(describe_nothing_left((), request.output_dir))
-    known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
-    if not there and not rows:
-        label, labels = min(wanted).removeprefix("sub-"), {person.removeprefix("sub-") for person in door.people}
-        raise DatasetError(
-            f"There are no connectomes of sub-{label} in {request.output_dir}: {label_remedy(label, labels)}"
-        )
-    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
-    return fitting, rows
-
-
-def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
-    return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
-
-
-def _attempt(
-    one: Connectome,
-    model: FinalModel,
-    request: Request,
-    people: Mapping[str, Mapping[tuple[str, str], float]],
-) -> dict[str, Any]:
-    """Predict one scan; what is wrong with it is its row, and no business of the others."""
-    scan = one.path.stem.removesuffix("_relmat")
-    judged: dict[str, str] = {}
-    try:
-        judged = {"sha256": known_digest(one.path)}
-        if (said := cautions_of(one)) is not None:
-            judged |= {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
-        return judged | _predict(scan, one, model, request, people)
-    except (FcPowerError, OSError) as error:
-        return judged | _refused(scan, one.participant, one.session, str(error))
-    except Exception as error:
-        reason = explain(error, request.output_dir, f"predict_{scan}")
-        return judged | _refused(scan, one.participant, one.session, reason, BROKEN)
-
-
-def _predict(
-    scan: str,
-    one: Connectome,
-    model: FinalModel,
-    request: Request,
-    people: Mapping[str, Mapping[tuple[str, str], float]],
-) -> dict[str, Any]:
-    grave, named = differences(one, model.facts["Preprocessing"])
-    if grave:
-        raise RecordingError(
-            f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as for "
-            "the model."
-        )
-    quality = read_quality(one)
-    if quality.fault:
-        raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-    matrix, parcels = read_series(one.path)
-    if matrix.shape != (len(parcels), len(parcels)):
-        raise RecordingError(f"{one.path} is no square matrix: it is damaged. Make it again.")
-    seen = scan_digest(model.facts["Salt"], telling_edges(matrix)) in model.facts["TrainingScans"]
-    about = NewScan(
-        quality.seconds,
-        quality.mean_fd,
-        quality.degrees_of_freedom,
-        repetition_time(one),
-        people["age"].get((one.participant, one.session), math.nan),
-        people["female"].get((one.participant, one.session), math.nan),
-        seen,
-    )
-    found = apply_model(model, matrix, parcels, about)
-    alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
-    warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
-    return {
-        "scan": scan,
-        "participant_id": one.participant,
-        "session": one.session,
-        "state": DONE,
-        "warning": f"{alarm}{warning}".rstrip(),
-        "reason": "",
-        **{key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")},
-        "classes": " or ".join(found.classes),
-        "inside_range": not found.warnings,
-        "in_training": seen,
-        "minutes": quality.seconds / 60,
-        "mean_fd": quality.mean_fd,
-        "differences": "; ".join(named),
-        COMPARED: list(found.compared),
-    }
+# --- What is said ---------------------------------------------------------------------------------------------------
 
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
-    """Print notes for a reader, warnings before results."""
-    say(f"{say_in_full(found.facts)}. {say_signed(found.facts)}")
-    noted = [(str(row.scan), note) for row in found.frame.itertuples() for note in _notes(row, found.facts)]
+    """Print notes for a reader, warnings before results; what holds of all scans is said once."""
+    facts, frame = found.facts, found.frame
+    say(f"{say_in_full(facts)}. {say_signed(facts)}")
+    noted: list[tuple[str, str]] = []
+    for row in frame.itertuples():
+        warning = str(row.warning or "").removeprefix(say_skill(facts)).strip()
+        notes = [f"not predicted. {row.reason!s}"] if row.state != DONE else [warning] if warning else []
+        notes += [f"the scan itself calls for caution. {row.cautions!s}"] if row.quality == CAUTION else []
+        noted += [(str(row.scan), note) for note in notes]
     for (scan, note), *others in group_alike(noted, itemgetter(1)):
         say(f"{f'{1 + len(others)} scans, the first is ' * bool(others)}{scan}: {note}")
-    interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
-    if found.facts["PositiveClass"] is None:
+    interval, done = facts["Interval"], int((frame["state"] == DONE).sum())
+    if facts["PositiveClass"] is None:
         say(
             f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
             f"{100 * interval['NominalCoverage']:.0f} of 100 cases (measured on what was held out: "
             f"{100 * interval['MeasuredCoverage']:.0f} of 100)."
         )
     if coverage := found.coverage:
-        known = f"{coverage['Known']} scans with a known {found.facts['Target']}"
+        known = f"{coverage['Known']} scans with a known {facts['Target']}"
         said = f"{coverage['Inside']} of {known} lie in their intervals"
         say(f"{said}{'.' if coverage['Holds'] else ': here the intervals do not hold.'}")
     say(
-        f"{done} of {len(found.frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
+        f"{done} of {len(frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
         "diagnosis. Not a medical device."
     )
-
-
-def _notes(row: Any, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is to be said of one scan; what is said once for all scans is not said again."""
-    warning = str(row.warning or "").removeprefix(say_skill(facts)).strip()
-    if row.state != DONE:
-        yield f"not predicted. {row.reason!s}"
-    elif warning:
-        yield warning
-    if row.quality == CAUTION:
-        yield f"the scan itself calls for caution. {row.cautions!s}"

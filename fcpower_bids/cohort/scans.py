@@ -1,10 +1,13 @@
-"""Scans: all included runs of one person in one session, and their connectome."""
+"""Scans: all included runs of one person in one session, their connectome, embeddings and series."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +15,19 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.edges import Edges
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
+from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, VALUE, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas.files import network_of
+from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.ondisk import RowsOnDisk, make_room
+from fcpower_bids.outputs.dataset import describe_without_folders
+from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
+from fcpower_bids.outputs.tables import read_series as read_whole
 from fcpower_bids.progress import track
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly
@@ -143,3 +153,162 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
             f"{names} cannot be averaged: {error.reason} ({parcels}). Use --preset recommended."
         ) from error
     return vectorise_edges(average, weighted=False)
+
+
+# --- Embeddings, series and parcels ---------------------------------------------------------------------------------
+
+
+STATES = (TRAINED, HELD_OUT, UNKNOWN, NO)
+IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
+"""Facts of a sidecar that must agree, with the atlas, for embeddings to be comparable; ``weights`` only where there is
+no sha256."""
+
+
+def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
+    """Read the embeddings of all encoders, averaged over the runs of a scan that have one. Raises DatasetError."""
+    labels = sorted({label for scan in scans for run in scan for label in run.connectome.encoders})
+    embeddings = {}
+    rows: list[Exclusion] = []
+    for label in labels:
+        vectors, faults = zip(*(_embed(scan, label) for scan in scans), strict=True)
+        _check_encoder(scans, label)
+        sizes = sorted({len(vector) for vector in vectors if vector is not None})
+        if len(sizes) > 1:
+            raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
+        if sizes:
+            empty = np.full(sizes[0], np.nan)
+            embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
+        rows += [
+            Exclusion(*_place(scan), VALUE, f"no embedding '{label}'{fault}")
+            for scan, vector, fault in zip(scans, vectors, faults, strict=True)
+            if vector is None
+        ]
+    return embeddings, rows
+
+
+_AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and encoder_read."
+
+
+def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
+    """Return the embedding of a scan, or none and what is wrong with that of a run."""
+    runs = [run.connectome for run in scan if label in run.connectome.encoders]
+    paths = [one.embedding(label) for one in runs]
+    if any(one.is_embedding_outdated(label) for one in runs):
+        return None, ": its series has been cleaned otherwise since; run the participant level again with --encoder"
+    try:
+        vectors = [read_matrix(path)[0].mean(axis=0) for path in paths]
+    except DatasetError as error:
+        return None, f": {describe_without_folders(str(error), [str(path.parent) for path in paths])}"
+    sizes = {len(vector) for vector in vectors}
+    if len(sizes) > 1:
+        raise DatasetError(f"The embeddings '{label}' of {scan[0].connectome.participant} differ in size. {_AGAIN}")
+    return (np.mean(vectors, axis=0) if vectors else None), ""
+
+
+def _place(scan: Scan) -> tuple[str, str]:
+    return scan[0].connectome.participant, scan[0].connectome.session
+
+
+def _check_encoder(scans: Sequence[Scan], label: str) -> None:
+    first: dict[str, Path] = {}
+    for scan in scans:
+        for run in scan:
+            if label not in run.connectome.encoders:
+                continue
+            sidecar = run.connectome.embedding(label).with_suffix(".json")
+            if sidecar.is_file():
+                first.setdefault(_identity(read_json(sidecar)), sidecar)
+    if len(first) > 1:
+        one, other, *_ = first.values()
+        raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
+
+
+def _identity(facts: dict[str, Any]) -> str:
+    known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+    if known["sha256"]:
+        del known["weights"]  # the same weights may lie in different places
+    return repr(known)
+
+
+def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Training facts of encoders from the sidecars of embeddings; several runs have the first of `STATES` of any."""
+    return {label: tuple(_seen(scan, label) for scan in scans) for label in labels}
+
+
+def _seen(scan: Scan, label: str) -> str:
+    sidecars = [
+        run.connectome.embedding(label).with_suffix(".json") for run in scan if label in run.connectome.encoders
+    ]
+    said = {str(read_json(path).get(STATE, UNKNOWN)) for path in sidecars if path.is_file()}
+    return next((state for state in STATES if state in said), UNKNOWN)
+
+
+def series_of(
+    scans: Sequence[Scan], parcels: Sequence[str]
+) -> tuple[tuple[Callable[[], list[np.ndarray]], ...], list[str]]:
+    """Return one function per scan that reads its series, and a note; none where a scan has no series."""
+    paths = [tuple(series_file(run.connectome.beside(TIMESERIES)) for run in scan) for scan in scans]
+    lacking = [path for of_scan in paths for path in of_scan if not path.is_file()]
+    if lacking:
+        note = (
+            f"Analyses of scan length are not possible: {len(lacking)} series are not there, such as {lacking[0].name}."
+        )
+        return (), [note]
+    return tuple(partial(read_series, of_scan, tuple(parcels)) for of_scan in paths), []
+
+
+def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarray]:
+    """Read the cleaned series of the runs of one scan. Returns (T, P). Raises DatasetError."""
+    series = []
+    for path in paths:
+        values, names = read_whole(path)
+        place = {name: column for column, name in enumerate(names)}
+        lacking = [name for name in parcels if name not in place]
+        if lacking:
+            raise DatasetError(f"{path} has no parcel {lacking[0]}. Run the participant level again.")
+        series.append(values[:, [place[name] for name in parcels]])
+    return series
+
+
+@dataclass(frozen=True, eq=False)
+class ParcelFacts:
+    """Table of the P parcels of a cohort, from the copy of the atlas."""
+
+    networks: tuple[str, ...]  # ``n/a`` where it says nothing
+    centroids: NDArray[np.float64] | None = None  # (P, 3), or None: in mm; None where no parcel has a place
+    notes: tuple[str, ...] = ()  # unknown facts
+
+
+def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
+    """Return networks and places of the parcels from the copy of the atlas; without one, networks by their names."""
+    template = f"tpl-{one.space}"
+    path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
+    if not path.is_file():
+        networks = tuple(map(network_of, parcels))
+        unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
+        return ParcelFacts(networks, notes=(unknown,) if {*networks} == {"n/a"} else ())
+    table = _read_parcels(path)
+    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+    networks = tuple(table["network"].fillna("n/a").astype(str))
+    if not {*"xyz"} <= set(table.columns) or table["x"].isna().all():
+        return ParcelFacts(networks)
+    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float))
+
+
+def _read_parcels(path: Path) -> pd.DataFrame:
+    """Read the copy of an atlas table, which may have been damaged since."""
+    fault = table_fault(path)
+    if not fault:
+        table = read_table(path)
+        lacking = [name for name in ("name", "network") if name not in table]
+        words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
+        if lacking:
+            fault = f"has no column '{lacking[0]}'"
+        elif table["name"].duplicated().any():
+            fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
+        elif words:
+            fault = f"holds words in its column {words[0]}"
+    if fault:
+        said = fault.partition(":")[0]
+        raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
+    return table

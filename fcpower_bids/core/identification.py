@@ -182,12 +182,28 @@ def permutation_null(
     rng = np.random.default_rng(seed)
     cells = sessions if sites is None else np.char.add(np.char.add(sessions, "/"), np.asarray(sites).astype(str))
     blocks = [np.flatnonzero(cells == cell) for cell in np.unique(cells)]
-    null = np.empty(n_permutations)
+    labels, people = np.unique(persons, return_inverse=True)
+    rows = [np.flatnonzero(sessions == session) for session in np.unique(sessions)]
+    # where everyone has every session, a label changes neither whom a scan is compared with nor its best match
+    same = len(rows) > 1 and len(labels) > 1 and all(len(own) == len(labels) for own in rows)
+    searches = []
+    for seekers, searched in ordered_pairs(rows, 2) if same else ():
+        block = similarity[np.ix_(seekers, searched)]
+        best = block.max(axis=1)
+        searches.append((seekers, searched, block, best, 1 / (block == best[:, None]).sum(axis=1)))
+    null, place, order = np.empty(n_permutations), np.empty(len(labels), dtype=np.intp), np.arange(len(labels))
     for position in range(n_permutations):
-        shuffled = persons.copy()
-        for rows in blocks:
-            shuffled[rows] = rng.permutation(persons[rows])
-        null[position] = identify(similarity, shuffled, sessions).accuracy
+        shuffled = people.copy()
+        for own in blocks:
+            shuffled[own] = rng.permutation(people[own])
+        if not same:
+            null[position] = identify(similarity, labels[shuffled], sessions).accuracy
+            continue
+        credits = []
+        for seekers, searched, block, best, credit in searches:
+            place[shuffled[searched]] = order
+            credits.append(np.where(block[order, place[shuffled[seekers]]] == best, credit, 0))
+        null[position] = np.concatenate(credits).mean()
     return null
 
 

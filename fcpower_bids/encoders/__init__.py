@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 OF_OTHERS = {
     "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
     "brainlm-650m": "fcpower_bids.encoders.published.brainlm:load_brainlm_650m",
-    "brain-jepa": "fcpower_bids.encoders.published.brain_jepa:load_brain_jepa",
+    "brain-jepa": "fcpower_bids.encoders.published.patches:load_brain_jepa",
     "brainmass": "fcpower_bids.encoders.published.brainmass:load_brainmass",
-    "brain-harmonix-f": "fcpower_bids.encoders.published.brain_harmonix:load_brain_harmonix",
+    "brain-harmonix-f": "fcpower_bids.encoders.published.patches:load_brain_harmonix",
     "brain-semantoks": "fcpower_bids.encoders.published.brain_semantoks:load_brain_semantoks",
 }
 ENCODERS = Registry(
@@ -34,7 +34,7 @@ ENCODERS = Registry(
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux) -> Encoder``."""
 
 PUBLISHED = tuple(OF_OTHERS)
-"""Encoders of others; their loaders take `checkpoint_files.PublishedOptions` as ``published`` in place of ``aux``."""
+"""Encoders of others; their loaders take `published.adapters.PublishedOptions` as ``published`` in place of ``aux``."""
 
 
 def load_encoder(
@@ -49,7 +49,7 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
     if name in PUBLISHED:
-        from fcpower_bids.encoders.checkpoint_files import PublishedOptions  # loads numpy
+        from fcpower_bids.encoders.published.adapters import PublishedOptions  # loads torch
 
         published = {"published": PublishedOptions(**published)}
     else:

@@ -1,4 +1,7 @@
-"""Checkpoints: ``config.json`` and ``model.safetensors``; every missing or unexpected key is named."""
+"""Checkpoints: ``config.json`` and ``model.safetensors``; every missing or unexpected key is named.
+
+Importing this loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.encoders.field_types import wrong_types
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, load_json, replace_folder, write_text
 
@@ -22,6 +26,28 @@ if TYPE_CHECKING:
 
     from fcpower_bids.encoders.fbert import FBertConfig
 
+logger = logging.getLogger(__name__)
+
+WEIGHTS = "model.safetensors"
+PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
+"""File that goes with the model so that it can be used without this program."""
+PROOF = "proof"
+"""Where ``config.json`` has the checksum of the tensors, and the embedding of a fixed series."""
+PROBE_LENGTH = 40
+"""Timepoints of the fixed series."""
+TOLERANCE = 1e-3
+"""Of the norm of the embedding; other machines differ by rounding (1e-6), another number of heads by about a half."""
+OTHER_NAMES = {
+    "n_regions": "n_parcels",
+    "hidden_size": "d",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "ff",
+    "hidden_act": "activation",
+    "layer_norm_eps": "norm_eps",
+    "hidden_dropout_prob": "dropout",
+}
+"""Names of the same things on the card of the released models, and in the configuration of a Hugging Face BERT."""
 LICENCES = {
     *("apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "cc0-1.0", "odbl", "pddl", "cc", "cc-by-2.0", "cc-by-3.0"),
     *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
@@ -45,39 +71,6 @@ embedding = model.embed(series, parcel_names)  # volumes x parcels
 
 `config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
-
-
-def hub_licence(licence: str) -> dict[str, str]:
-    """Return the licence in the words of the hub: an identifier it knows, or ``other`` and a name."""
-    key = re.sub(r"[ _]+", "-", licence.strip().lower())
-    if key in ("", "n/a"):
-        key = "unknown"
-    if key in LICENCES:
-        return {"license": key}
-    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
-
-
-def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
-    """Return the text of a model card."""
-    from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
-
-    said = hub_licence(licence)
-    header = ModelCardData(
-        license=said["license"],
-        license_name=said.get("license_name"),
-        tags=["fmri", "connectome", "fbert"],
-        library_name="pytorch",
-        pipeline_tag="feature-extraction",
-    )
-    rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
-    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
-
-
-def _cell(value: Any) -> str:
-    return "n/a" if value is None else " ".join(str(value).split()).replace("|", "\\|")
-
-
-logger = logging.getLogger(__name__)
 
 
 class EncoderUnavailable(FcPowerError):
@@ -131,22 +124,7 @@ class ModelCard:
     series_held_out: tuple[str, ...] = ()
 
 
-WEIGHTS = "model.safetensors"
-PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
-"""File that goes with the model so that it can be used without this program."""
-PROOF = "proof"
-"""Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
-OTHER_NAMES = {
-    "n_regions": "n_parcels",
-    "hidden_size": "d",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "heads",
-    "intermediate_size": "ff",
-    "hidden_act": "activation",
-    "layer_norm_eps": "norm_eps",
-    "hidden_dropout_prob": "dropout",
-}
-"""Names of the same things on the card of the released models, and in the configuration of a Hugging Face BERT."""
+# --- What a checkpoint states ---------------------------------------------------------------------------------------
 
 
 def read_fields(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -176,7 +154,7 @@ def read_config(
             )
         values |= given
     values = {**(published or {}), **values}
-    from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
+    from fcpower_bids.encoders.fbert import FBertConfig, wrong_types  # loads torch
 
     required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
@@ -212,25 +190,7 @@ def config_digest(raw: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def read_proof(folder: Path) -> dict[str, Any] | None:
-    """Return what a checkpoint says of itself for `fcpower_bids.encoders.proof`, or None."""
-    proof: dict[str, Any] | None = load_json(folder / "config.json").get(PROOF)
-    return proof
-
-
-def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
-    from fcpower_bids.encoders.proof import fault  # loads torch
-
-    proof = read_proof(folder)
-    if proof is None:
-        logger.warning(
-            "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
-            "would not be noticed.",
-            folder / "config.json",
-        )
-    elif found := fault(proof, config, state):
-        raise CheckpointError(f"The model in {folder} is not sound: {found}; download or copy the checkpoint again.")
+# --- Tensors, and where they come from ------------------------------------------------------------------------------
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -254,16 +214,23 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} holds more than tensors and is not loaded ({error}).") from None
 
 
+def misfits(own: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor], extra: Sequence[str]) -> str:
+    """Say which tensors of a file are missing, unexpected (`extra`), of another shape than our own, or not finite."""
+    shared = [key for key in own if key in state]
+    problems = {
+        "missing": sorted(own.keys() - state.keys()),
+        "unexpected": sorted(extra),
+        "of another shape": [key for key in shared if tuple(state[key].shape) != own[key]],
+        "not finite": [key for key in shared if not bool(state[key].isfinite().all())],
+    }
+    return "; ".join(f"{what}: {', '.join(keys)}" for what, keys in problems.items() if keys)
+
+
 def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Copy tensors into a model whose names and shapes must match exactly. Raises CheckpointError."""
     own = model.state_dict()
-    problems = {
-        "missing": sorted(own.keys() - state.keys()),
-        "unexpected": sorted(state.keys() - own.keys()),
-        "of another shape": [k for k in own if k in state and own[k].shape != state[k].shape],
-        "not finite": [k for k in own if k in state and not bool(state[k].isfinite().all())],
-    }
-    if found := "; ".join(f"{what}: {', '.join(keys)}" for what, keys in problems.items() if keys):
+    shapes = {key: tuple(tensor.shape) for key, tensor in own.items()}
+    if found := misfits(shapes, state, list(state.keys() - own.keys())):
         raise CheckpointError(f"The tensors of {source} do not fit the model of its config.json ({found}).")
     model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
 
@@ -311,11 +278,71 @@ def resolved(folder: Path, revision: str | None) -> str | None:
     return folder.name if folder.parent.name == "snapshots" else revision
 
 
+# --- The proof: that tensors and program compute what was written ---------------------------------------------------
+
+
+def probe_series(n_parcels: int) -> Tensor:
+    """Make the fixed series (1, `PROBE_LENGTH`, n_parcels): uniform, mean 0, variance 1."""
+    import torch
+
+    raw = np.random.PCG64(0).random_raw(PROBE_LENGTH * n_parcels) >> np.uint64(11)
+    uniform = raw.astype(np.float64) * 2.0**-53
+    series = ((uniform - 0.5) * 12**0.5).reshape(1, PROBE_LENGTH, n_parcels)
+    return torch.from_numpy(series.astype(np.float32))
+
+
+def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the checksum of the tensors and the embedding of the fixed series, which `check_proof` compares."""
+    import torch
+
+    model = config.build().eval()
+    model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    with torch.inference_mode():
+        embedded = model(probe_series(config.n_parcels))[0].double().tolist()
+    return {"tensors_sha256": digest.hexdigest(), "probe_embedding": [float(f"{value:.7g}") for value in embedded]}
+
+
+def read_proof(folder: Path) -> dict[str, Any] | None:
+    """Return the proof that a checkpoint states, or None."""
+    proof: dict[str, Any] | None = load_json(folder / "config.json").get(PROOF)
+    return proof
+
+
+def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
+    """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
+    proof = read_proof(folder)
+    if proof is None:
+        logger.warning(
+            "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
+            "would not be noticed.",
+            folder / "config.json",
+        )
+        return
+    again, fault = prove(config, state), ""
+    expected, found = (np.array(each.get("probe_embedding"), dtype=np.float64) for each in (proof, again))
+    if proof.get("tensors_sha256") != again["tensors_sha256"]:
+        fault = "the tensors are not those that were written (their checksum differs from that in config.json)"
+    elif expected.shape != found.shape or not (
+        np.linalg.norm(found - expected) <= TOLERANCE * np.linalg.norm(expected)
+    ):
+        fault = (
+            "it does not compute what it did when it was written, although its tensors are intact, so config.json "
+            "describes another architecture (such as another number of heads)"
+        )
+    if fault:
+        raise CheckpointError(f"The model in {folder} is not sound: {fault}; download or copy the checkpoint again.")
+
+
+# --- Writing --------------------------------------------------------------------------------------------------------
+
+
 def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
     """Write ``config.json`` with its proof, and ``model.safetensors``, into a folder that exists."""
     from safetensors.torch import save_file  # with torch, which is large
-
-    from fcpower_bids.encoders.proof import prove  # loads torch
 
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     with atomic(folder / WEIGHTS, flush=False) as part:  # the folder is written whole
@@ -342,3 +369,33 @@ def save_checkpoint(
         write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
+
+
+def hub_licence(licence: str) -> dict[str, str]:
+    """Return the licence in the words of the hub: an identifier it knows, or ``other`` and a name."""
+    key = re.sub(r"[ _]+", "-", licence.strip().lower())
+    if key in ("", "n/a"):
+        key = "unknown"
+    if key in LICENCES:
+        return {"license": key}
+    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
+
+
+def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
+    """Return the text of a model card."""
+    from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
+
+    said = hub_licence(licence)
+    header = ModelCardData(
+        license=said["license"],
+        license_name=said.get("license_name"),
+        tags=["fmri", "connectome", "fbert"],
+        library_name="pytorch",
+        pipeline_tag="feature-extraction",
+    )
+    rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
+    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
+
+
+def _cell(value: Any) -> str:
+    return "n/a" if value is None else " ".join(str(value).split()).replace("|", "\\|")

@@ -18,13 +18,11 @@ from fcpower_bids.encoders.checkpoints import (
     load_strictly,
     locate,
     read_config,
-    read_proof,
     read_tensors,
     resolved,
 )
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
-from fcpower_bids.encoders.proof import prove
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
 
@@ -86,16 +84,6 @@ def load_fbert_1m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
 def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
     """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
     return _load(weights, "fbert-8m", **options)
-
-
-def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what a checkpoint embeds here, and what it embedded when it was written. Raises CheckpointError."""
-    folder = locate(weights, None)
-    config, _ = read_config(folder)
-    path = folder / "model.safetensors"
-    model = config.build().eval()
-    load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    return prove(config, model.state_dict()), read_proof(folder)
 
 
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:

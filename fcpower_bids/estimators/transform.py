@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.matrix_formats import ROUNDING
+from fcpower_bids.core.connectome.edges import ROUNDING, edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 

@@ -91,7 +91,7 @@ LOSSES: dict[str, Loss] = {
 DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
-The number of steps may only grow, which `fcpower_bids.pretrain.run_state` sees to.
+The number of steps may only grow, which `fcpower_bids.pretrain.train` sees to.
 """
 
 LATER = {"probe": ""}

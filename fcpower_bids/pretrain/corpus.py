@@ -1,15 +1,13 @@
-"""A corpus that is opened to be read: our own pack of whole recordings, or the public layout of windows cut once.
+"""A corpus that is open for training, the teacher of its recordings, and our own pack of whole recordings.
 
-In both a recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. A
-pack is proven when it is opened: its files are as they were written, and its teacher follows from its series.
+A recording is one stretch of volumes or some of one length; a window begins wherever it fits into a stretch. A pack is
+proven when it is opened: its files are as they were written, and its teacher follows from its series.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,56 +16,38 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from torch import Tensor
 
-from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.connectome.connectivity import ParcelError
-from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.encoders.checkpoints import resolved
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
+from fcpower_bids.core.connectome.spectrum import power_weights, rank
 from fcpower_bids.encoders.training_people import part_signatures
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.pretrain.teacher import (
-    kernel_corpus,
-    stored_teacher,
-    teacher_kernel,
-    teacher_vector,
-    unit_vectors,
-    write_arrays,
-)
-from fcpower_bids.store import digest_of, load_json, stored_path
+from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
 
 BLOCK = 256
 """Windows in memory at a time."""
-KERNEL, TABLE = "teacher_kernel.safetensors", "recordings.tsv"
+KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
-DIGESTS, OWN_DIGEST = "files", "pack_sha256"
-"""Entries of ``pack.json``: digest of each other file of a complete pack, and that of its own other entries."""
-SITE = "site"
-"""Column that digests depend on where any site is known: packs without sites have the digests of earlier versions."""
 MADE = ("citation", "space", "cleaning", "band")
 """Columns for the card of a model: whose data it is, and how the series was made."""
 UNTOLD = ("source", "place", *MADE)
 """Columns on which no digest depends: they say where a recording lies, or what its series shows."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, SITE)
-KINDS: dict[str, Any] = {DIGESTS: dict, "alpha": (int, float), "parcel_names": list, "atlas": str}
-KINDS |= {"sha256": str, "n_shards": int}
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", *UNTOLD, "site")
+KINDS: dict[str, Any] = {"alpha": (int, float), "parcel_names": list, "atlas": str, "n_shards": int, "files": dict}
 """Types of the entries of ``pack.json``."""
-INCOMPLETE = "{} is not a complete corpus pack ({}); remove it and pack the corpus again."
 AGREEMENT, KERNEL_TOLERANCE = 0.7, 1e-3
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
-
-WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
-RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"
-AGREEMENT_OF_WINDOWS = 0.3
-"""The same of the teacher with FC^alpha of the stored windows of a recording."""
-SAMPLE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +111,113 @@ class Corpus:
         return found, owners[: len(found)]
 
 
-def is_public(folder: Path) -> bool:
-    """Whether a folder holds a corpus in the public layout."""
-    return (folder / WINDOWS).is_file()
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Copy from the host without making it wait for what the device is still doing."""
+    cuda = torch.device(device).type == "cuda"
+    return tensor.pin_memory().to(device, non_blocking=True) if cuda else tensor.to(device)
 
 
-def open_corpus(
-    folder: Path, output: Path, roi_labels: Sequence[str] = (), device: torch.device | str = "cpu"
-) -> Corpus:
-    """Open our pack, or a corpus in the public layout whose kernel is in `output`. Raises DatasetError."""
-    return _open_public(folder, output, roi_labels, device) if is_public(folder) else open_pack(folder, device)
+def read_tensor(path: Path, name: str) -> Tensor:
+    """Read one tensor of a ``.safetensors`` file."""
+    with safe_open(path, "pt") as file:
+        found: Tensor = file.get_tensor(name)
+    return found
+
+
+# --- The teacher: FC^alpha of whole recordings as unit vectors, and their kernel ------------------------------------
+
+
+def teacher_vector(series: ArrayLike, alpha: float) -> FloatArray:
+    """Edges of FC^alpha of a whole series (T, P), centred, of unit norm: z_i of Section 3.4. Raises ParcelError."""
+    return teacher_vector_and_rank(series, alpha)[0]
+
+
+def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray, int]:
+    """`teacher_vector`, and the rank of the FC it was computed from."""
+    series = np.asarray(series, dtype=np.float64)
+    if len(series) < series.shape[1]:  # the singular value decomposition is exact, and cheaper
+        eigenvalues, eigenvectors = decompose_series(series)
+    else:
+        eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
+    return _vector(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha)), rank(eigenvalues)
+
+
+def _vector(eigenvalues: FloatArray, eigenvectors: FloatArray, weights: FloatArray) -> FloatArray:
+    matrix = spectral_map(eigenvalues, eigenvectors, weights)
+    return unit_vectors(np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)[None])[0]
+
+
+def unit_vectors(vectors: ArrayLike) -> FloatArray:
+    """Undo the rounding of storage: teacher vectors, one per row, centred and of unit norm in double precision."""
+    z = np.array(vectors, dtype=np.float64)
+    z -= z.mean(axis=1, keepdims=True)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return z
+
+
+def teacher_kernel(
+    block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, known: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """K = Z Z' (n, n), two blocks of vectors in memory at a time, products in double precision."""
+    K = np.empty((n, n), np.float32)
+    m = 0 if known is None else len(known)
+    K[:m, :m] = 0 if known is None else known
+    for i in range(0, n, size):
+        columns = [j for j in range(i, n, size) if min(j + size, n) > m]
+        if not columns:
+            continue
+        rows = unit_vectors(block(i, min(i + size, n)))
+        for j in columns:
+            K[i : i + size, j : j + size] = rows @ (rows if i == j else unit_vectors(block(j, min(j + size, n)))).T
+            K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
+    np.fill_diagonal(K, 1.0)
+    return K
+
+
+def write_kernel(
+    path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int, recordings: Sequence[str] = ()
+) -> None:
+    """Compute and store the kernel of n recordings; with their digests, rows that the file has are taken from it."""
+    digests = np.array([list(bytes.fromhex(name)) for name in recordings], np.uint8).reshape(-1, 32)
+    known: NDArray[np.float32] | None = None
+    try:
+        with safe_open(path, "np") as file:  # the first recordings, as far as they are in the same order
+            before = {digest.tobytes(): i for i, digest in enumerate(file.get_tensor("digests"))}
+            old: list[int] = []
+            for digest in digests:
+                position = before.get(digest.tobytes(), -1)
+                if position <= (old[-1] if old else -1):
+                    break
+                old.append(position)
+            known = file.get_tensor("kernel")[np.ix_(old, old)]
+    except (OSError, SafetensorError):
+        pass
+    arrays = {"kernel": teacher_kernel(block, n, known=known)} | ({"digests": digests} if recordings else {})
+    write_arrays(arrays, path, {"corpus_sha256": corpus_sha256})
+
+
+def kernel_corpus(path: Path) -> str | None:
+    """Digest of the corpus that a stored kernel was computed for."""
+    try:
+        with safe_open(path, "np") as file:
+            return (file.metadata() or {}).get("corpus_sha256")
+    except (OSError, SafetensorError):
+        return None
+
+
+def write_arrays(
+    arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None, *, flush: bool = True
+) -> None:
+    """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given."""
+    with atomic(path, flush=flush) as part:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
+        with safe_open(part, "np") as file:
+            wrong = [name for name, array in arrays.items() if not np.array_equal(file.get_tensor(name), array)]
+        if wrong:
+            raise FcPowerError(
+                f"{path} does not read back as it was written ({', '.join(wrong)}): the disk or this program is at "
+                "fault, not the recordings. Nothing was added; try another disk, and report it if it happens again."
+            )
 
 
 # --- Our own pack ---------------------------------------------------------------------------------------------------
@@ -159,38 +236,50 @@ def teacher_file(folder: Path, shard: int) -> Path:
 def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
     """Open a corpus pack. Raises DatasetError."""
     try:
-        digests = read_facts(folder).get(DIGESTS, {})  # packs of earlier versions state none
-    except (OSError, ValueError) as error:
-        raise DatasetError(INCOMPLETE.format(folder, error)) from error
-    for name, digest in digests.items():
-        path = stored_path(folder, name)
-        if not path.is_file() or digest_of(path) != digest:
+        facts = read_facts(folder)
+        if (found := facts.get("format", 1)) != FORMAT:
             raise DatasetError(
-                f"{path} is not as it was packed (its checksum differs): it was changed or damaged, or the folder was "
-                f"not copied whole. Copy it again, or remove {folder} and run the same command again, which packs anew."
+                f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older "
+                "packs are scrambled); run the pretrain level again, which packs anew."
             )
-    facts, table, kernel, sizes = _read_pack(folder)
+        for name, digest in facts.get("files", {}).items():
+            path = stored_path(folder, name)
+            if not path.is_file() or digest_of(path) != digest:
+                raise DatasetError(
+                    f"{path} is not as it was packed (its checksum differs): it was changed or damaged, or the folder "
+                    f"was not copied whole. Copy it again, or remove {folder} and run the same command again, which "
+                    "packs anew."
+                )
+        if "sha256" not in facts or "files" not in facts:
+            raise DatasetError(f"The packing of {folder} was interrupted; run the pretrain level again, which goes on.")
+        table, kernel = read_table(folder), read_tensor(folder / KERNEL, "kernel")
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DatasetError(
+            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
+        ) from error
     _prove_pack(folder, table, facts["alpha"], kernel.numpy())
-    begins = np.cumsum([0, *(volumes for volumes, _ in sizes)])
+    parcels = len(facts["parcel_names"])
     shards, offsets = (table[name].to_numpy(dtype=np.intp) for name in ("shard", "offset"))
+    files = [series_file(folder, shard) for shard in range(facts["n_shards"])]
 
     def read(stretches: Indices, starts: Indices, length: int) -> Tensor:
-        out = torch.empty(len(starts), length, len(facts["parcel_names"]), dtype=torch.float16)
+        out = torch.empty(len(starts), length, parcels, dtype=torch.float16)
         for shard in np.unique(shards[stretches]):
-            with safe_open(series_file(folder, shard), "np") as file:
+            with safe_open(files[shard], "np") as file:
                 series = file.get_slice("series")
                 for member in np.flatnonzero(shards[stretches] == shard):
                     at = int(offsets[stretches[member]] + starts[member])
                     out[member] = torch.from_numpy(series[at : at + length])
-        return _to_device(out, device)
+        return to_device(out, device)
 
     cut = read
-    if int(begins[-1]) * len(facts["parcel_names"]) * 2 <= _room(device):
-        whole = torch.cat([_tensor(series_file(folder, shard), "series").to(device) for shard in range(len(sizes))])
+    if sum(file.stat().st_size for file in files) <= _room(device):
+        parts = [read_tensor(file, "series").to(device) for file in files]
+        begins, whole = np.cumsum([0, *map(len, parts)]), torch.cat(parts)
 
         def gather(stretches: Indices, starts: Indices, length: int) -> Tensor:
             at = torch.from_numpy(begins[shards[stretches]] + offsets[stretches] + starts)
-            return whole[_to_device(at, device)[:, None] + torch.arange(length, device=device)]
+            return whole[to_device(at, device)[:, None] + torch.arange(length, device=device)]
 
         cut = gather
     return Corpus(
@@ -203,20 +292,8 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         count=np.ones(len(table), np.intp),
         volumes=table["T"].to_numpy(dtype=np.intp),
         cut=cut,
-        atlas=facts.get("atlas", "n/a"),
+        atlas=facts["atlas"],
     )
-
-
-def _tensor(path: Path, name: str) -> Tensor:
-    with safe_open(path, "pt") as file:
-        found: Tensor = file.get_tensor(name)
-    return found
-
-
-def _to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy from the host without making it wait for what the device is still doing."""
-    cuda = torch.device(device).type == "cuda"
-    return tensor.pin_memory().to(device, non_blocking=True) if cuda else tensor.to(device)
 
 
 def _room(device: torch.device | str) -> int:
@@ -224,81 +301,44 @@ def _room(device: torch.device | str) -> int:
     return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
-def _read_pack(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[tuple[int, int]]]:
-    """Read facts, table, kernel and the size of every shard: a failure here is the fault of a file."""
-    try:
-        facts = read_facts(folder)
-        if (found := facts.get("format", 1)) != FORMAT:
-            raise DatasetError(
-                f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older "
-                "packs are scrambled); run the pretrain level again, which packs anew."
-            )
-        if "sha256" not in facts:
-            raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
-        table, kernel = read_table(folder), _tensor(folder / KERNEL, "kernel")
-        sizes, parcels = [], len(facts["parcel_names"])
-        for shard in range(facts["n_shards"]):
-            with safe_open(series_file(folder, shard), "np") as file:
-                volumes, wide = file.get_slice("series").get_shape()
-            with safe_open(teacher_file(folder, shard), "np") as file:
-                vectors, edges = file.get_slice("vectors").get_shape()
-            if wide != parcels or edges != edge_count(parcels):
-                raise ValueError(f"shard {shard} is not of {parcels} parcels")
-            sizes.append((volumes, vectors))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise DatasetError(INCOMPLETE.format(folder, error)) from error
-    if kernel_corpus(folder / KERNEL) != facts["sha256"] or kernel.shape != (len(table), len(table)):
-        raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
-    volumes, vectors = np.array([*sizes, (0, 0)])[table["shard"].clip(-1, len(sizes)).mod(len(sizes) + 1)].T
-    whole = (table["offset"] >= 0) & (table["T"] > 0) & (table["offset"] + table["T"] <= volumes)
-    whole &= (table["position"] >= 0) & (table["position"] < vectors)
-    if not whole.all():
-        raise DatasetError(
-            f"{folder}/recordings.tsv places {table['id'][~whole].iloc[0]} where no shard has it; remove {folder} and "
-            "pack the corpus again."
-        )
-    return facts, table, kernel, sizes
-
-
 def read_facts(folder: Path) -> dict[str, Any]:
     """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file."""
-    facts = load_json(folder / "pack.json")
+    facts = load_json(folder / FACTS)
     if not isinstance(facts, dict):
-        raise ValueError("pack.json holds no object")
-    if facts.get("format") == FORMAT and facts.get(OWN_DIGEST, "") not in ("", facts_digest(facts)):
-        raise ValueError("pack.json is not as it was written: its checksum differs")
-    needed = {"alpha", "parcel_names", "atlas"} if facts.get("format") == FORMAT else set()
-    for name in sorted(needed | (facts.keys() & KINDS.keys())):
-        if not isinstance(facts.get(name), KINDS[name]):
-            raise ValueError(f"pack.json has no sound {name}")
+        raise ValueError(f"{FACTS} holds no object")
+    if facts.get("format") == FORMAT:
+        if facts.get("pack_sha256", "") not in ("", facts_digest(facts)):
+            raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
+        for name, kind in KINDS.items():
+            if not isinstance(facts.get(name, {} if name == "files" else None), kind):
+                raise ValueError(f"{FACTS} has no sound {name}")
     return facts
-
-
-def check_table(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Compare the table of a pack with its digest, where one is stated. Raises ValueError."""
-    digest = facts.get(DIGESTS, {}).get(TABLE)
-    if digest and digest_of(folder / TABLE) != digest:
-        raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
 
 
 def facts_digest(facts: Mapping[str, Any]) -> str:
     """SHA-256 of the entries of ``pack.json``, without that which holds it."""
-    said = {key: value for key, value in facts.items() if key != OWN_DIGEST}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    others = {key: value for key, value in facts.items() if key != "pack_sha256"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack. Raises ValueError."""
     path = folder / TABLE
-    table = pd.read_csv(
-        path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False, na_values={"TR": [""]}
-    )
+    types = dict.fromkeys(TEXT_COLUMNS, str)
+    table = pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, na_values={"TR": [""]})
     if not path.read_bytes().endswith(b"\n") or table.empty:
-        raise ValueError("recordings.tsv ends too early")
-    table = table.assign(**{name: "n/a" for name in (*UNTOLD, SITE) if name not in table})  # packs of earlier versions
+        raise ValueError(f"{TABLE} ends too early")
     if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
-        raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
+        raise ValueError(f"{TABLE} lacks the column {min(lacking)}")
     return table.astype(dict.fromkeys(PLACES, int))
+
+
+def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
+    """Teacher vector of one row of the table, as it is stored."""
+    position = int(row["position"])
+    with safe_open(teacher_file(folder, row["shard"]), "np") as file:
+        vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
+    return vectors[0]
 
 
 def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[np.float32]) -> None:
@@ -310,7 +350,10 @@ def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray
         vectors.append(unit_vectors(stored_vector(folder, row)[None])[0])
         with safe_open(series_file(folder, row["shard"]), "np") as file:
             series = file.get_slice("series")[int(row["offset"]) : int(row["offset"]) + int(row["T"])]
-        agreement = float(stored_teacher(series, alpha, int(row["rank"])) @ vectors[-1])
+        eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
+        weights = power_weights(eigenvalues, alpha)
+        weights[int(row["rank"]) :] = 0.0  # what half precision adds beyond the rank is rounding
+        agreement = float(_vector(eigenvalues, eigenvectors, weights) @ vectors[-1])
         if not agreement > AGREEMENT:
             raise DatasetError(
                 f"The series of {row['id']} in {series_file(folder, row['shard'])} are not those that its teacher was "
@@ -323,178 +366,3 @@ def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray
             f"The teacher kernel in {folder} is not that of its teacher vectors: a file was changed or damaged. "
             "Remove the folder and run the same command again, which packs anew."
         )
-
-
-def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
-    """Teacher vector of one row of the table, as it is stored."""
-    position = int(row["position"])
-    with safe_open(teacher_file(folder, row["shard"]), "np") as file:
-        vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
-    return vectors[0]
-
-
-# --- The public layout ----------------------------------------------------------------------------------------------
-
-
-FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS)
-
-
-def prepare_corpus(folder: Path, output: Path) -> None:
-    """Check a corpus in the public layout, and compute its teacher kernel once; nothing to do for a pack."""
-    if not is_public(folder):
-        return
-    arrays = _Arrays.read(folder)
-    digest = arrays.digest()
-    if kernel_corpus(output / KERNEL) == digest:
-        return
-    arrays.prove()
-    kernel = teacher_kernel(lambda start, stop: arrays.teachers[start:stop], len(arrays.teachers))
-    output.mkdir(parents=True, exist_ok=True)
-    write_arrays({"kernel": kernel}, output / KERNEL, {"corpus_sha256": digest})
-
-
-def _open_public(folder: Path, output: Path, given: Sequence[str], device: torch.device | str) -> Corpus:
-    arrays = _Arrays.read(folder)
-    owners, n = np.asarray(arrays.owners, dtype=np.intp), len(arrays.recordings)
-    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=n)
-    _, parcels, volumes = arrays.windows.shape
-    # Names from the user, else from the corpus; without names no other data can be matched to the model.
-    names = tuple(given) or tuple(arrays.facts.get("roi_labels", ()))
-    if not names:
-        raise DatasetError(
-            f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
-            "order of the corpus, one per line, with roi_labels, a FILE."
-        )
-    if len(names) != parcels or len(set(names)) != len(names):
-        raise DatasetError(
-            f"{folder} has {parcels} parcels and {len(set(names))} different names were given; name each parcel once."
-        )
-
-    def cut(stretches: Indices, starts: Indices, length: int) -> Tensor:
-        out = torch.empty(len(starts), length, parcels)
-        windows = np.load(folder / WINDOWS, mmap_mode="r")  # mapped no longer than this, else its pages stay in memory
-        for member in np.argsort(order[stretches]):
-            window = windows[order[stretches[member]], :, starts[member] : starts[member] + length]
-            out[member] = torch.from_numpy(np.array(window, np.float32).T)
-        return _to_device(out, device)
-
-    return Corpus(
-        table=_public_table(folder, arrays, counts),
-        parcel_names=names,
-        alpha=arrays.alpha,
-        sha256=arrays.digest(),
-        kernel=_tensor(output / KERNEL, "kernel").to(device),
-        first=np.cumsum(counts) - counts,
-        count=counts,
-        volumes=np.full(n, volumes),
-        cut=cut,
-        atlas=str(arrays.facts.get("atlas", "n/a")),
-        revision=resolved(folder, None) or "n/a",
-    )
-
-
-def _public_table(folder: Path, arrays: _Arrays, counts: Indices) -> pd.DataFrame:
-    path, facts, names = folder / LICENCES, arrays.facts, arrays.recordings
-    licences = load_json(path) if path.is_file() else {}
-    dataset, unknown = [name.split("/")[0] for name in names], ["n/a"] * len(names)
-    stem = pd.Series([name.rsplit("/", 1)[-1] for name in names])
-    return pd.DataFrame(
-        {
-            "id": names,
-            "dataset": dataset,
-            "subject": [match[1] if (match := re.search(r"/(?:sub-)?([^/]+)/", name)) else name for name in names],
-            "session": stem.str.extract(r"_ses-([a-zA-Z0-9]+)")[0].fillna("n/a"),
-            "family": facts.get("families") or unknown,
-            "licence": [str(licences.get(name, "n/a")) for name in dataset],
-            "TR": facts.get("repetition_times") or [np.nan] * len(names),
-            "T": counts * arrays.windows.shape[2],
-            **{name: facts.get(name) or unknown for name in (SITE, *MADE)},
-        }
-    )
-
-
-@dataclass(frozen=True)
-class _Arrays:
-    """The files of a folder, memory-mapped; their shapes fit each other."""
-
-    folder: Path
-    windows: NDArray[np.float32]  # (W, P, L)
-    owners: NDArray[np.integer]  # (W,)
-    teachers: NDArray[np.float32]  # (N, P (P - 1) / 2)
-    recordings: list[str]
-    facts: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, folder: Path) -> _Arrays:
-        try:
-            windows, owners, teachers = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
-            recordings = load_json(folder / RECORDINGS)
-            facts = load_json(folder / FACTS) if (folder / FACTS).is_file() else {}
-        except (OSError, ValueError) as error:
-            raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
-        out = cls(folder, windows, owners, teachers, recordings, facts)
-        if problem := out._misfit():
-            raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
-        return out
-
-    @property
-    def alpha(self) -> float:
-        return float(self.facts.get("alpha", ALPHA_STAR))
-
-    def _misfit(self) -> str:
-        """Say what is wrong with shapes, names and facts, or nothing."""
-        if not isinstance(self.recordings, list) or not all(isinstance(name, str) for name in self.recordings):
-            return f"{RECORDINGS} is not a list of names"
-        n, parcels = len(self.recordings), self.windows.shape[1] if self.windows.ndim == 3 else 0
-        if not parcels or self.owners.shape != (len(self.windows),):
-            return f"{WINDOWS} has the shape {self.windows.shape} and {OWNERS} {self.owners.shape}"
-        if self.teachers.shape != (n, edge_count(parcels)):
-            return f"{TEACHERS} has the shape {self.teachers.shape} for {n} recordings of {parcels} parcels"
-        if len(self.owners) and not 0 <= int(self.owners.min()) <= int(self.owners.max()) < n:
-            return f"{OWNERS} points outside {RECORDINGS}"
-        if not isinstance(self.facts, dict):
-            return f"{FACTS} is not an object"
-        alpha = self.facts.get("alpha", ALPHA_STAR)
-        if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-            return f"{FACTS} has the alpha {alpha!r}"
-        kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
-        for name, kind in (kinds | dict.fromkeys(("families", SITE, *MADE), str)).items():
-            values = self.facts.get(name) or []
-            if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-                return f"{name} in {FACTS} must be a list of {'numbers' if name == 'repetition_times' else 'texts'}"
-            if values and name != "roi_labels" and len(values) != n:
-                return f"{FACTS} has {len(values)} {name} for {n} recordings"
-        if bad := [time for time in self.facts.get("repetition_times") or [] if not 0 < time < math.inf]:
-            return f"{FACTS} has a repetition time of {bad[0]} s"
-        return ""
-
-    def digest(self) -> str:
-        """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
-        digest = hashlib.sha256(json.dumps([self.recordings, dict(self.facts)]).encode())
-        digest.update(np.ascontiguousarray(self.owners).tobytes())
-        for array in (self.windows, self.teachers):
-            digest.update(str(array.shape).encode())
-            for row in np.linspace(0, len(array) - 1, min(SAMPLE, len(array))).astype(int):
-                digest.update(np.ascontiguousarray(array[row]).tobytes())
-        return digest.hexdigest()
-
-    def prove(self) -> None:
-        """Compare the stored teacher of a few recordings with FC^alpha of their windows."""
-        owners = np.asarray(self.owners)
-        counts = np.bincount(owners, minlength=len(self.recordings))
-        for recording in np.argsort(-counts, kind="stable")[:3]:
-            series = np.concatenate([self.windows[i].T for i in np.flatnonzero(owners == recording)])
-            try:
-                again = teacher_vector(series, self.alpha)
-            except ParcelError as error:
-                raise DatasetError(
-                    f"{self.recordings[recording]} in {self.folder} has missing or constant parcels ({error})."
-                ) from error
-            agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
-            if not agreement > AGREEMENT_OF_WINDOWS:
-                raise DatasetError(
-                    f"The windows of {self.recordings[recording]} in {self.folder} are not those that its teacher was "
-                    f"computed from (correlation {agreement:.2f}, expected {AGREEMENT_OF_WINDOWS} or more): {WINDOWS} "
-                    f"must be windows x parcels x volumes, in the order of {OWNERS}. Download or write the corpus "
-                    "again."
-                )

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.pretrain.run_state import ALIGNMENT, IN_WORDS, LOG, MODEL
+from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
 from fcpower_bids.reports.cohort.drawings import draw_curves
 from fcpower_bids.reports.cohort.page import GroupVerdict
-from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
+from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.kit.charts import GREY, draw_row_bars
 from fcpower_bids.reports.kit.figures import AFTER
 from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
@@ -37,18 +38,17 @@ FIRST = {
     ),
 }
 """Columns of the first figures: title, axis, how to read it."""
-FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "encoder/model/README.md")
-
-
-PROBE = ("probe", "Probe of the external cohort", "out-of-fold r, mean over targets")
+FILES = ("log.tsv", "alignment.tsv", "alignment.json", "model/README.md")
 
 
 def write_training_page(settings: Places) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
-    folder, root = settings.output_dir / "encoder", settings.output_dir
-    facts, log = read_json(folder / "alignment.json"), read_long(folder / "log.tsv", LOG)
-    compared, said = read_long(folder / "alignment.tsv", ALIGNMENT), str(facts["Verdict"])
-    links = tuple(_links(root, FILES[1:2]))
+    root = settings.output_dir
+    paths = [root / "encoder" / name for name in FILES]
+    links = {path.name: (path.name, relative_link(path, root)) for path in paths if path.is_file()}
+    facts, log = read_json(root / "encoder" / "alignment.json"), read_long(root / "encoder" / "log.tsv", TABLES["log"])
+    compared = read_long(root / "encoder" / "alignment.tsv", TABLES["alignment"])
+    said, table = str(facts["Verdict"]), tuple(links[name] for name in FILES[1:2] if name in links)
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
         re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
@@ -56,7 +56,7 @@ def write_training_page(settings: Places) -> Path:
         (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
         (),
         tuple(_cautions(compared)),
-        figures=tuple(_ranking(compared, column, links) for column in FIRST if compared[column].notna().any()),
+        figures=tuple(_ranking(compared, column, table) for column in FIRST if compared[column].notna().any()),
     )
     text = render_page(
         "group.html",
@@ -64,15 +64,10 @@ def write_training_page(settings: Places) -> Path:
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
-        sections=[*_comparison(compared, facts, root), _course(log, compared, root)],
-        links=_links(root, FILES),
+        sections=[*_comparison(compared, facts, links), _course(log, compared, links)],
+        links=list(links.values()),
     )
     return write_text(root / "pretrain.html", text)
-
-
-def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    paths = [root / name for name in names]
-    return [(path.name, relative_link(path, root)) for path in paths if path.is_file()]
 
 
 def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], ...]) -> Panel:
@@ -106,29 +101,28 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     rows: dict[str, dict[str, float]] = {str(row.pop("map")): row for row in compared.to_dict("records")}  # type: ignore[misc]
     if "model" not in rows:
         return
-    own, power = rows["model"], rows["fc_power"]["cka_debiased"]
-    plain = ("fc", "fc_power", "pca")
-    shares = {name: rows[name]["identification"] for name in plain if name in rows}
-    better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
+    model, power = rows["model"], rows["fc_power"]["cka_debiased"]
+    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power", "pca") if name in rows}
+    better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > model["identification"]]
     if better:
         yield (
             f"Methods without training identify unseen people better from the same windows: {', '.join(better)}; this "
-            f"model {percent(own['identification'])}."
+            f"model {percent(model['identification'])}."
         )
     if power < SOUND:
         yield (
             f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
             "short for it, or not of its recordings."
         )
-    within = own["cka_within"]
-    if within < own["cka_debiased"] / 2:  # false where there is one site: NaN
+    within = model["cka_within"]
+    if within < model["cka_debiased"] / 2:  # false where there is one site: NaN
         yield (
-            f"Most of the alignment separates sites: {own['cka_debiased']:.2f} over all pairs, {within:.2f} within "
+            f"Most of the alignment separates sites: {model['cka_debiased']:.2f} over all pairs, {within:.2f} within "
             "datasets and sites."
         )
 
 
-def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> Iterator[Section]:
+def _comparison(compared: pd.DataFrame, facts: dict[str, Any], links: dict[str, tuple[str, str]]) -> Iterator[Section]:
     if compared.empty:
         return
     text = (
@@ -138,43 +132,38 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
         "other way round."
     )
     titled = compared.assign(map=[IN_WORDS.get(name, name) for name in compared["map"]])
-    shown = ALIGNMENT.shown(
-        *(
-            "map",
-            "dimensions",
-            "cka",
-            "cka_debiased",
-            "cka_within",
-            "cka_judged",
-            "ahead",
-            "ahead_low",
-            "identification",
-        )
-    )
-    links = tuple(_links(root, FILES[1:3]))
-    grid: Grid = make_grid(titled, shown, "On people kept out of training", text, links)
+    shown = TABLES["alignment"].shown(*TABLES["alignment"].columns)
+    sources = tuple(links[name] for name in FILES[1:3] if name in links)
+    grid = make_grid(titled, shown, "On people kept out of training", text, sources)
     best = titled.sort_values("cka_debiased", ascending=False, kind="stable")
     aligned = [f"{name} {value:.3f}" for name, value in zip(best["map"], best["cka_debiased"], strict=True)]
     said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
     yield Section("comparison", "Learning", (said,), (), (grid,))
 
 
-def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
+def _course(log: pd.DataFrame, compared: pd.DataFrame, links: dict[str, tuple[str, str]]) -> Section:
     """Loss and alignment over steps, with what needs no training as level lines."""
     ends = np.array([log["step"].min(), log["step"].max()], dtype=float)
-    levels = {
-        IN_WORDS[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
-        for _, row in compared.iterrows()
-        if row["map"] != MODEL
-    }
-    curves = {"this model": _curve(log, "cka_debiased"), **levels}
+    others = compared[compared["map"] != MODEL]
+    scores = zip(others["map"], others["cka_debiased"], strict=True)
+    levels = {IN_WORDS[str(name)]: np.column_stack([ends, [score] * 2]) for name, score in scores}
+
+    def curve(column: str) -> np.ndarray:
+        known = log.dropna(subset=column) if column in log else log.iloc[:0].assign(**{column: np.nan})
+        return known[["step", column]].to_numpy(dtype=float)
+
     panels = [
-        ("Loss", "loss of the batch", "step", {"loss": _curve(log, "loss")}),
-        ("Held-out alignment", "debiased CKA with the teacher", "step", curves),
-        ("Held-out alignment, biased", "CKA with the teacher", "step", {"this model": _curve(log, "cka")}),
-        (*PROBE[1:], "step", {"this model": _curve(log, PROBE[0])}),
+        ("Loss", "loss of the batch", "step", {"loss": curve("loss")}),
+        (
+            "Held-out alignment",
+            "debiased CKA with the teacher",
+            "step",
+            {"this model": curve("cka_debiased"), **levels},
+        ),
+        ("Held-out alignment, biased", "CKA with the teacher", "step", {"this model": curve("cka")}),
+        ("Probe of the external cohort", "out-of-fold r, mean over targets", "step", {"this model": curve("probe")}),
     ]
-    panels = [panel for panel in panels if any(len(curve) for curve in panel[-1].values())]
+    panels = [panel for panel in panels if any(len(points) for points in panel[-1].values())]
     first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
     said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
     panel = Panel(
@@ -182,13 +171,7 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
         "Level lines need no training: the same windows of the same people.",
         draw_curves(panels),
         said,
-        sources=tuple(_links(root, FILES[:2])),
+        sources=tuple(links[name] for name in FILES[:2] if name in links),
         wide=True,
     )
     return Section("course", "The course of the training", (said,), (panel,))
-
-
-def _curve(log: pd.DataFrame, column: str) -> np.ndarray:
-    """Columns step and value, where there is one."""
-    known = log.dropna(subset=column) if column in log else log.iloc[:0].assign(**{column: np.nan})
-    return known[["step", column]].to_numpy(dtype=float)

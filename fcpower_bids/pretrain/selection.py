@@ -1,9 +1,12 @@
-"""Who trains and who is held out; one half of these chooses the checkpoint, the other measures the optimism."""
+"""Who trains and who is held out, and what chooses the checkpoint: held-out families, or an external cohort.
+
+One half of those who choose measures the optimism of the choice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -12,9 +15,23 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from fcpower_bids.analyses.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.identification import identify
+from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.presets import PAPER
+from fcpower_bids.core.regression.probe import LinearProbe
 from fcpower_bids.encoders.checkpoints import ModelCard
-from fcpower_bids.encoders.training_people import people_digests, series_digests
+from fcpower_bids.encoders.embedding import SeriesEncoder
+from fcpower_bids.encoders.training_people import (
+    NO,
+    find_in_training,
+    part_signatures,
+    people_digests,
+    series_digests,
+)
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.pretrain.configuration import PretrainConfig, cka, cka_debiased
 from fcpower_bids.pretrain.corpus import Corpus
@@ -65,19 +82,20 @@ class HeldOut:
             out[name] = float(cka_debiased(E[members], K[members][:, members]))
         return out
 
-    def average(self, one: Map, batch: int = 256) -> FloatArray:
+    def average(self, embed: Map, batch: int = 256) -> FloatArray:
         """Mean over `VIEWS` windows of what a map makes of every held-out recording: (m, d)."""
         places = self.corpus.places(self.window)[self.rows]
-        views = (self._view(one, places, view, batch) for view in range(VIEWS))
-        total: FloatArray = reduce(np.add, views)  # features of FC are large: one view in memory at a time
-        return total / VIEWS
+        parts = [slice(start, start + batch) for start in range(0, len(places), batch)]
 
-    def _view(self, one: Map, places: NDArray[np.intp], view: int, batch: int) -> FloatArray:
-        members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
-        first = starts[np.argsort(members)]
-        parts = (slice(start, start + batch) for start in range(0, len(places), batch))
-        each = (one(self.corpus.windows(self.rows[part], first[part], self.window)) for part in parts)
-        return np.concatenate(list(each))
+        def one_view(view: int) -> FloatArray:
+            members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
+            first = starts[np.argsort(members)]
+            return np.concatenate(
+                [embed(self.corpus.windows(self.rows[part], first[part], self.window)) for part in parts]
+            )
+
+        total: FloatArray = reduce(np.add, map(one_view, range(VIEWS)))  # one view in memory at a time
+        return total / VIEWS
 
 
 def encode(model: nn.Module) -> Map:
@@ -131,33 +149,28 @@ class Division:
     held_out: NDArray[np.intp]
     roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
     places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
-    # signatures of parts of the recordings that train, and of those held out, and the recording of each
-    signatures: tuple[tuple[list[str], NDArray[np.intp]], ...]
+    # signatures of parts of the recordings that train, and of those held out
+    signatures: tuple[list[str], list[str]]
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families; recordings without a window take no part. Raises DatasetError."""
+    """Hold out whole families; recordings without a window take no part. Raises DatasetError.
+
+    One scan, or a part of it, under two names of which one trains and the other judges is refused.
+    """
     places = corpus.places(config.window)
     roles = split_families(corpus.families, config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
     held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
-    signatures = tuple(corpus.signatures(each, config.window) for each in (rows, held_out))
-    _refuse_twins(corpus.table["id"], *signatures)
-    return Division(rows, held_out, roles[held_out], places, signatures)
-
-
-def _refuse_twins(
-    names: pd.Series, trains: tuple[list[str], NDArray[np.intp]], judges: tuple[list[str], NDArray[np.intp]]
-) -> None:
-    """Refuse one scan, or a part of it, under two names of which one trains and the other judges."""
+    trains, judges = (corpus.signatures(some, config.window) for some in (rows, held_out))
     known = dict(zip(*trains, strict=True))
-    twins = sorted({(known[one], row) for one, row in zip(*judges, strict=True) if one in known})
-    if twins:
-        one, other = (names.iloc[row] for row in twins[0])
+    if twins := sorted({(known[part], row) for part, row in zip(*judges, strict=True) if part in known}):
+        first, second = corpus.table["id"].iloc[list(twins[0])]
         raise DatasetError(
-            f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
+            f"{first} and {second} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
             "would be judged on what it learned from: pack into a new folder without one of the two."
         )
+    return Division(rows, held_out, roles[held_out], places, (trains[0], judges[0]))
 
 
 def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
@@ -170,11 +183,22 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
     )
     cited = table[["dataset", "citation"]].drop_duplicates().to_numpy()
     citations = "; ".join(sorted(f"{dataset}: {text}" for dataset, text in cited if text != "n/a"))
+    try:
+        low, high = map(float, bands[0].split())
+        band = (low, high) if len(bands) == 1 else None
+    except ValueError:  # none is stated, or one edge is open
+        band = None
+    edges = ", " + table["band"].str.replace(" ", " to ") + " Hz"
+
+    def counted(values: pd.Series) -> str:
+        counts = values.fillna("n/a").value_counts()
+        return ", ".join(f"{name} ({number} recording{'s' * (number != 1)})" for name, number in counts.items())
+
     return ModelCard(
         roi_labels=corpus.parcel_names,
         atlas=corpus.atlas,
         alpha=corpus.alpha,
-        band=_edges(bands[0]) if len(bands) == 1 else None,
+        band=band,
         tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
         window=config.window,
         read_window=max(READ_WINDOW, config.window),
@@ -183,32 +207,120 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         corpus_sha256=corpus.sha256,
         purpose="research",
         corpus_revision=corpus.revision,
-        corpus_licences=_counted(table["licence"]),
-        corpus_cleaning=_counted(_cleaning(table)),
-        corpus_space=_counted(table["space"]),
+        corpus_licences=counted(table["licence"]),
+        corpus_cleaning=counted(table["cleaning"] + edges.where(table["band"] != "n/a", "")),
+        corpus_space=counted(table["space"]),
         corpus_citation=citations or "n/a",
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
-        series_trained_on=series_digests(corpus.sha256, division.signatures[0][0]),
-        series_held_out=series_digests(corpus.sha256, division.signatures[1][0]),
+        series_trained_on=series_digests(corpus.sha256, division.signatures[0]),
+        series_held_out=series_digests(corpus.sha256, division.signatures[1]),
     )
 
 
-def _edges(band: str) -> tuple[float, float] | None:
-    try:
-        low, high = map(float, band.split())
-    except ValueError:  # none is stated, or one edge is open
-        return None
-    return low, high
+# --- An external cohort ---------------------------------------------------------------------------------------------
 
 
-def _counted(each: pd.Series) -> str:
-    counts = each.fillna("n/a").value_counts()
-    return ", ".join(f"{name} ({number} recording{'s' * (number != 1)})" for name, number in counts.items())
+REPEATS = 5
+"""Of ten folds: a quarter of those of the paper, at every checkpoint."""
+FEWEST = 20
+"""People of a half that ten folds can be made of."""
 
 
-def _cleaning(table: pd.DataFrame) -> pd.Series:
-    """Strategy and pass-band of each recording in words."""
-    band = ", " + table["band"].str.replace(" ", " to ") + " Hz"
-    return table["cleaning"] + band.where(table["band"] != "n/a", "")
+@dataclass(frozen=True, eq=False)
+class ExternalCohort:
+    """Scans of people whom no model of the run is trained on."""
+
+    name: str  # its dataset, by which an encoder knows its people
+    parcels: tuple[str, ...]
+    series: tuple[tuple[FloatArray, ...], ...]  # of N scans: the runs, (T, P) each
+    # people, sessions: (N,): of each scan
+    people: NDArray[np.str_]
+    sessions: NDArray[np.str_]
+    families: NDArray[np.str_]  # (n,): of the people in the order of their names
+    targets: tuple[Target, ...]  # of the same people; none for identification alone
+
+    @property
+    def names(self) -> NDArray[np.str_]:
+        """The people, shape (n,)."""
+        return np.unique(self.people)
+
+    def long_enough(self, window: int) -> ExternalCohort:
+        """Leave out runs that are shorter than a window. Raises DatasetError."""
+        runs = [tuple(run for run in scan if len(run) >= window) for scan in self.series]
+        kept = np.array([bool(scan) for scan in runs])
+        there = np.isin(self.names, self.people[kept])
+        if there.sum() < 2 * FEWEST:
+            raise DatasetError(
+                f"The cohort of probe has {there.sum()} people with {window} volumes or more, and {2 * FEWEST} are "
+                "needed: a probe of fewer would choose by chance."
+            )
+        return replace(
+            self,
+            series=tuple(scan for scan in runs if scan),
+            people=self.people[kept],
+            sessions=self.sessions[kept],
+            families=self.families[there],
+            targets=tuple(replace(target, measures=target.measures[there]) for target in self.targets),
+        )
+
+    def known_to(self, card: ModelCard) -> ModelCard:
+        """Return the card with these people among those who choose the checkpoint. Raises DatasetError."""
+        runs = [(person, run) for person, scan in zip(self.people, self.series, strict=True) for run in scan]
+        states = [find_in_training(card, self.name, person, run, self.parcels)[0] for person, run in runs]
+        if seen := sum(state != NO for state in states):
+            raise DatasetError(
+                f"{seen} scans of probe are in the corpus too, and the probe must be of others: pack a corpus "
+                "without these people, or give another cohort."
+            )
+        if missing := sorted(set(card.roi_labels) - set(self.parcels)):
+            raise DatasetError(
+                f"The cohort of probe lacks {len(missing)} parcels of the corpus ({', '.join(missing[:3])}): run the "
+                f"participant level on it with the atlas of the corpus ({card.atlas})."
+            )
+        columns = [self.parcels.index(name) for name in card.roi_labels]
+        salt, window = card.corpus_sha256, card.window
+        starts = [(run, first) for _, run in runs for first in range(0, len(run) - window + 1, window)]
+        parts = [run[first : first + window, columns] for run, first in starts]
+        people = people_digests(salt, [(self.name, person) for person in self.names])
+        digests = series_digests(salt, part_signatures(np.array(parts)))
+        return replace(
+            card,
+            held_out=tuple(sorted({*card.held_out, *people})),
+            series_held_out=tuple(sorted({*card.series_held_out, *digests})),
+        )
+
+    def score(self, model: nn.Module, card: ModelCard) -> dict[str, float]:
+        """Score a model by all people, and by each half of the families."""
+        training = model.training
+        encoder = SeriesEncoder("probed", model.eval(), card, {})  # type: ignore[arg-type]
+        runs = [run for scan in self.series for run in scan]
+        vectors = encoder.embed(runs, self.parcels, np.nan).astype(float)
+        model.train(training)
+        scans = np.repeat(np.arange(len(self.series)), [len(scan) for scan in self.series])
+        E = np.stack([vectors[scans == scan].mean(axis=0) for scan in range(len(self.series))])
+        roles = split_families(self.families, 1.0, 0)
+        everyone = np.ones(len(roles), dtype=bool)
+        found = {"probe": self._probe(E, everyone), "probe_identification": self._identify(E, everyone)}
+        choose = self._probe if self.targets else self._identify
+        return found | {"select": choose(E, roles == SELECT), "confirm": choose(E, roles == CONFIRM)}
+
+    def _probe(self, E: FloatArray, chosen: NDArray[np.bool_]) -> float:
+        """Mean over targets of the pooled out-of-fold r of a linear probe: that of the paper, with fewer repeats."""
+        if not self.targets:
+            return np.nan
+        features = np.stack([E[self.people == name].mean(axis=0) for name in self.names[chosen]])
+        folds = replicated_folds(len(features), PAPER.n_folds, PAPER.n_inner, REPEATS, families=self.families[chosen])
+        targets = [replace(each, measures=each.measures[chosen]) for each in self.targets]
+        built = join_target_builders(targets, np.empty((len(features), 0)))
+        result = nested_cv(LinearProbe(features, PAPER.penalties), built, folds, PAPER.selection)
+        return float(result.pooled_scores("pearson").mean())
+
+    def _identify(self, E: FloatArray, chosen: NDArray[np.bool_]) -> float:
+        """Share of scans that find their person in another session by correlation; NaN where there are none."""
+        rows = np.isin(self.people, self.names[chosen])
+        if (np.unique(self.people[rows], return_counts=True)[1] > 1).sum() < 2:
+            return np.nan
+        unit = normalise_rows(E[rows], keep_constant=True)
+        return identify(unit @ unit.T, self.people[rows], self.sessions[rows]).accuracy

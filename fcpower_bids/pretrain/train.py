@@ -1,38 +1,83 @@
-"""The run: F-BERT trained by kernel alignment, step by step."""
+"""The run: F-BERT trained by kernel alignment, step by step; its checkpoints, its log, interruption and resumption."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import re
+import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from lightning.fabric.plugins.precision import Precision
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.optim import Optimizer
 from tqdm import tqdm
 
-from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
+from fcpower_bids.encoders.checkpoints import (
+    CheckpointError,
+    ModelCard,
+    check_proof,
+    load_strictly,
+    read_tensors,
+    save_checkpoint,
+    write_model,
+)
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
 from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig, diagonal_share
-from fcpower_bids.pretrain.corpus import Corpus, open_corpus, prepare_corpus
-from fcpower_bids.pretrain.engine import BATCH, Gradient, draw_batch, make_optimizer
+from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.engine import (
+    BATCH,
+    SAVE,
+    STOP,
+    WISHES,
+    Gradient,
+    Processes,
+    draw_batch,
+    handled,
+    make_optimizer,
+    on_all_processes,
+)
 from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.probing import ExternalCohort
-from fcpower_bids.pretrain.processes import Clock, Processes, on_all_processes
-from fcpower_bids.pretrain.run_state import SAVE, STOP, Interrupted, RunFolder, heard
-from fcpower_bids.pretrain.selection import VIEWS, Choice, HeldOut, choose_checkpoint, divide, write_card
+from fcpower_bids.pretrain.public import open_corpus, prepare_corpus
+from fcpower_bids.pretrain.selection import (
+    VIEWS,
+    Choice,
+    ExternalCohort,
+    HeldOut,
+    choose_checkpoint,
+    divide,
+    write_card,
+)
+from fcpower_bids.resources import peak_megabytes
+from fcpower_bids.schema import TABLES
+from fcpower_bids.store import atomic, digest_of, load_json, replace_folder, write_text
 
+LOG, ALIGNMENT = TABLES["log"], TABLES["alignment"]
+OPTIMIZER, OPTIMIZER_DIGEST = "optimizer.safetensors", "optimizer_sha256"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Pretrained:
+class Interrupted(FcPowerError):
+    """The run was asked to stop and left a checkpoint."""
+
+    exit_code = 130
+
+
+@dataclass
+class Pretrained:  # not frozen: Lightning takes apart what comes back
     """Outcome of a run."""
 
     folder: Path  # the model, for ``load_encoder("fbert", folder)``
@@ -61,12 +106,8 @@ def pretrain(
 ) -> Pretrained:
     """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`."""
     config = config or PretrainConfig()
-    work = partial(_as_dict, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
-    return Pretrained(**on_all_processes(config, work))
-
-
-def _as_dict(processes: Processes, **arguments: Any) -> dict[str, Any]:
-    return asdict(train(processes, **arguments))  # Lightning takes what comes back apart: a frozen class breaks it
+    work = partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
+    return on_all_processes(config, work)
 
 
 def train(
@@ -133,23 +174,29 @@ class _Run:
 
     def train(self, until: int) -> None:
         """Train up to a step; evaluate and write a checkpoint at regular steps, at the end, and when asked to."""
-        config, clock, saved = self.config, Clock(self.step, until), time.monotonic()
+        config, saved = self.config, time.monotonic()
+        noted, seconds = self.step, time.perf_counter()
         if not self.log:
             self._note({"step": 0}, evaluated=True)
         quiet = None if self.fabric.is_global_zero else True
-        with heard() as wishes:
+        wishes: set[int] = set()
+        with handled(lambda number, _: wishes.add(WISHES[number])):  # type: ignore[index]
             for step in tqdm(range(self.step, until), disable=quiet, desc="pretraining", unit="step"):
                 loss, norm = self._one_step(step)
                 self.step = step + 1
                 regular = self.step % config.checkpoint_every == 0 or self.step == until
                 if regular or self.step % config.log_every == 0:
-                    numbers = {"loss": float(loss), "gradient_norm": float(norm), **clock.read(self.step)}
-                    if not np.isfinite(numbers["loss"]):
-                        raise UsageError(f"The loss is {numbers['loss']} at step {self.step}: lower the learning rate.")
-                    self._note({"step": self.step, "learning_rate": config.rate(step), **numbers}, evaluated=regular)
+                    if not np.isfinite(float(loss)):
+                        raise UsageError(f"The loss is {float(loss)} at step {self.step}: lower the learning rate.")
+                    speed = (self.step - noted) / (time.perf_counter() - seconds)
+                    noted, seconds = self.step, time.perf_counter()
+                    row = {"step": self.step, "loss": float(loss), "gradient_norm": float(norm)}
+                    row |= {"learning_rate": config.rate(step), "steps_per_s": speed, "peak_mb": _peak_memory()}
+                    self._note({**row, "seconds_left": (until - self.step) / speed}, evaluated=regular)
                 late = 0 < 60 * config.checkpoint_minutes < time.monotonic() - saved
                 # a signal, or the time: all processes do the same after the same step
-                wish = self.processes.agree(max(wishes.take(), SAVE if late and not regular else 0))
+                wish = self.processes.agree(max(wishes | {SAVE if late and not regular else 0}))
+                wishes.discard(SAVE)
                 if regular or wish:
                     self._save(interim=not regular)
                     saved = time.monotonic()
@@ -197,10 +244,11 @@ class _Run:
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
         step, how, choice = self._choose()
+        chosen = choice is not None and not self.config.probe
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
         self.processes.first_only(lambda: self._write_model(card, {}))
-        verdict = self.processes.first_only(lambda: self._compare(step, choice is not None and not self.config.probe))
+        verdict = self.processes.first_only(lambda: self._compare(step, chosen))
         result = Pretrained(
             folder=self.folder.path / "model",
             step=step,
@@ -233,10 +281,11 @@ class _Run:
         return step, f"best of {len(saved)} checkpoints by {score}", choice
 
     def _compare(self, step: int, chosen: bool) -> dict[str, Any]:
-        """Compare the model with methods without training, and write the table."""
+        """Compare the model with methods without training, and write the table and a sidecar with the verdict."""
         table, verdict = judge(self.held_out, self.rows, self.config, chosen, self._saved_model(step))
-        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict}
-        self.folder.write_alignment(table, facts)
+        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict, **ALIGNMENT.describe()}
+        write_text(self.folder.path / "alignment.tsv", _table_text(table))
+        write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
         return verdict
 
     def _saved_model(self, step: int) -> FBert:
@@ -249,3 +298,144 @@ class _Run:
     def _write_model(self, card: ModelCard, about: Mapping[str, Any]) -> None:
         model = self._saved_model(card.step or 0)
         save_checkpoint(self.folder.path / "model", model, model.config, card, about)
+
+
+def _peak_memory() -> float:
+    """Largest memory so far in MB: of the accelerator, or of this process where there is none."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    return peak_megabytes()
+
+
+def _table_text(table: pd.DataFrame) -> str:
+    return table.to_csv(sep="\t", index=False, na_rep="n/a", lineterminator="\n")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The output folder of one pretraining run."""
+
+    path: Path
+    fingerprint: str  # digest of everything that must be the same when the run is resumed
+    # of the run; with 16-mixed it has the scale of the gradients as its state
+    precision: Precision = field(default_factory=Precision)
+
+    @property
+    def interim(self) -> Path:
+        """Folder of the one checkpoint that only serves to go on: it is not a candidate for the model."""
+        return self.path / "interim"
+
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint of one step."""
+        return self.path / "checkpoints" / f"step-{step:07d}"
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint, in ascending order."""
+        folders = (self.path / "checkpoints").glob("step-*")
+        return sorted(int(match[1]) for f in folders if (match := re.fullmatch(r"step-(\d+)", f.name)))
+
+    def save(
+        self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard, steps: int, interim: bool = False
+    ) -> None:
+        """Write the checkpoint of a step, whole or not at all; the ones before it stay. Raises DatasetError."""
+
+        def write(folder: Path) -> None:
+            write_model(folder, model, model.config, card)
+            names = [name for name, _ in model.named_parameters()]
+            moments = optimizer.state_dict()["state"]
+            tensors = {f"{names[i]}|{key}": v.cpu().contiguous() for i, s in moments.items() for key, v in s.items()}
+            with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
+                save_file(tensors, part)
+            state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
+            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER), "scaler": self.precision.state_dict()}
+            write_text(folder / "state.json", json.dumps(state) + "\n")
+
+        try:
+            replace_folder(self.interim if interim else self.checkpoint(step), write)
+        except OSError as error:
+            last = max((s for s in self.steps() if s < step), default=None)
+            where = "there is none before it" if last is None else f"step {last} is intact"
+            raise DatasetError(
+                f"The checkpoint of step {step} could not be written to {self.path} ({error}); {where}. "
+                "Make room and start again: training resumes from there."
+            ) from error
+        if not interim:
+            shutil.rmtree(self.interim, ignore_errors=True)
+            for other in set(self.steps()) - {step}:
+                (self.checkpoint(other) / OPTIMIZER).unlink(missing_ok=True)
+
+    def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
+        """Restore the newest checkpoint; return its step, or 0 without one. Raises UsageError, DatasetError."""
+        regular = [place for step in self.steps() if ((place := self.checkpoint(step)) / OPTIMIZER).exists()]
+        folders = regular[-1:] + ([self.interim] if (self.interim / OPTIMIZER).exists() else [])
+        if not folders:
+            return 0
+        state, folder = max(((_state(place), place) for place in folders), key=lambda pair: pair[0]["step"])
+        if state["fingerprint"] != self.fingerprint:
+            raise UsageError(
+                f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."
+            )
+        if (before := int(state.get("steps", steps))) > steps:
+            raise UsageError(
+                f"{self.path} holds a run of {before} steps; --steps can be raised, not lowered to {steps}."
+            )
+        if before < steps:
+            logger.warning(
+                "The run is extended from %d to %d steps: from step %d on the learning rate is that of the longer run, "
+                "so the result is not that of %d steps from the start.",
+                *(before, steps, state["step"], steps),
+            )
+        indices = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+        moments: dict[int, dict[str, Tensor]] = {}
+        try:
+            load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
+            check_proof(folder, model.config, model.state_dict())
+            stored = load_file(folder / OPTIMIZER)
+            if state.get(OPTIMIZER_DIGEST) not in (None, digest_of(folder / OPTIMIZER)):
+                raise CheckpointError(f"{OPTIMIZER} is not what was written")
+            for key, value in stored.items():
+                name, _, kind = key.partition("|")
+                moments.setdefault(indices[name], {})[kind] = value
+        except (CheckpointError, SafetensorError, OSError, KeyError) as error:
+            raise _damaged(folder, error) from error
+        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+        if state.get("scaler"):
+            self.precision.load_state_dict(state["scaler"])
+        return int(state["step"])
+
+    def read_log(self, until: int) -> pd.DataFrame:
+        """Rows of the log up to a step: steps after the resumed checkpoint happen again."""
+        path, columns = self.path / "log.tsv", list(LOG.columns)
+        if not path.exists():
+            return pd.DataFrame(columns=columns)
+        try:
+            log = pd.read_csv(path, sep="\t", na_values="n/a")
+            numbers = log.astype(float)
+        except ValueError as error:
+            raise _damaged(path, error) from error
+        ordered = list(log) == [name for name in columns if name in log] and set(LOG.needed) <= set(log)
+        if not (ordered and path.read_bytes().endswith(b"\n")):
+            raise _damaged(path, "it ends too early")
+        return log[numbers["step"] <= until].reindex(columns=columns)
+
+    def write_log(self, rows: list[Mapping[str, Any]]) -> None:
+        """Write the log in one step."""
+        table = pd.DataFrame(rows, columns=list(LOG.columns))
+        table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
+        write_text(self.path / "log.tsv", _table_text(table))
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    path = folder / "state.json"
+    try:
+        state = load_json(path)
+        return {**state, "step": int(state["step"]), "fingerprint": str(state["fingerprint"])}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> DatasetError:
+    return DatasetError(
+        f"{path} is damaged ({why}), so the run cannot go on from there. Remove the folder of the encoder and run the "
+        "same command again: training begins anew."
+    )

@@ -15,7 +15,7 @@ from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, ch
 from fcpower_bids.analyses.features import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
-from fcpower_bids.check.workflow import check_first
+from fcpower_bids.check.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING

@@ -30,196 +30,36 @@ from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import file_in_the_way
 
-
-def make_corpus(settings: Settings) -> int:
-    """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.corpus import is_public  # loads torch
-
-    corpus = _folder(settings)
-    if settings.corpus == CORPUS_ID or is_public(corpus):
-        raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
-    table = _pack(settings, corpus)
-    if short := int((table["T"] < settings.window).sum()):
-        say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
-    if settings.public_corpus is not None:
-        from fcpower_bids.pretrain.packing import write_public  # loads torch
-
-        n = write_public(corpus, settings.public_corpus, settings.window)
-        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
-    return 0
-
-
-def ready_corpus(settings: Settings) -> Path:
-    """Return the folder of the corpus to train on."""
-    from fcpower_bids.pretrain.corpus import FILES, is_public  # loads torch
-
-    if settings.corpus == CORPUS_ID:
-        from fcpower_bids.encoders.checkpoints import fetch
-
-        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
-    corpus = _folder(settings)
-    if is_public(corpus):
-        say(f"Corpus: {corpus}, in the public layout", settings)
-    elif not _series(selected(settings.output_dir)) and (corpus / "pack.json").is_file():
-        say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
-    else:
-        _pack(settings, corpus)
-    return corpus
-
-
-def _folder(settings: Settings) -> Path:
-    return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
-
-
-def _pack(settings: Settings, corpus: Path) -> Any:
-    from fcpower_bids.pretrain.packing import pack_corpus  # loads torch
-
-    check_input_folder(settings.bids_dir)
-    if (file := file_in_the_way(corpus)) is not None:
-        raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
-    door = selected(settings.output_dir)
-    atlas = choose_atlas(_atlases(door, settings.output_dir), settings)
-    table = pack_corpus(
-        _recordings(settings, door, atlas),
-        corpus,
-        settings.alpha,
-        atlas=atlas,
-        n_processes=processes(settings),
-    )
-    _check_people(table, settings, corpus)
-    say(
-        f"Corpus: {len(table)} recordings of {len(table[['dataset', 'subject']].drop_duplicates())} people in {corpus}",
-        settings,
-    )
-    return table
-
-
-def _labels(settings: Settings) -> set[str]:
-    return {label.removeprefix("sub-") for label in settings.participant_label}
-
-
-def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
-    """Refuse a corpus that holds people of this dataset who are not chosen now: they would be trained on."""
-    own = table[table["dataset"] == _dataset(settings)]
-    chosen, there = _labels(settings), set(own["subject"])
-    if not chosen:
-        return
-    if others := sorted(there - chosen):
-        raise DatasetError(
-            f"The corpus {corpus} already holds people that --participant-label does not name "
-            f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
-        )
-
-
-def _dataset(settings: Settings) -> str:
-    """Name of the dataset in the corpus, by which an encoder will know its people."""
-    if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
-        raise UsageError(
-            f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
-            "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
-        )
-    return name
-
-
-def _series(door: Selected) -> dict[Path, str]:
-    """Series of the recordings that take part, and the name of their atlas."""
-    there = {series_file(one.beside(TIMESERIES)): one.atlas_name for one in door.connectomes}
-    return {path: atlas for path, atlas in there.items() if path.is_file()}
-
-
-def _atlases(door: Selected, output_dir: Path) -> set[str]:
-    """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
-    if not (found := set(_series(door).values())):
-        if door.connectomes:
-            raise DatasetError(
-                f"{output_dir} holds matrices and no series, and training needs series: give the group level the "
-                "series of these scans (--derivatives) in another output folder."
-            )
-        if door.left_out:
-            raise DatasetError(describe_nothing_left([one.row() for one in door.left_out], output_dir))
-        raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
-    return found
-
-
-def choose_atlas(found: Iterable[str], settings: Settings) -> str:
-    """Return the one atlas to train on: the only one, or the one that ``--atlas`` means. Raises UsageError."""
-    found = sorted(found)
-    if len(found) == 1 and settings.atlas == Method.atlas:
-        return found[0]
-    match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
-    if len(match) != 1:
-        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
-        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
-    return match[0]
-
-
-def _recordings(settings: Settings, door: Selected, atlas: str) -> Iterable[Any]:
-    from fcpower_bids.pretrain.derived_series import find_series  # only this level needs it
-
-    own = parse_name(f"{atlas}_timeseries.tsv")[0]
-    paths = {path: "" for path, name in _series(door).items() if name == atlas}
-    paths |= {
-        path_of(settings.output_dir, one.entities, own, TIMESERIES): one.why
-        for one in door.left_out
-        if one.atlas in ("", atlas) and "task" in one.labels
-    }
-    found = find_series(
-        paths,
-        settings.output_dir,
-        _dataset(settings),
-        families=_labels_of(settings, door, settings.family_column),
-        sites=_labels_of(settings, door, settings.site_column),
-        terms=dataset_terms(settings.bids_dir),
-    )
-    chosen, sources = _labels(settings), list(found)
-    there = {source[0]["subject"] for source in sources}
-    if absent := sorted(chosen - there):
-        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
-    return [source for source in sources if not chosen or source[0]["subject"] in chosen]
-
-
-def _labels_of(settings: Settings, door: Selected, column: str | None) -> dict[str, str]:
-    """Return the family or site of each participant where the dataset says so, else nothing."""
-    sources = tables_of(settings.bids_dir)
-    if column is None or not sources:
-        return {}
-    scanned = sessions_of((one.participant, one.session) for one in door.connectomes)
-    people = load_people(sources, scanned, settings.bids_dir)
-    if column in people.conflicts or column not in people.frame:
-        fault = people.conflicts.get(column, f"{sources[0].path} has no column '{column}'.")
-        raise DatasetError(fault)
-    known = people.frame[column].dropna()
-    return {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
-
+# torch is loaded where it is used: the other levels do without it.
 
 SHARED = (
     *("loss", "steps", "window", "devices", "microbatch", "held_out"),
     *("checkpoint_every", "checkpoint_minutes"),
 )
 """Options that the pretraining configuration has under the same name."""
-
-REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_unproven accepts it as it is."
-
 FOLLOWING = ("batch_size", "learning_rate", "warmup")
 """Options that follow objective and size unless given."""
+SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128}
+"""A student that learns something in a minute on two cores."""
+REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_unproven accepts it as it is."
 
 
 def run_pretrain(settings: Settings) -> int:
-    """Train an encoder on the cleaned series in ``output_dir`` and return the exit code."""
+    """Train an encoder on the cleaned series in ``output_dir`` and return the exit code; 0 steps make the corpus."""
     if settings.steps == 0 and not settings.dry_run:
-        return make_corpus(settings)
-    from fcpower_bids.pretrain.processes import on_all_processes  # loads torch
+        return _make_corpus(settings)
+    from fcpower_bids.pretrain.engine import on_all_processes
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
 def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
-    from fcpower_bids.pretrain.train import train  # loads torch
+    from fcpower_bids.pretrain.train import train
 
     config = pretrain_config(settings)
     processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
-    corpus = processes.first_only(partial(ready_corpus, settings))
+    corpus = processes.first_only(partial(_ready_corpus, settings))
     if settings.dry_run:
         return 0
     record = settings.output_dir / "logs" / "settings_pretrain.toml"
@@ -228,7 +68,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
     cohorts = list[Any]()
     if settings.probe is not None:  # the first process alone has the series
-        config = replace(config, probe=processes.first_only(partial(_read_probe, settings, cohorts)))
+        config = replace(config, probe=processes.first_only(partial(_read_probe, settings, settings.probe, cohorts)))
     probe = cohorts[0] if cohorts else None
     result = train(processes, corpus, settings.output_dir / "encoder", config, probe=probe)
     processes.first_only(partial(_tell, settings, result))
@@ -237,68 +77,10 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     return 0
 
 
-def _read_probe(settings: Settings, found: list[Any]) -> str:
-    """Read the cohort of ``probe`` into a list, and return what it is called."""
-    from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
-    from fcpower_bids.pretrain.probing import ExternalCohort
-
-    out = settings.probe or Path()
-    check_input_folder(out)
-    tables = people_tables(out)
-    bids = tables[0].parent if tables else None
-    shared = ("atlas", "family_column", "phenotypes", "work_dir")
-    choices = {name: value for name in shared if (value := getattr(settings, name)) is not None}
-    cohort = load_cohort(out, bids, per="scan", **choices)
-    names = sorted(set(cohort.names))
-    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
-    targets = tuple(choose_targets(table, settings)) if settings.targets else ()
-    try:
-        series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
-    except IndexError:
-        raise DatasetError(
-            f"{out} lacks series of some scans, and a probe embeds series; give other outputs."
-        ) from None
-    groups = dict(zip(cohort.names, cohort.groups, strict=True))
-    found.append(
-        ExternalCohort(
-            (dataset_identity(bids) if bids else "") or out.resolve().name,
-            cohort.parcels,
-            series,
-            np.array(cohort.names),
-            np.array(cohort.sessions),
-            np.array([groups[name] for name in names]),
-            targets,
-        )
-    )
-    what = ", ".join(each.name for each in targets) or "identification"
-    return f"{found[0].name} ({len(names)} people: {what})"
-
-
-def _tell(settings: Settings, result: Any) -> None:
-    from fcpower_bids.pretrain.page import write_training_page  # only the end needs it
-
-    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
-    if result.confirmed is not None:
-        said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
-        if settings.probe is not None:
-            said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
-        say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
-    say(f"Page: {write_training_page(settings)}", settings)
-    if result.proven:
-        say(result.verdict, settings)
-        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
-    elif settings.accept_unproven:
-        say(f"{result.verdict} It is accepted as you asked (accept_unproven).", settings)
-
-
-SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128}
-"""A student that learns something in a minute on two cores."""
-
-
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
-    from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation  # loads torch
-    from fcpower_bids.pretrain.processes import best_precision
+    from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation
+    from fcpower_bids.pretrain.engine import best_precision
 
     labels, path = "", settings.roi_labels
     try:
@@ -319,3 +101,177 @@ def pretrain_config(settings: Settings) -> Any:
         **{name: getattr(settings, name) for name in SHARED},
         **(paper_optimisation(encoder, settings.loss) | chosen),
     )
+
+
+def _read_probe(settings: Settings, out: Path, found: list[Any]) -> str:
+    """Read the cohort of ``probe`` into a list, and return what it is called."""
+    from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
+    from fcpower_bids.pretrain.selection import ExternalCohort
+
+    check_input_folder(out)
+    tables = people_tables(out)
+    bids = tables[0].parent if tables else None
+    shared = ("atlas", "family_column", "phenotypes", "work_dir")
+    choices = {name: value for name in shared if (value := getattr(settings, name)) is not None}
+    cohort = load_cohort(out, bids, per="scan", **choices)
+    names = sorted(set(cohort.names))
+    table = cohort.phenotypes.loc[~cohort.phenotypes.index.duplicated()].reindex(names)
+    targets = tuple(choose_targets(table, settings)) if settings.targets else ()
+    try:
+        series = tuple(tuple(cohort.series(row)) for row in range(len(cohort)))
+    except IndexError:
+        raise DatasetError(
+            f"{out} lacks series of some scans, and a probe embeds series; give other outputs."
+        ) from None
+    groups = dict(zip(cohort.names, cohort.groups, strict=True))
+    known = (dataset_identity(bids) if bids else "") or out.resolve().name
+    people, sessions, families = map(np.array, (cohort.names, cohort.sessions, [groups[name] for name in names]))
+    found.append(ExternalCohort(known, cohort.parcels, series, people, sessions, families, targets))
+    return f"{known} ({len(names)} people: {', '.join(target.name for target in targets) or 'identification'})"
+
+
+def _tell(settings: Settings, result: Any) -> None:
+    from fcpower_bids.pretrain.page import write_training_page  # only the end needs it
+
+    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
+    if result.confirmed is not None:
+        said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+        if settings.probe is not None:
+            said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
+        say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
+    say(f"Page: {write_training_page(settings)}", settings)
+    if result.proven:
+        say(result.verdict, settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    elif settings.accept_unproven:
+        say(f"{result.verdict} It is accepted as you asked (accept_unproven).", settings)
+
+
+# --- The corpus -----------------------------------------------------------------------------------------------------
+
+
+def _corpus_folder(settings: Settings) -> Path:
+    return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
+
+
+def _make_corpus(settings: Settings) -> int:
+    """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
+    from fcpower_bids.pretrain.public import is_public, write_public
+
+    corpus = _corpus_folder(settings)
+    if settings.corpus == CORPUS_ID or is_public(corpus):
+        raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
+    table = _pack(settings, corpus)
+    if short := int((table["T"] < settings.window).sum()):
+        say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
+    if settings.public_corpus is not None:
+        n = write_public(corpus, settings.public_corpus, settings.window)
+        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
+    return 0
+
+
+def _ready_corpus(settings: Settings) -> Path:
+    """Return the folder of the corpus to train on."""
+    from fcpower_bids.encoders.checkpoints import fetch
+    from fcpower_bids.pretrain.public import FILES, is_public
+
+    if settings.corpus == CORPUS_ID:
+        return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub
+    corpus = _corpus_folder(settings)
+    if is_public(corpus):
+        say(f"Corpus: {corpus}, in the public layout", settings)
+    elif not _series(selected(settings.output_dir)) and (corpus / "pack.json").is_file():
+        say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
+    else:
+        _pack(settings, corpus)
+    return corpus
+
+
+def _pack(settings: Settings, corpus: Path) -> Any:
+    """Pack the series of this dataset, and refuse a corpus with people of it who are not chosen now."""
+    from fcpower_bids.pretrain.packing import pack_corpus
+
+    check_input_folder(settings.bids_dir)
+    if (file := file_in_the_way(corpus)) is not None:
+        raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
+    if not (dataset := dataset_identity(settings.bids_dir, settings.dataset_name)):  # an encoder knows its people by it
+        raise UsageError(
+            f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
+            "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
+        )
+    door = selected(settings.output_dir)
+    atlas = choose_atlas(_atlases(door, settings.output_dir), settings)
+    chosen = {label.removeprefix("sub-") for label in settings.participant_label}
+    sources = _sources(settings, door, atlas, dataset)
+    there = {facts["subject"] for facts, _ in sources}
+    if absent := sorted(chosen - there):
+        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
+    sources = [source for source in sources if not chosen or source[0]["subject"] in chosen]
+    table = pack_corpus(sources, corpus, settings.alpha, atlas=atlas, n_processes=processes(settings))
+    others = sorted(set(table["subject"][table["dataset"] == dataset]) - chosen)
+    if chosen and others:
+        raise DatasetError(
+            f"The corpus {corpus} already holds people that --participant-label does not name "
+            f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
+        )
+    people = len(table[["dataset", "subject"]].drop_duplicates())
+    say(f"Corpus: {len(table)} recordings of {people} people in {corpus}", settings)
+    return table
+
+
+def _series(door: Selected) -> dict[Path, str]:
+    """Series of the recordings that take part, and the name of their atlas."""
+    there = {series_file(run.beside(TIMESERIES)): run.atlas_name for run in door.connectomes}
+    return {path: atlas for path, atlas in there.items() if path.is_file()}
+
+
+def _atlases(door: Selected, output_dir: Path) -> set[str]:
+    """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
+    if found := set(_series(door).values()):
+        return found
+    if door.connectomes:
+        raise DatasetError(
+            f"{output_dir} holds matrices and no series, and training needs series: give the group level the series of "
+            "these scans (--derivatives) in another output folder."
+        )
+    if door.left_out:
+        raise DatasetError(describe_nothing_left([scan.row() for scan in door.left_out], output_dir))
+    raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
+
+
+def choose_atlas(found: Iterable[str], settings: Settings) -> str:
+    """Return the one atlas to train on: the only one, or the one that ``--atlas`` means. Raises UsageError."""
+    found = sorted(found)
+    if len(found) == 1 and settings.atlas == Method.atlas:
+        return found[0]
+    match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
+    if len(match) != 1:
+        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
+        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
+    return match[0]
+
+
+def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> list[Any]:
+    """Series for the corpus, and what left it, with what the dataset says of families and sites."""
+    from fcpower_bids.pretrain.packing import find_series
+
+    entities = parse_name(f"{atlas}_timeseries.tsv")[0]
+    paths = {path: "" for path, name in _series(door).items() if name == atlas}
+    paths |= {
+        path_of(settings.output_dir, scan.entities, entities, TIMESERIES): scan.why
+        for scan in door.left_out
+        if scan.atlas in ("", atlas) and "task" in scan.labels
+    }
+    tables = tables_of(settings.bids_dir)
+    asked = {"families": settings.family_column, "sites": settings.site_column}
+    labels: dict[str, dict[str, str]] = {"families": {}, "sites": {}}
+    for name, column in asked.items():
+        if column is None or not tables:
+            continue
+        scanned = sessions_of((run.participant, run.session) for run in door.connectomes)
+        people = load_people(tables, scanned, settings.bids_dir)
+        if column in people.conflicts or column not in people.frame:
+            raise DatasetError(people.conflicts.get(column, f"{tables[0].path} has no column '{column}'."))
+        known = people.frame[column].dropna()
+        labels[name] = {str(person).removeprefix("sub-"): shorten(value) for person, value in known.items()}
+    return list(find_series(paths, settings.output_dir, dataset, **labels, terms=dataset_terms(settings.bids_dir)))

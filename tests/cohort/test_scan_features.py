@@ -9,8 +9,7 @@ import pytest
 
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality
-from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, series_of
-from fcpower_bids.cohort.scans import Run, group_scans
+from fcpower_bids.cohort.scans import Run, group_scans, read_embeddings, read_parcel_facts, series_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.planting import participant_outputs as made

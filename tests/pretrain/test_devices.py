@@ -17,11 +17,10 @@ from safetensors.torch import load_file
 from fcpower_bids.encoders.checkpoints import ModelCard
 from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.pretrain import corpus as corpora
-from fcpower_bids.pretrain import packing
+from fcpower_bids.pretrain import packing, public
 from fcpower_bids.pretrain.configuration import PretrainConfig
-from fcpower_bids.pretrain.engine import make_optimizer
-from fcpower_bids.pretrain.processes import best_precision, make_fabric
-from fcpower_bids.pretrain.run_state import RunFolder
+from fcpower_bids.pretrain.engine import best_precision, make_fabric, make_optimizer
+from fcpower_bids.pretrain.train import RunFolder
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
 
@@ -48,7 +47,7 @@ def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, mo
     monkeypatch.setattr(packing, "SHARD_RECORDINGS", 5)
     plant_outputs(tmp_path, made_recordings())
     assert run_pretrain(tmp_path, quick=PACKED) == 0
-    held = count(monkeypatch, corpora, "_tensor")
+    held = count(monkeypatch, corpora, "read_tensor")
     for name, room in (("resident", 10**8), ("streamed", 0)):
         held.clear()
         monkeypatch.setattr(corpora, "_room", lambda device, room=room: room)
@@ -66,8 +65,8 @@ def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
     plant_outputs(tmp_path, made_recordings())
     assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "out" / "public", quick=PACKED) == 0
     folder = tmp_path / "out" / layout
-    corpora.prepare_corpus(folder, tmp_path / "run")
-    corpus = corpora.open_corpus(folder, tmp_path / "run")
+    public.prepare_corpus(folder, tmp_path / "run")
+    corpus = public.open_corpus(folder, tmp_path / "run")
     rows = np.arange(len(corpus.table))
     assert corpus.windows(rows, np.zeros(len(rows), int), 20).shape == (32, 20, 10)
     assert str(folder / file) not in Path("/proc/self/maps").read_text()

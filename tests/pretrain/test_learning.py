@@ -15,7 +15,7 @@ from fcpower_bids.pretrain.train import pretrain
 SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128, "dropout": 0.0}
 HALF = 117
 PARCELS = 100
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 
 
 def halves_of_scans(shared):
@@ -64,7 +64,7 @@ def train_and_score(pack, folder, seed):
 
 
 def test_100_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
-    """Over three splits and initialisations (docs/encoder.md has the numbers); a shuffled teacher does not do it."""
+    """Over two splits and initialisations (docs/encoder.md has the numbers); a shuffled teacher does not do it."""
     pack_corpus(halves_of_scans(shared), tmp_path / "pack", alpha=0.35)
     results = [train_and_score(tmp_path / "pack", tmp_path / f"run{seed}", seed) for seed in SEEDS]
     start, trained, random = (np.array([result[i] for result in results]) for i in range(3))

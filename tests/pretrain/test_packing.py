@@ -21,10 +21,8 @@ from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, Status, write_status
 from fcpower_bids.pretrain import packing
-from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.derived_series import find_series
-from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.teacher import teacher_vector
+from fcpower_bids.pretrain.corpus import open_pack, teacher_vector
+from fcpower_bids.pretrain.packing import find_series, pack_corpus
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings

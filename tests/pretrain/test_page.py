@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.pretrain.judgement import IN_WORDS
 from fcpower_bids.pretrain.page import write_training_page
-from fcpower_bids.pretrain.run_state import ALIGNMENT, IN_WORDS, LOG
+from fcpower_bids.pretrain.train import ALIGNMENT, LOG
 from tests.command import parse_settings
 
 VERDICT = "The model is <b>not</b> proven (by 5 families)."

@@ -15,8 +15,7 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.training_people import HELD_OUT, find_in_training
 from fcpower_bids.outputs.tables import read_series
-from fcpower_bids.pretrain.probing import REPEATS
-from fcpower_bids.pretrain.selection import SELECT, split_families
+from fcpower_bids.pretrain.selection import REPEATS, SELECT, split_families
 from tests.command import main
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import plant_outputs, run_pretrain

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretrain.configuration import PretrainConfig
-from fcpower_bids.pretrain.processes import layout
+from fcpower_bids.pretrain.engine import layout
 from tests.command import in_file, main
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import QUICK, plant_outputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,20 @@ from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, run_pretrain
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Folder of a run of four steps."""
+    folder = tmp_path_factory.mktemp("proof")
+    plant_outputs(folder, made_recordings())
+    assert run_pretrain(folder) == 0
+    return folder
+
+
 @pytest.fixture
-def trained(tmp_path):
-    """Output folder of a run of four steps, with the folder of its model."""
-    plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path) == 0
-    return tmp_path, tmp_path / "out" / "encoder" / "model"
+def trained(finished, tmp_path):
+    """A copy of the run, to be changed, with the folder of its model."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    return folder, folder / "out" / "encoder" / "model"
 
 
 def flip(path, from_end: int = 4) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.pretrain.teacher import teacher_kernel, teacher_vector, teacher_vector_and_rank
+from fcpower_bids.pretrain.corpus import teacher_kernel, teacher_vector, teacher_vector_and_rank
 
 
 def series(length: int, parcels: int = 20, seed: int = 0) -> np.ndarray:

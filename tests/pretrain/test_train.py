@@ -16,8 +16,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretrain.configuration import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.run_state import OPTIMIZER
-from fcpower_bids.pretrain.train import pretrain
+from fcpower_bids.pretrain.train import OPTIMIZER, pretrain
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
 from tests.pretrain.outputs import CLOCKED
 
@@ -111,10 +110,10 @@ def test_only_the_newest_checkpoint_keeps_the_optimiser(tmp_path, pack):
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, pack, monkeypatch):
-    from fcpower_bids.pretrain import run_state
+    from fcpower_bids.pretrain import train
 
     pretrain(pack, tmp_path / "whole", config())
-    save = run_state.save_file
+    save = train.save_file
 
     def full(tensors, path):
         if "step-0000008" in path.parent.name:
@@ -122,11 +121,11 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, pack, monkeypatch
             raise OSError(28, "No space left on device")
         save(tensors, path)
 
-    monkeypatch.setattr(run_state, "save_file", full)
+    monkeypatch.setattr(train, "save_file", full)
     with pytest.raises(DatasetError, match=r"No space left.*step 4 is intact"):
         pretrain(pack, tmp_path / "run", config())
     assert [folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-0000004"]
-    monkeypatch.setattr(run_state, "save_file", save)
+    monkeypatch.setattr(train, "save_file", save)
     pretrain(pack, tmp_path / "run", config())
     assert_equal_weights(weights(tmp_path / "whole"), weights(tmp_path / "run"))
 

@@ -13,9 +13,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fcpower_bids.pretrain import derived_series
+from fcpower_bids.pretrain import corpus as shards
 from fcpower_bids.pretrain import packing as preparation
-from fcpower_bids.pretrain import teacher as shards
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
@@ -229,8 +228,8 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     people = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(16)], "house": [i // 2 for i in range(16)]})
     people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
     read = []
-    original = derived_series.read_series
-    monkeypatch.setattr(derived_series, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
+    original = preparation.read_series
+    monkeypatch.setattr(preparation, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
     assert run_pretrain(tmp_path, "--family-column", "house", quick=PACKED) == 0
     assert read == [tables[changed]]
     family = packed_table(tmp_path)["family"]

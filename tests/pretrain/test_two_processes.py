@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig
+from fcpower_bids.pretrain.engine import Processes, make_fabric
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.processes import Processes, make_fabric
 from fcpower_bids.pretrain.train import pretrain, train
 from tests.pretrain.conftest import as_sources, made_recordings
 from tests.pretrain.test_engine import assert_same, gradients, single

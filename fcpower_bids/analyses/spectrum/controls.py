@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import linalg
+from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.evaluate import RULE, Screen, compare, cross_validate, make_solver
-from fcpower_bids.analyses.features import FC, FC_POWER, PowerFamily, Representation, combine_scans, precision
-from fcpower_bids.analyses.spectrum.filters import (
-    DOT_PRODUCTS,
-    EMBEDDED,
-    METRICS,
-    N_KNOTS,
-    Filter,
-    FilteredFamily,
-    ambiguous_cuts,
-    clipped,
-    dot_kernel,
-    knot_weights,
-    leading_modes,
-    profile,
-    random_heights,
-    rbf_kernel,
-    single_mode,
-    squared_distances,
+from fcpower_bids.analyses.features import (
+    FC,
+    FC_POWER,
+    AveragedEdges,
+    PowerFamily,
+    Representation,
+    combine_scans,
+    precision,
+    similarity,
 )
 from fcpower_bids.analyses.spectrum.learned_filters import (
     FORMS,
@@ -42,7 +35,10 @@ from fcpower_bids.analyses.spectrum.learned_filters import (
 )
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.regression.kernels import linear_kernel
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
+from fcpower_bids.core.connectome.spectrum import in_range, power_weights, regularise
+from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.core.regression.krr import Regression, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
@@ -51,8 +47,39 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
+from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
+Filter = Callable[[FloatArray, float], FloatArray]
+"""From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""
+
+GAP = 1e-8
+"""Difference between neighbours, over the largest eigenvalue, below which their eigenvectors are not reproducible."""
+
+TOP, MIDDLE, TAIL = (10.0, 1.0), 0.01, (0.5, 0.05)
+"""The paper's hand-set profile: first and last weight of the top modes, of the middle, of the tail."""
+
+N_PROFILE = 20
+"""Modes at the top of the profile; the paper does not say how many make up its tail, ours has as many."""
+
+CLIP = 5.0
+"""Largest eigenvalue after clipping (the paper)."""
+
+N_KNOTS = 8
+"""Of a random filter, evenly spaced in log lambda; the filter is linear in between."""
+
+RANDOM_RANGE = 1e-2, 1e2
+"""Weights of the random filters at the knots."""
+DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
+
+PAIRWISE_LIMIT = 1e11
+"""Pairs times cubed parcels (minutes of work) above which a distance with an eigendecomposition per pair is refused."""
+EMBEDDED = ("euclidean", "power_euclidean", "log_euclidean", "cholesky", "log_cholesky")
+"""Metrics that are the Frobenius distance between images of the two matrices."""
+PAIRWISE = ("wasserstein", "affine_invariant")
+"""Metrics that take an eigendecomposition per pair."""
+METRICS = (*EMBEDDED, *PAIRWISE)
 SINGLE_MODES = (1, 4, 10, 20, 50)
+TOP_MODES = (1, 5, 20, 40, 100)
 SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
 N_RANDOM_FILTERS = 100
 EMBEDDING_SIZE = 512
@@ -100,142 +127,128 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
     """
     study = _open(cohort, settings)
-    controls = _Controls(study)
-    for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
-        add()
-    tables = controls.screen.tables("spectral_controls", FACTS | controls.notes(), question="control")
+    screen, controls = Screen(study, FC_POWER), _Controls(study)
+    for name, make, about in track(controls.rows(), "spectral controls", settings):
+        screen.add(name, make, **about)
+    notes: dict[str, Any] = {}
+    if ambiguous := [name for name, about in screen.about.items() if about.get("n_ambiguous")]:
+        notes["AmbiguousCuts"] = (
+            f"In {', '.join(ambiguous)} the cut falls inside a cluster of equal eigenvalues for some people "
+            "(n_ambiguous), so which eigenvectors are taken there is decided by rounding."
+        )
+    tables = screen.tables("spectral_controls", FACTS | notes, question="control")
     matched = tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
     return tables | {MATCHED.name: matched}
 
 
+Made = NestedResult | Callable[[], NestedResult | Regression]
+Row = tuple[str, Made, dict[str, Any]]
+"""Name of an entry, its predictions or what makes them, and the columns that describe it."""
+
+
 class _Controls:
-    """Scores the controls one after the other, from one eigendecomposition per person."""
+    """The controls in the order of the table, from one eigendecomposition per person."""
 
     def __init__(self, study: Study) -> None:
-        self.study, self.settings = study, study.settings
-        self.screen = Screen(study, FC_POWER)
+        self.study, self.settings, self.alpha = study, study.settings, study.settings.alpha
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
-        self.filtered = FilteredFamily(self.family)
-        self.eigenvalues = self.filtered.eigenvalues()
-        self._ambiguous: list[str] = []
-        self._slow = study.settings.slow_controls
 
-    def groups(self) -> list[Callable[[], None]]:
-        """Return the groups of controls, in the order of the table."""
-        always = [self._whole, self._modes, self._filters, self._random_filters]
-        learned = [self._learned_filters] if self._slow else []
-        return [*always, *learned, self._kernels, self._distances, self._shared_basis, self._identity]
+    def rows(self) -> Iterator[Row]:
+        """Yield every entry; what is large is made when its entries are asked for."""
+        yield from self.whole()
+        yield from self._filtered()
+        yield from self._random_filters()
+        if self.settings.slow_controls:
+            for name in FORMS:
+                about = {"control": "learned_filter", "weighting": "other"}
+                yield name, lambda name=name: self._learned.validate(name), about  # type: ignore[misc]
+        features = self.family.features(self.alpha)
+        for name in DOT_PRODUCTS:
+            make = self._regress(partial(dot_kernel, name, features))
+            yield f"kernel_{name}", make, {"control": "kernel", "weighting": "power"}
+        del features, make
+        for metric in METRICS if self.settings.slow_controls else EMBEDDED:
+            yield f"rbf_{metric}", self._regress(partial(self._rbf, metric)), {"control": "rbf", "weighting": "n/a"}
+        yield from self._shared_basis()
+        yield from self.identity()
 
-    def notes(self) -> dict[str, Any]:
-        """Notes for the sidecar."""
-        if not self._ambiguous:
-            return {}
-        listed = ", ".join(self._ambiguous)
-        return {
-            "AmbiguousCuts": (
-                f"In {listed} the cut falls inside a cluster of equal eigenvalues for some people (n_ambiguous), so "
-                "which eigenvectors are taken there is decided by rounding."
-            )
-        }
+    def whole(self) -> Iterator[Row]:
+        """FC^alpha and FC. A refusal is raised: without these two there is nothing to control."""
+        sources = (
+            (FC_POWER, "power", partial(self.family.features, self.alpha)),
+            (FC, "raw", lambda: self.connectivity),
+        )
+        for name, weighting, compute in sources:
+            result = cross_validate(self._correlate(name, compute)(), self.study, name)
+            yield name, result, {"control": "whole", "weighting": weighting, "number": self.family.n_parcels}
 
-    def _whole(self) -> None:
-        n_parcels = self.family.n_parcels
-        for name, alpha, weighting in ((FC_POWER, self.settings.alpha, "power"), (FC, 1.0, "raw")):
-            compute = (lambda: self.connectivity) if alpha == 1.0 else partial(self.family.features, alpha)
-            # A refusal is raised: without these two there is nothing to control.
-            result = cross_validate(self._correlate(name, compute), self.study, name)
-            self.screen.add(name, result, control="whole", weighting=weighting, number=n_parcels)
+    def _filtered(self) -> Iterator[Row]:
+        """Single modes, leading modes, and filters that are the same for everyone."""
+        n_parcels, family = self.family.n_parcels, self.family
 
-    def _modes(self) -> None:
-        n_parcels, alpha = self.family.n_parcels, self.settings.alpha
-        for position in (each for each in SINGLE_MODES if each <= n_parcels):
+        def row(name: str, weigh: Filter, cuts: tuple[int, ...] = (), **about: Any) -> Row:
+            count = {"n_ambiguous": ambiguous_cuts(family.eigenvalues, cuts, family.tolerance)} if cuts else {}
+            return name, self._correlate(name, partial(filtered_features, family, weigh)), about | count
+
+        for position in (position for position in SINGLE_MODES if position <= n_parcels):
             about = {"control": "mode", "weighting": "power", "number": position}
-            self._cut(f"mode_{position}", single_mode(position, alpha), (position - 1, position), about)
-        for number in (each for each in TOP_MODES if each < n_parcels):
-            for weighting, exponent in (("raw", 1.0), ("power", alpha)):
+            yield row(f"mode_{position}", single_mode(position, self.alpha), (position - 1, position), **about)
+        for number in (number for number in TOP_MODES if number < n_parcels):
+            for weighting, exponent in (("raw", 1.0), ("power", self.alpha)):
                 about = {"control": "top_modes", "weighting": weighting, "number": number}
-                self._cut(top_name(number, weighting), leading_modes(number, exponent), (number,), about)
+                yield row(top_name(number, weighting), leading_modes(number, exponent), (number,), **about)
+        for name, weigh in (("profile", profile), ("clipped", clipped)):
+            yield row(name, weigh, control="filter", weighting="other")
 
-    def _cut(self, name: str, weigh: Filter, cuts: tuple[int, ...], about: dict[str, Any]) -> None:
-        count = ambiguous_cuts(self.eigenvalues, cuts, self.family.tolerance)
-        if count:
-            self._ambiguous.append(name)
-        self._filter(name, weigh, **about, n_ambiguous=count)
-
-    def _filters(self) -> None:
-        self._filter("profile", profile, control="filter", weighting="other")
-        self._filter("clipped", clipped, control="filter", weighting="other")
-
-    def _random_filters(self) -> None:
+    def _random_filters(self) -> Iterator[Row]:
         about = {"control": "random_filter", "weighting": "other"}
-        needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
+        needed = 4 * FilterGrams.size(len(self.study.people.names), N_KNOTS)
         if needed > available_bytes():
             reason = (
                 f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
                 "memory (--mem-mb), or use fewer people."
             )
-            self.screen.add("random_filters", partial(_refuse, reason), **about)
+            yield "random_filters", partial(_refuse, reason), about
             return
-        basis = knot_weights(self.eigenvalues, self.family.tolerance)
+        basis = knot_weights(self.family.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
         most = PANEL_BYTES if self.family.spectra is not None else available_bytes()
         grams = filter_grams(lambda: (vectors for _, vectors in self.family.each_spectrum()), basis, np.float32, most)
         drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
-        for index, (monotone, heights) in enumerate(
-            track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
-        ):
-            make = partial(self._regress, partial(grams.kernel, heights))
-            self.screen.add(f"random_{index}", make, **about, number=index, monotone=monotone)
+        for number, (monotone, heights) in enumerate(drawn, start=1):
+            make = self._regress(partial(grams.kernel, heights))
+            yield f"random_{number}", make, {**about, "number": number, "monotone": monotone}
 
-    def _learned_filters(self) -> None:
-        about = {"control": "learned_filter", "weighting": "other"}
-        try:
-            learned = LearnedFilters(self.study, self.family)
-        except Unfit as error:
-            for name in FORMS:
-                self.screen.add(name, partial(_refuse, str(error)), **about)
-            return
-        for name in FORMS:
-            self.screen.add(name, partial(learned.validate, name), **about)
-
-    def _kernels(self) -> None:
-        features = self.family.features(self.settings.alpha)
-        for name in DOT_PRODUCTS:
-            make = partial(self._regress, partial(dot_kernel, name, features))
-            self.screen.add(f"kernel_{name}", make, control="kernel", weighting="power")
-
-    def _distances(self) -> None:
-        for metric in METRICS if self._slow else EMBEDDED:
-            make = partial(self._regress, partial(self._rbf, metric))
-            self.screen.add(f"rbf_{metric}", make, control="rbf", weighting="n/a")
+    @cached_property
+    def _learned(self) -> LearnedFilters:
+        return LearnedFilters(self.study, self.family)
 
     def _rbf(self, metric: str) -> FloatArray:
         return rbf_kernel(squared_distances(metric, self.family, self.settings))
 
-    def _shared_basis(self) -> None:
-        features = self.family.features(self.settings.alpha)
+    def _shared_basis(self) -> Iterator[Row]:
+        features = self.family.features(self.alpha)
         scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
         del features
-        for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
-            make = partial(self._correlate, f"shared_{number}", partial(np.asarray, scores[:, :number]))
-            self.screen.add(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
+        for number in (number for number in SHARED_COMPONENTS if number <= scores.shape[1]):
+            about = {"control": "shared_basis", "weighting": "power", "number": number}
+            name = f"shared_{number}"
+            yield name, self._correlate(name, partial(np.asarray, scores[:, :number])), about
 
-    def _identity(self) -> None:
+    def identity(self) -> Iterator[Row]:
+        """Features that merely identify people."""
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
-            solver = self._correlate(name, partial(np.asarray, features))
+            solver = self._correlate(name, partial(np.asarray, features))()
             result = settle_constants(cross_validate(solver, self.study, name))
-            self.screen.add(name, result, control="identity", weighting="n/a")
+            yield name, result, {"control": "identity", "weighting": "n/a"}
 
-    def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
-        self.screen.add(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
+    def _correlate(self, name: str, compute: Callable[[], Any]) -> Callable[[], Regression]:
+        return lambda: make_solver(Representation(name, "correlation", compute), self.study.preset)
 
-    def _correlate(self, name: str, compute: Callable[[], Any]) -> Regression:
-        return make_solver(Representation(name, "correlation", compute), self.study.preset)
-
-    def _regress(self, compute: Callable[[], FloatArray]) -> Regression:
-        return kernel_ridge(compute(), self.study.preset)
+    def _regress(self, compute: Callable[[], FloatArray]) -> Callable[[], Regression]:
+        return lambda: kernel_ridge(compute(), self.study.preset)
 
 
 def _refuse(reason: str) -> NestedResult:
@@ -261,9 +274,6 @@ def principal_scores(gram: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-TOP_MODES = (1, 5, 20, 40, 100)
-
-
 def top_name(number: int, weighting: str) -> str:
     """Name of the entry with so many leading eigenvectors, ``raw`` or ``power`` weighted."""
     return f"top_{number}_{weighting}"
@@ -281,3 +291,185 @@ def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> Table
     tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
     frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
     return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})
+
+
+# --- Filters of the eigenvalues ---------------------------------------------------------------------------------------
+
+
+def filtered_features(
+    family: PowerFamily, weigh: Filter, dtype: type[np.floating] | None = None
+) -> NDArray[np.floating]:
+    """Edges of V diag(weights) V' times sqrt(2) of everyone, shape (n, E); single precision costs half the time."""
+    dtype = dtype or precision(family.connectivity.shape)
+    features = np.empty(family.connectivity.shape, dtype)
+    for unit, (values, vectors) in enumerate(family.each_spectrum()):
+        weights = weigh(values, family.tolerance).astype(dtype)
+        kept = weights != 0
+        chosen = (vectors if kept.all() else vectors[:, kept]).astype(dtype, copy=False)
+        features[unit] = vectorise_edges(spectral_map(values[kept], chosen, weights[kept]))
+    return features
+
+
+def single_mode(position: int, alpha: float) -> Filter:
+    """lambda^alpha of one mode, counted from 1, and nothing else."""
+    return _modes(position - 1, position, alpha)
+
+
+def leading_modes(number: int, alpha: float) -> Filter:
+    """lambda^alpha of the first modes."""
+    return _modes(0, number, alpha)
+
+
+def _modes(first: int, last: int, alpha: float) -> Filter:
+    def weigh(values: FloatArray, tolerance: float) -> FloatArray:
+        weights = power_weights(values, alpha, tolerance)
+        weights[:first] = 0
+        weights[last:] = 0
+        return weights
+
+    return weigh
+
+
+def logarithm(floor: float | None = None, shrinkage: float | None = None) -> Filter:
+    """Logarithm of all eigenvalues, made full rank as in `spectrum.regularise`, which refuses where that fails."""
+    return lambda values, tolerance: np.log(regularise(values, floor, shrinkage, tolerance))
+
+
+def ambiguous_cuts(eigenvalues: FloatArray, cuts: tuple[int, ...], tolerance: float) -> int:
+    """Count the people in whose spectrum a cut after one of these modes falls inside a cluster of equal eigenvalues.
+
+    Shapes and units: eigenvalues (n, P).
+    """
+    count = 0
+    for values in eigenvalues:
+        inside = in_range(values, tolerance)
+        gaps = [values[cut - 1] - values[cut] for cut in cuts if 0 < cut < values.size and inside[cut - 1]]
+        count += bool(np.less(gaps, GAP * values[0]).any())
+    return count
+
+
+def profile(values: FloatArray, tolerance: float) -> FloatArray:
+    """Return the same weights for everyone: top from 10 down to 1, middle 0.01, tail from 0.5 to 0.05."""
+    n_modes = int(in_range(values, tolerance).sum())
+    n_end = min(N_PROFILE, n_modes // 2)
+    weights = np.zeros(values.size)
+    weights[:n_modes] = MIDDLE
+    weights[n_modes - n_end : n_modes] = np.linspace(*TAIL, n_end)
+    weights[:n_end] = np.linspace(*TOP, n_end)
+    return weights
+
+
+def clipped(values: FloatArray, tolerance: float) -> FloatArray:
+    """Eigenvalues above 5 become 5."""
+    return np.minimum(power_weights(values, 1.0, tolerance), CLIP)
+
+
+def knot_weights(eigenvalues: FloatArray, tolerance: float) -> FloatArray:
+    """Basis of the random filters: functions of log lambda that are 1 at their knot and fall to 0 at the next ones.
+
+    Shapes and units: eigenvalues (n, P); returns (n, N_KNOTS, P).
+    """
+    inside = np.stack([in_range(values, tolerance) for values in eigenvalues])
+    logs = np.log(np.where(inside, eigenvalues, 1.0))
+    knots = np.linspace(logs[inside].min(), logs[inside].max(), N_KNOTS)
+    weights = np.stack([np.interp(logs, knots, peak) for peak in np.eye(N_KNOTS)], axis=1)
+    return np.where(inside[:, None, :], weights, 0.0)
+
+
+def random_heights(number: int, seed: int) -> Iterator[tuple[bool, FloatArray]]:
+    """Draw random filters by their log-uniform weights (N_KNOTS,) at the knots, every second one monotone."""
+    rng = np.random.default_rng(seed)
+    lowest, highest = np.log(RANDOM_RANGE)
+    for index in range(number):
+        heights = np.exp(rng.uniform(lowest, highest, N_KNOTS))
+        yield index % 2 == 0, np.sort(heights) if index % 2 == 0 else heights
+
+
+# --- Further kernels -------------------------------------------------------------------------------------------------
+
+
+def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
+    """Kernel (n, n) of features (n, E) by one of `DOT_PRODUCTS`.
+
+    The two that are not normalised per person are divided by their mean diagonal, so that one grid of penalties suits
+    all four. Raises Unfit.
+    """
+    if name not in DOT_PRODUCTS:
+        raise ValueError(f"There is no kernel called '{name}'. Choose from: {', '.join(DOT_PRODUCTS)}.")
+    if name == "pearson":
+        return similarity(features)
+    gram = linear_kernel(features, dtype=precision(features.shape))
+    if name == "cosine":
+        norms = np.sqrt(np.diag(gram))
+        return gram / np.outer(norms, norms)
+    if name == "centred_dot":
+        sums = np.array([np.asarray(features[row : row + 1]).sum(dtype=float) for row in range(len(gram))])
+        gram -= np.outer(sums, sums) / features.shape[1]
+    return gram / np.diag(gram).mean()
+
+
+def rbf_kernel(squared: FloatArray) -> FloatArray:
+    """exp(-d^2 / (2 s^2)) of squared distances (n, n), with s the median distance between two people."""
+    median = float(np.median(squared[np.triu_indices(len(squared), 1)]))
+    if not median > 0:
+        raise Unfit("Most connectomes are the same, so distances between them say nothing.")
+    return np.asarray(np.exp(-squared / (2 * median)))
+
+
+def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
+    """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`. Raises Unfit."""
+    if metric in PAIRWISE:
+        return _by_pair(metric, family.connectivity, settings)
+    if metric not in EMBEDDED:
+        raise ValueError(f"There is no metric called '{metric}'. Choose from: {', '.join(METRICS)}.")
+    weighted = "cholesky" not in metric  # a triangular factor has each entry once
+    n, n_edges = family.connectivity.shape
+    embedded = np.empty((n, n_edges + family.n_parcels))
+    for unit, matrix in enumerate(track(_images(metric, family, settings), f"{metric} distances", settings, n)):
+        embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])
+    gram = linear_kernel(embedded)
+    sizes = np.diag(gram)
+    squared = np.maximum(sizes[:, None] + sizes - 2 * gram, 0.0)
+    np.fill_diagonal(squared, 0.0)
+    return squared
+
+
+def _images(metric: str, family: PowerFamily, settings: Analysis) -> Iterator[FloatArray]:
+    """Images (P, P) of the connectomes whose Frobenius distance is one of `EMBEDDED`."""
+    remedy = settings.full_rank_remedy
+    if metric in ("power_euclidean", "log_euclidean"):
+        power = metric == "power_euclidean"
+        weigh = leading_modes(family.n_parcels, settings.alpha) if power else logarithm(*remedy.values())
+        for values, vectors in family.each_spectrum():
+            yield spectral_map(values, vectors, weigh(values, family.tolerance))
+        return
+    factor = {"cholesky": Cholesky, "log_cholesky": LogCholesky}.get(metric)
+    transform = factor(**remedy) if factor else None
+    for connectome in (family.connectivity.connectome(unit) for unit in range(family.connectivity.shape[0])):
+        yield connectome if transform is None else transform.apply(connectome)
+
+
+def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> FloatArray:
+    """Bures-Wasserstein Tr A + tr B - 2 tr (A^1/2 B A^1/2)^1/2, or affine-invariant sum of ln^2 eig(A^-1 B)."""
+    n = connectivity.shape[0]
+    n_parcels = len(connectivity.connectome(0))
+    if n * (n - 1) / 2 * n_parcels**3 > PAIRWISE_LIMIT:
+        raise Unfit(
+            f"The {metric} distance takes an eigendecomposition for each of {n * (n - 1) // 2} pairs of people, which "
+            "takes too long with these parcels; use fewer people or a smaller atlas."
+        )
+    squared = np.zeros((n, n))
+    with threadpool_limits(1):
+        matrices = [connectivity.connectome(unit) for unit in range(n)]
+        if metric == "affine_invariant":
+            matrices = [full_rank(matrix, *settings.full_rank_remedy.values()) for matrix in matrices]
+        for i in track(range(n), f"{metric} distances", settings):
+            first, root = matrices[i], spectral_power(matrices[i], 0.5)
+            for j, second in enumerate(matrices[:i]):
+                if metric == "wasserstein":
+                    eigenvalues = linalg.eigvalsh(root @ second @ root, check_finite=False)
+                    distance = np.trace(first) + np.trace(second) - 2 * np.sqrt(np.maximum(eigenvalues, 0)).sum()
+                else:
+                    distance = (np.log(linalg.eigvalsh(second, first, check_finite=False)) ** 2).sum()
+                squared[i, j] = squared[j, i] = max(float(distance), 0.0)
+    return squared

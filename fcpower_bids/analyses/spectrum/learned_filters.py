@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from fcpower_bids.analyses.evaluate import run_nested_cv
+from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.features import PowerFamily
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import join_target_builders
@@ -322,6 +322,6 @@ class LearnedFilters:
                 form = NetworkFilter(self.bins, seed=study.settings.random_seed) if network else FORMS[name](self.bins)
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
                 solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
-                each.append(run_nested_cv(solver, target[:, None], [fold], study.preset))
+                each.append(cross_validate(solver, study, columns=target[:, None], folds=[fold]))
             parts.append(merge_targets(each))
         return merge_folds(parts)

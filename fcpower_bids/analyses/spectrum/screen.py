@@ -20,7 +20,7 @@ from fcpower_bids.analyses.features import (
     combine_scans,
     transform_features,
 )
-from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
+from fcpower_bids.analyses.spectrum.controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
@@ -154,7 +154,7 @@ class ScreenRows:
             return self._of(name, lambda: self.family.features(alpha))
         if name == LOG_EUCLIDEAN:
             log = logarithm(*self.settings.full_rank_remedy.values())
-            return self._of(name, lambda: FilteredFamily(self.family).features(log))
+            return self._of(name, lambda: filtered_features(self.family, log))
         if name in SUBSPACES:
             return self._of(name, lambda: self._reduce(name, train))
         if name in GROUP_FIT:

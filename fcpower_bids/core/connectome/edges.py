@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.errors import Unfit
 
 EDGE_WEIGHT = 2.0**0.5
 
@@ -77,3 +81,155 @@ def parcel_means(values: ArrayLike, n_parcels: int) -> NDArray[np.float64]:
         sums += np.bincount(ends[known], values[known], n_parcels)
         numbers += np.bincount(ends[known], minlength=n_parcels)
     return np.divide(sums, numbers, out=np.full(n_parcels, np.nan), where=numbers > 0)
+
+
+# --- Matrices as other programs store them --------------------------------------------------------------------------
+
+
+SCALES = ("r", "z")
+ORDERS = ("upper", "lower")
+ROUNDING = 1e-3
+"""Difference of the two halves of a matrix, or excess over 1, that rounding to few digits leaves."""
+WORST_EIGENVALUE = -0.5
+"""Below this, in units of the mean eigenvalue, a matrix is no connectome of one recording, whatever its rounding."""
+
+
+CLEARED = 1.5
+"""Eigenvalues up to this many times the noise of rounding are cleared; the lowest one measured was 0.9 times it."""
+MOST_DIGITS = 9
+FEWEST_VALUES = 10
+
+
+class Rounding(NamedTuple):
+    """Effect of rounding on the spectrum of a matrix."""
+
+    step: float  # distance between neighbouring values in the file; 0 where all bits are there
+    noise: float  # largest eigenvalue of what rounding adds: step * sqrt(P / 3)
+    cleared: int  # eigenvalues within the noise, which are 0 now
+    eigenvalues: NDArray[np.float64]  # (P,) of the parcels that are covered, ascending, as the file has them
+
+    @property
+    def lowest(self) -> float:
+        """The smallest eigenvalue as the file has it."""
+        return float(self.eigenvalues[0])
+
+    @property
+    def indefinite(self) -> bool:
+        """Whether the matrix has negative eigenvalues that rounding does not explain."""
+        return self.lowest < -max(2 * CLEARED * self.noise, 1e-8)
+
+
+def rounding_step(values: ArrayLike) -> float:
+    """Distance between neighbouring values of an array (1e-6: six decimals; 2^-24: single precision), or 0."""
+    known = np.asarray(values, dtype=np.float64).ravel()
+    known = known[np.isfinite(known) & (known != 0) & (np.abs(known) != 1)][:20_000]
+    if len(np.unique(known)) < FEWEST_VALUES:
+        return 0.0
+    for digits in range(1, MOST_DIGITS + 1):
+        scaled = known * 10.0**digits
+        if np.abs(scaled - np.round(scaled)).max() < 1e-5:
+            return float(10.0**-digits)
+    return 2.0**-24 if (known == known.astype(np.float32)).all() else 0.0
+
+
+def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], Rounding]:
+    """Set eigenvalues of correlations (P, P) to zero that are within the noise of a rounding by `step`. Raises Unfit.
+
+    The decomposition shows first whether these are the correlations of one recording at all.
+    """
+    matrix = np.array(matrix, dtype=np.float64)
+    there = np.isfinite(np.diag(matrix))
+    covered = matrix[np.ix_(there, there)]
+    if not covered.size:
+        raise Unfit("it has no value for any parcel")
+    # vectors, at two and a half times the cost, are needed where something may be cleared
+    values, vectors = np.linalg.eigh(covered) if step else (np.linalg.eigvalsh(covered), covered)
+    if values[0] < WORST_EIGENVALUE:
+        raise Unfit(
+            f"it has an eigenvalue of {values[0]:.2g}, which no correlation matrix has: the order of a vector, the "
+            "scale or the file is another than declared"
+        )
+    noise = step * math.sqrt(len(covered) / 3)
+    kept = values > CLEARED * noise
+    rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, values)
+    if not rounding.cleared or not kept.any():
+        return matrix, rounding._replace(cleared=0)
+    clear = (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
+    scale = np.sqrt(np.diag(clear))
+    clear = np.clip(clear / np.outer(scale, scale), -1.0, 1.0)
+    np.fill_diagonal(clear, 1.0)
+    matrix[np.ix_(there, there)] = (clear + clear.T) / 2
+    return matrix, rounding
+
+
+def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
+    """Correlations (P, P) from a full matrix, one triangle or a vector, as `scale` "r" or "z". Raises Unfit.
+
+    `order` of a vector: "upper" (``numpy.triu_indices``, MATLAB's ``squareform``) or "lower" (nilearn's). Parcels
+    without any value are NaN.
+    """
+    matrix = _square(np.asarray(values, dtype=np.float64), order)
+    off = ~np.eye(len(matrix), dtype=bool)
+    _check_scale(matrix, off, scale)
+    if scale == "z":
+        matrix = np.tanh(matrix)
+    empty = ~np.isfinite(np.where(off, matrix, np.nan)).any(axis=0)
+    matrix[np.diag_indices_from(matrix)] = 1.0
+    matrix[empty] = np.nan
+    matrix[:, empty] = np.nan
+    covered = matrix[np.ix_(~empty, ~empty)]
+    if not np.isfinite(covered).all():
+        raise Unfit("single correlations are missing between parcels that have others")
+    return np.clip(matrix, -1.0, 1.0)
+
+
+def _square(array: NDArray[np.float64], order: str) -> NDArray[np.float64]:
+    array = np.squeeze(array)
+    if array.ndim == 1:
+        return _from_vector(array, order)
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        shape = " x ".join(map(str, array.shape))
+        raise Unfit(f"it has the shape {shape}: neither a square matrix nor one of its triangles")
+    upper, lower = (np.nan_to_num(half) for half in (np.triu(array, 1), np.tril(array, -1)))
+    if upper.any() != lower.any():
+        return array + np.where(np.eye(len(array), dtype=bool), 0.0, array.T) if upper.any() or lower.any() else array
+    if np.abs(upper - lower.T).max(initial=0.0) > ROUNDING:
+        raise Unfit("its two halves differ, so it is no matrix of correlations")
+    return np.array((array + array.T) / 2)
+
+
+def _from_vector(vector: NDArray[np.float64], order: str) -> NDArray[np.float64]:
+    """Rebuild the matrix; a vector holds the diagonal if only 1, 0 or nothing stands in its places."""
+    n = (math.isqrt(8 * len(vector) + 1) + 1) // 2
+    if n < 2 or n * (n - 1) // 2 != len(vector):
+        raise Unfit(f"{len(vector)} values are no triangle of a matrix (P(P-1)/2, or P(P+1)/2 with the diagonal)")
+    triangle = np.triu_indices if order == "upper" else np.tril_indices
+    rows, columns = triangle(n - 1, 0)  # P (P + 1) / 2 with the diagonal is (P + 1) P / 2 without it
+    diagonal = vector[rows == columns]
+    constant = any(bool(same.all()) for same in (np.isclose(diagonal, 1), diagonal == 0, ~np.isfinite(diagonal)))
+    if not constant or n == 2:
+        rows, columns = triangle(n, 1 if order == "upper" else -1)
+    matrix = np.zeros((max(rows.max(), columns.max()) + 1,) * 2)
+    matrix[rows, columns] = vector
+    matrix[columns, rows] = vector
+    return matrix
+
+
+def _check_scale(matrix: NDArray[np.float64], off: NDArray[np.bool_], scale: str) -> None:
+    diagonal = np.diag(matrix)
+    largest = float(np.nanmax(np.abs(matrix[off]), initial=0.0))
+    if scale == "r" and largest > 1 + ROUNDING:
+        raise Unfit(f"it is declared as r but has the value {largest:.3g}: declare it as z (Fisher z)")
+    odd = diagonal[~np.isnan(diagonal) & (diagonal != 0) & ~(np.abs(diagonal - 1) <= ROUNDING)]
+    if scale == "r" and len(odd) and (np.abs(odd) < 1).all():
+        raise Unfit(
+            f"it has {odd[0]:.3g} on its diagonal, where correlations have 1: a covariance has to be scaled first, and "
+            "of a matrix that was shrunk or smoothed the correlations from before are wanted"
+        )
+    if scale == "r" and len(odd):
+        raise Unfit(
+            f"it is declared as r but has {odd[0]:.3g} on its diagonal, where correlations have 1: declare it as z "
+            "(Fisher z); a covariance has to be scaled first"
+        )
+    if scale == "z" and np.isfinite(diagonal).all() and np.allclose(diagonal, 1.0, atol=1e-6) and largest <= 1:
+        raise Unfit("it is declared as z but has 1 on its diagonal and nothing above 1: declare it as r")

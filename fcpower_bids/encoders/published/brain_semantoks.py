@@ -14,14 +14,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import fill, read_state
 from fcpower_bids.encoders.published.adapters import (
     Block,
     PublishedEncoder,
     Recipe,
     as_tensor,
     crops,
+    fill,
     loader,
+    read_state,
     z_scored,
 )
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order

@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import fill, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.published.adapters import Block, PublishedEncoder, Recipe, as_tensor, loader
+from fcpower_bids.encoders.published.adapters import (
+    Block,
+    PublishedEncoder,
+    Recipe,
+    as_tensor,
+    fill,
+    loader,
+    read_state,
+)
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.store import load_json

@@ -12,8 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import fill, read_state
-from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, loader, z_scored
+from fcpower_bids.encoders.published.adapters import (
+    PublishedEncoder,
+    Recipe,
+    as_tensor,
+    fill,
+    loader,
+    read_state,
+    z_scored,
+)
 
 RECIPE = Recipe(
     name="brainmass",

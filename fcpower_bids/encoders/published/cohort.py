@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _without_weights(name: str) -> Any:
     from torch import nn  # large, and an extra of the installation
 
-    from fcpower_bids.encoders.published import brain_harmonix, brainlm
+    from fcpower_bids.encoders.published import brainlm, patches
 
-    if name == brain_harmonix.RECIPE.name:
-        return brain_harmonix.HarmonixEncoder(brain_harmonix.RECIPE, nn.Identity())
+    if name == patches.HARMONIX_RECIPE.name:
+        return patches.HarmonixEncoder(patches.HARMONIX_RECIPE, nn.Identity())
     if name in brainlm.SIZES:
         return brainlm.BrainLMEncoder(brainlm.RECIPE, nn.Identity())
     raise UsageError(f"The encoder {name} is not fed relative to a cohort.")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.features import FC
-from fcpower_bids.analyses.harmonisation import HANDLINGS
-from fcpower_bids.analyses.sites import RANDOM, SITE, WITHIN
+from fcpower_bids.analyses.sites import HANDLINGS, RANDOM, SITE, WITHIN
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.brains import connections_panels, parcels_panels
 from fcpower_bids.reports.cohort.drawings import draw_exponents, draw_folds, draw_intervals, draw_null, draw_scatter
@@ -248,17 +248,17 @@ Sentence = tuple[float, str]
 def sites_chapter(tables: GroupTables) -> Iterator[Section]:
     """Scores per site, within sites, and over sites."""
     best = {finding.target: finding.best for finding in find_targets(tables)}
-    said: list[str] = []
+    said: list[list[str]] = []
     for name, describe in (("prediction_sites", _describe_sites), ("harmonisation", _describe_handlings)):
         rows = tables.rows(name)
         if len(rows):
             # of the best representation; of all where the best is not known or not there
             own = rows["representation"] == rows["target"].astype(str).map(best)
-            said += worst_first(describe(rows[own | ~own.groupby(rows["target"]).transform("any")], tables))
+            said.append(worst_first(describe(rows[own | ~own.groupby(rows["target"]).transform("any")], tables)))
     by_site = tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score)))
     grids = (*by_site, *tables.grid("harmonisation"))
     if grids:
-        yield Section("sites", "Sites", tuple(said), (), grids)
+        yield Section("sites", "Sites", tuple(chain(*said)), (), grids, tuple(said[0]) if said else None)
 
 
 def worst_first(found: Iterable[Sentence]) -> list[str]:

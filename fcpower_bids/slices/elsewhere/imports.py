@@ -18,16 +18,16 @@ from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.matrix_formats import (
+from fcpower_bids.core.connectome.edges import (
     ORDERS,
     SCALES,
     Rounding,
     correlations_from,
     rounding_step,
+    vectorise_edges,
     without_rounding,
 )
-from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spd import eigenvalues
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import unique_names
@@ -383,7 +383,7 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         spectrum = np.empty(0) if rounding.cleared else rounding.eigenvalues[::-1]
     if not spectrum.size:
         covered = covered_parcels(connectivity)
-        spectrum = eigendecompose(connectivity[np.ix_(covered, covered)])[0]
+        spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
     if len(set(names)) < len(names):
         raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
+from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.krr import KernelRidge
+from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 
@@ -24,7 +25,7 @@ def edges():
 
 def score(edges, targets, preset=PAPER):
     solver = make_solver(Representation("fc", "correlation", lambda: edges), preset)
-    return run_nested_cv(solver, targets, FOLDS, preset)
+    return nested_cv(solver, targets, FOLDS, preset.selection)
 
 
 def plant(edges, seed=1):
@@ -44,7 +45,7 @@ def test_few_features_of_many_people_make_no_kernel_of_everyone(edges, monkeypat
         monkeypatch.setattr("fcpower_bids.analyses.evaluate.PRIMAL_WIDTH", width)
         solver = make_solver(few, PAPER)
         assert isinstance(solver, LinearProbe if width else KernelRidge)
-        found.append(run_nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER).predicted)
+        found.append(nested_cv(solver, plant(edges)[:, None], FOLDS, PAPER.selection).predicted)
     np.testing.assert_allclose(*map(np.concatenate, found), rtol=0, atol=1e-9)
 
 
@@ -67,7 +68,7 @@ def test_the_target_of_a_test_person_changes_nothing(edges):
 
 def run_one(edges, target, fold):
     solver = make_solver(Representation("fc", "correlation", lambda: edges), PAPER)
-    return run_nested_cv(solver, target, [fold], PAPER).predicted[0]
+    return nested_cv(solver, target, [fold], PAPER.selection).predicted[0]
 
 
 def test_a_missing_target_is_predicted_and_trains_nothing(edges):

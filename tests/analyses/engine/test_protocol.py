@@ -12,7 +12,7 @@ import pytest
 
 from fcpower_bids.analyses.prediction import tabulate_folds
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.cohort.folds_file import load_folds
+from fcpower_bids.cohort.assembly import load_folds
 from tests.analyses.cohorts import choose, single_session
 
 PACKAGE = Path(__file__).parents[3] / "fcpower_bids"
@@ -102,8 +102,8 @@ def test_nothing_else_draws_a_fold_or_a_permutation():
             for alias in node.names
         }
         users |= {path.relative_to(PACKAGE).as_posix()} if imported & drawing else set()
-    probing = "pretrain/probing.py"  # checkpoints of a run, before there is an embedding of the cohort
+    probing = "pretrain/selection.py"  # checkpoints of a run, before there is an embedding of the cohort
     assert {name for name in users if not name.startswith("core/")} - {probing} == {
-        "analyses/protocol.py",
+        "analyses/study.py",
         "estimators/regression.py",  # for scikit-learn, without a cohort
     }

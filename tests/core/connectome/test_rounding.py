@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectome.matrix_formats import rounding_step, without_rounding
+from fcpower_bids.core.connectome.edges import rounding_step, without_rounding
 
 P, T = 60, 30
 

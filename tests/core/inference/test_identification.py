@@ -131,6 +131,23 @@ def test_the_null_lies_at_chance_and_real_sessions_above_it():
     np.testing.assert_array_equal(null[:5], permutation_null(similarity, persons, sessions, 5, seed=1))
 
 
+@pytest.mark.parametrize("sessions", [2, 3])
+@pytest.mark.parametrize("decimals", [0, 8])  # with ties, without
+@pytest.mark.parametrize("missing", [0, 3])  # scans: then another label changes who is compared with whom
+def test_the_null_is_the_accuracy_of_shuffled_labels(sessions, decimals, missing):
+    similarity, persons, days = cohort(5, n=7, sessions=sessions)
+    kept = np.arange(len(persons)) >= missing
+    similarity, persons, days = np.round(similarity[np.ix_(kept, kept)], decimals), persons[kept], days[kept]
+    sites = np.where(persons < "3", "x", "y")
+    for places in (None, sites):
+        rng, cells = np.random.default_rng(2), days if places is None else np.char.add(np.char.add(days, "/"), places)
+        for accuracy in permutation_null(similarity, persons, days, 20, seed=2, sites=places):
+            shuffled = persons.copy()
+            for cell in np.unique(cells):
+                shuffled[cells == cell] = rng.permutation(persons[cells == cell])
+            assert accuracy == identify(similarity, shuffled, days).accuracy
+
+
 def test_comparison_counts_discordant_searches():
     first = identify(full(np.eye(3)), PERSONS, SESSIONS)
     second = identify(full([[1, 0, 0], [2, 1, 0], [0.5, 0, 0.5]], np.eye(3)), PERSONS, SESSIONS)

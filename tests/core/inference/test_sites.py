@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.site_scores import random_effects, scores_within, site_scores, weighted_score
+from fcpower_bids.core.regression.scores import (
+    random_effects,
+    score_predictions,
+    scores_within,
+    site_scores,
+    weighted_score,
+)
 
 
 def test_each_site_by_itself():

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import LICENCES, ModelCard, save_checkpoint
+from fcpower_bids.encoders.checkpoints import LICENCES, ModelCard, probe_series, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.encoders.proof import probe_series
 from tests.encoders.conftest import NAMES
 
 ALONE = """
@@ -28,37 +27,39 @@ sys.meta_path.insert(0, Missing())
 sys.path.insert(0, sys.argv[1])
 import json, torch
 from modeling_fbert import FBert
-model = FBert.from_pretrained(sys.argv[1])
 said = json.load(sys.stdin)
-print(json.dumps([model(torch.tensor(said["probe"]))[0].tolist(), model.embed(said["series"], said["names"]).tolist()]))
+for folder in sys.argv[1:]:
+    model = FBert.from_pretrained(folder)
+    probe, embedded = model(torch.tensor(said["probe"]))[0], model.embed(said["series"], said["names"])
+    print(json.dumps([probe.tolist(), embedded.tolist()]))
 assert "fcpower_bids" not in sys.modules
 """
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"norm_first": True, "final_norm": True, "activation": "relu", "pe": "sinusoidal_halves", "norm_eps": 1e-3},
-        {"cls_position": False, "pe": "none"},
-    ],
-    ids=["default", "norms first", "no positions"],
+SHAPES = (
+    {},
+    {"norm_first": True, "final_norm": True, "activation": "relu", "pe": "sinusoidal_halves", "norm_eps": 1e-3},
+    {"cls_position": False, "pe": "none"},
 )
-def test_a_model_embeds_without_this_program(tmp_path, recordings, changes):
+
+
+def test_models_embed_without_this_program(tmp_path, recordings):
     """The file beside the weights, in a process that cannot import fcpower_bids, against the stored proof."""
-    config = FBertConfig(n_parcels=12, d=16, layers=2, heads=4, ff=24, **changes)
-    folder = tmp_path / "model"
-    save_checkpoint(folder, FBert(config, seed=3), config, ModelCard(NAMES, window=20))
+    folders = [tmp_path / f"model{number}" for number in range(len(SHAPES))]
+    for folder, changes in zip(folders, SHAPES, strict=True):
+        config = FBertConfig(n_parcels=12, d=16, layers=2, heads=4, ff=24, **changes)
+        save_checkpoint(folder, FBert(config, seed=3), config, ModelCard(NAMES, window=20))
     shuffled = list(reversed([*NAMES, "Other"]))
     series = np.column_stack([recordings[0], recordings[0][:, 0]])[:, ::-1]
     said = {"probe": probe_series(12).tolist(), "series": series.tolist(), "names": shuffled}
-    command = [sys.executable, "-c", ALONE, str(folder)]
+    command = [sys.executable, "-c", ALONE, *map(str, folders)]
     done = subprocess.run(command, input=json.dumps(said), capture_output=True, text=True, check=True, cwd=tmp_path)
-    probe, embedded = json.loads(done.stdout)
-    proof = json.loads((folder / "config.json").read_text())["proof"]["probe_embedding"]
-    np.testing.assert_allclose(probe, proof, rtol=0, atol=2e-5)
-    expected = load_encoder("fbert", folder).embed(recordings[:1], NAMES, 2.0)[0]
-    np.testing.assert_allclose(embedded, expected, rtol=0, atol=2e-5)
+    for folder, line in zip(folders, done.stdout.splitlines(), strict=True):
+        probe, embedded = json.loads(line)
+        proof = json.loads((folder / "config.json").read_text())["proof"]["probe_embedding"]
+        np.testing.assert_allclose(probe, proof, rtol=0, atol=2e-5)
+        expected = load_encoder("fbert", folder).embed(recordings[:1], NAMES, 2.0)[0]
+        np.testing.assert_allclose(embedded, expected, rtol=0, atol=2e-5)
 
 
 def test_the_file_alone_fetches_a_model_from_the_hub(tmp_path, checkpoint, recordings, monkeypatch):

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.clinic.applying import NewScan, apply_model
 from fcpower_bids.clinic.fit import FinalModel, fit_final_model, is_female
+from fcpower_bids.clinic.predict import NewScan, apply_model
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from tests.analyses.cohorts import choose, demo_cohort
 

@@ -15,10 +15,9 @@ from fcpower_bids.analyses.curves import (
     cross_validate_smaller,
     shrink_folds,
 )
-from fcpower_bids.analyses.evaluate import make_solver, run_nested_cv
+from fcpower_bids.analyses.evaluate import cross_validate, make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.differences import corrected_resampled_t
 from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose, demo_cohort, single_session
@@ -134,8 +133,7 @@ def test_the_small_kernel_predicts_as_the_large_one(cohort, more):
     representation = next(iter(study.representations()))
     solver = make_solver(representation, study.preset)
     block = cross_validate_smaller(solver, representation.similarity(), study)
-    targets = join_target_builders(study.targets, study.people.covariates)
-    whole = run_nested_cv(solver, targets, study.folds, study.preset)
+    whole = cross_validate(solver, study)
     np.testing.assert_array_equal(block.chosen, whole.chosen)
     for one, two in zip(block.predicted, whole.predicted, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-7)
@@ -213,7 +211,7 @@ def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
 
 
 def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(shared):
-    """Numbers of docs/paper.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
+    """Numbers of docs/evidence.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
     cohort = stages_cohort(shared)
     cohort = dataclasses.replace(cohort, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
     frame = run(cohort, minutes=(80.0,), sizes=(20,))["identification_curves"].frame

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import erf, softmax
 
-from fcpower_bids.encoders.checkpoint_files import PublishedOptions
+from fcpower_bids.encoders.published.adapters import PublishedOptions
 
 
 def accepted(*aux: Path, protocol: str = "own") -> PublishedOptions:

@@ -12,9 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
-from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
-from fcpower_bids.encoders.published.adapters import Attention, Block, crops, resample, sincos, z_scored
+from fcpower_bids.encoders.published.adapters import (
+    Attention,
+    Block,
+    PublishedOptions,
+    crops,
+    read_number_table,
+    read_state,
+    resample,
+    sincos,
+    z_scored,
+)
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.loading import parcel_centroids

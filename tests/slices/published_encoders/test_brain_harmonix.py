@@ -9,13 +9,13 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.brain_harmonix import (
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.patches import (
     BrainHarmonix,
     HarmonixSize,
     load_brain_harmonix,
     resize_matrix,
 )
-from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.slices.published_encoders.references import (
     accepted,

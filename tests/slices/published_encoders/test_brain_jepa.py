@@ -9,8 +9,8 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.brain_jepa import BrainJEPA, BrainJEPASize, load_brain_jepa
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.patches import BrainJEPA, BrainJEPASize, load_brain_jepa
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.slices.published_encoders.references import (
     accepted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_features_that_only_identify_people_predict_at_chance(tables, scores):
 
 def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
     monkeypatch.setattr(
-        "fcpower_bids.analyses.spectrum.controls._Controls.groups", lambda self: [self._whole, self._identity]
+        "fcpower_bids.analyses.spectrum.controls._Controls.rows", lambda self: chain(self.whole(), self.identity())
     )
     phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
     centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())

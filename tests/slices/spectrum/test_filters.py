@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.spectrum.filters import (
-    FilteredFamily,
+from fcpower_bids.analyses.spectrum.controls import (
     ambiguous_cuts,
     clipped,
+    filtered_features,
     knot_weights,
     leading_modes,
     profile,
@@ -24,30 +24,32 @@ TOLERANCE = 1e-10
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["kept", "computed again"])
-def filtered(request):
+def family(request):
     cohort = weak_mode_cohort(n_people=10)
     connectivity = AveragedEdges(cohort.edges, [[i] for i in range(10)])
-    return FilteredFamily(PowerFamily(connectivity, choose(), keep=request.param))
+    return PowerFamily(connectivity, choose(), keep=request.param)
 
 
-def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(filtered):
-    whole = filtered.family.features(0.35)
-    np.testing.assert_allclose(filtered.features(leading_modes(16, 0.35)), whole, atol=1e-12)
-    np.testing.assert_allclose(sum(filtered.features(single_mode(i, 0.35)) for i in range(1, 17)), whole, atol=1e-12)
-    five = sum(filtered.features(single_mode(i, 0.35)) for i in range(1, 6))
-    np.testing.assert_allclose(filtered.features(leading_modes(5, 0.35)), five, atol=1e-12)
+def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
+    whole = family.features(0.35)
+    np.testing.assert_allclose(filtered_features(family, leading_modes(16, 0.35)), whole, atol=1e-12)
+    np.testing.assert_allclose(
+        sum(filtered_features(family, single_mode(i, 0.35)) for i in range(1, 17)), whole, atol=1e-12
+    )
+    five = sum(filtered_features(family, single_mode(i, 0.35)) for i in range(1, 6))
+    np.testing.assert_allclose(filtered_features(family, leading_modes(5, 0.35)), five, atol=1e-12)
 
 
-def test_single_precision_hardly_changes_a_kernel(filtered):
-    single = filtered.features(leading_modes(16, 0.35), np.float32)
+def test_single_precision_hardly_changes_a_kernel(family):
+    single = filtered_features(family, leading_modes(16, 0.35), np.float32)
     assert single.dtype == np.float32
-    double = correlation_kernel(filtered.features(leading_modes(16, 0.35)))
+    double = correlation_kernel(filtered_features(family, leading_modes(16, 0.35)))
     np.testing.assert_allclose(correlation_kernel(single, dtype=np.float32), double, rtol=0, atol=1e-6)
 
 
-def test_raw_leading_modes_keep_most_of_fc(filtered):
-    fc = filtered.family.connectivity[:] * np.sqrt(2)
-    kept = filtered.features(leading_modes(5, 1.0))
+def test_raw_leading_modes_keep_most_of_fc(family):
+    fc = family.connectivity[:] * np.sqrt(2)
+    kept = filtered_features(family, leading_modes(5, 1.0))
     assert np.linalg.norm(kept - fc) < 0.2 * np.linalg.norm(fc)
 
 
@@ -76,8 +78,8 @@ def test_cuts_inside_a_cluster_are_counted():
     assert ambiguous_cuts(values, (0, 5, 6), TOLERANCE) == 0
 
 
-def test_random_filters_are_seeded_and_every_second_one_is_monotone(filtered):
-    basis = knot_weights(filtered.eigenvalues(), TOLERANCE)[0]
+def test_random_filters_are_seeded_and_every_second_one_is_monotone(family):
+    basis = knot_weights(family.eigenvalues, TOLERANCE)[0]
     drawn, again, other = (list(random_heights(20, seed)) for seed in (1, 1, 2))
     assert [monotone for monotone, _ in drawn] == [True, False] * 10
     for (monotone, heights), (_, same), (_, different) in zip(drawn, again, other, strict=True):

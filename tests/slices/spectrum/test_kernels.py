@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.spectrum.filters import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
+from fcpower_bids.analyses.spectrum.controls import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from tests.analyses.cohorts import choose, demo_cohort
@@ -78,7 +78,7 @@ def test_refusals(golden, monkeypatch):
         with pytest.raises(ValueError, match="rank-deficient"):
             squared_distances(metric, short, choose())
         assert np.isfinite(squared_distances(metric, short, choose(shrink_to_identity=0.1))).all()
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.filters.PAIRWISE_LIMIT", 10)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.PAIRWISE_LIMIT", 10)
     with pytest.raises(ValueError, match="6 pairs of people"):
         squared_distances("wasserstein", short, choose())
     with pytest.raises(ValueError, match="no metric called 'taxi'"):

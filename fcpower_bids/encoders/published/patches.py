@@ -1,4 +1,8 @@
-"""BrainHarmonix-F (Dong et al. 2025): patches of 35.28 s at any repetition time (docs/encoder.md)."""
+"""Encoders of patches of one parcel: Brain-JEPA and BrainHarmonix-F (docs/encoder.md).
+
+Brain-JEPA (Dong et al. 2024) has 450 x 10 tokens of 16 volumes; BrainHarmonix-F (Dong et al. 2025) patches of 35.28 s
+at any repetition time.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.checkpoint_files import fill, read_number_table, read_state
 from fcpower_bids.encoders.published.adapters import (
     Block,
-    PatchEmbed,
     PublishedEncoder,
     Recipe,
     as_tensor,
+    fill,
     loader,
+    read_number_table,
+    read_state,
     scaled_to_unit_range,
     sincos,
     z_scored,
@@ -28,13 +33,126 @@ from fcpower_bids.encoders.published.adapters import (
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 
+
+class PatchEmbed(nn.Module):
+    """One linear map for all patches, stored as a convolution."""
+
+    def __init__(self, d: int, patch: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
+
+
+class PatchTransformer(nn.Module):
+    """Blocks over the tokens of patches; their mean is the embedding."""
+
+    def __init__(self, size: BrainJEPASize | HarmonixSize) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(size.d, size.heads, size.ff) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.d, eps=1e-6)
+
+    def mean_token(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, N, d) to their mean after all blocks (B, d)."""
+        for block in self.blocks:
+            tokens = block(tokens)
+        out: Tensor = self.norm(tokens).mean(dim=1)
+        return out
+
+
+# --- Brain-JEPA -----------------------------------------------------------------------------------------------------
+
+
+JEPA_GRADIENTS = "gradient_mapping_450.csv"
+JEPA_RECIPE = Recipe(
+    name="brain-jepa",
+    licence="none stated by the authors",
+    source="https://github.com/Eric-LRL/Brain-JEPA",
+    atlas="Schaefer450x17",
+    n_parcels=450,
+    n_dimensions=768,
+    repetition_time=2.0,
+    frames=160,
+)
+
+
+@dataclass(frozen=True)
+class BrainJEPASize:
+    """Width, layers, heads, feed-forward; parcels, volumes of a patch, patches, gradients."""
+
+    d: int = 768
+    layers: int = 12
+    heads: int = 12
+    ff: int = 3072
+    parcels: int = 450
+    patch: int = 16
+    patches: int = 10
+    gradients: int = 30
+
+
+class JEPAPosition(nn.Module):
+    """Time code (tokens, d/2) of the checkpoint and the projected gradients of the parcels."""
+
+    def __init__(self, size: BrainJEPASize) -> None:
+        super().__init__()
+        self.emb_h = nn.Parameter(torch.zeros(size.parcels * size.patches, size.d // 2))
+        self.predictor_pos_embed_proj = nn.Linear(size.gradients, size.d // 2)
+
+    def forward(self, gradients: Tensor) -> Tensor:
+        """Gradients (parcels, 30) to positions (tokens, d), tokens parcel by parcel."""
+        patches = len(self.emb_h) // len(gradients)
+        space = scaled_to_unit_range(self.predictor_pos_embed_proj(gradients))
+        return torch.cat((self.emb_h, space.repeat_interleave(patches, dim=0)), dim=1)
+
+
+class BrainJEPA(PatchTransformer):
+    """The target encoder."""
+
+    def __init__(self, size: BrainJEPASize, gradients: Tensor) -> None:
+        super().__init__(size)
+        self.gradients = gradients
+        self.patch_embed = PatchEmbed(size.d, size.patch)
+        self.pos_embed_proj = JEPAPosition(size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Series (B, 1, parcels, volumes) to the mean token (B, d)."""
+        tokens = self.patch_embed.proj(x).flatten(2).transpose(1, 2) + self.pos_embed_proj(self.gradients)
+        return self.mean_token(tokens)
+
+
+@dataclass(frozen=True)
+class BrainJEPAEncoder(PublishedEncoder):
+    """Brain-JEPA, fed one recording standardised as a whole."""
+
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
+        """Standardise with one mean and one standard deviation, resample, cut: (n, 1, 450, 160)."""
+        assert self.recipe.frames is not None
+        standard = (series - series.mean()) / series.std(ddof=1)
+        windows = self.windows(self.resampled(standard, repetition_time), self.recipe.frames)
+        return as_tensor(windows.transpose(0, 2, 1)[:, None])
+
+
+def build_jepa(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainJEPASize) -> BrainJEPAEncoder:
+    """Build the target encoder of a Brain-JEPA checkpoint."""
+    gradients = read_number_table(aux[JEPA_GRADIENTS], size.parcels, size.gradients)
+    with torch.device("meta"):
+        model = BrainJEPA(size, gradients)
+    return BrainJEPAEncoder(recipe, fill(model, read_state(path, nested="target_encoder"), str(path)))
+
+
+load_brain_jepa = loader(
+    build_jepa, JEPA_RECIPE, BrainJEPASize(), {JEPA_GRADIENTS: "the functional gradients of its parcels"}
+)
+
+
+# --- BrainHarmonix-F ------------------------------------------------------------------------------------------------
+
+
 PATCH_SECONDS = 48 * 0.735
 TRAINED_PATCHES = {"own": 18, "paper": 11}
 """Patches of a window: as pretrained, and as in the comparison of the paper."""
 SHORTEST, LONGEST = 0.3, 3.6
 """Repetition times in seconds that give a patch 10 to about 120 volumes."""
 GRADIENTS, EIGENMODES = "gradient_mapping_400.csv", "schaefer400_roi_eigenmodes.csv"
-RECIPE = Recipe(
+HARMONIX_RECIPE = Recipe(
     name="brain-harmonix-f",
     licence="CC BY-NC-SA 4.0",
     source="https://github.com/hzlab/Brain-Harmony",
@@ -76,7 +194,7 @@ def resize_matrix(stored: int, wanted: int) -> Tensor:
     return F.interpolate(units, (1, wanted), mode="bicubic", antialias=True)[:, 0, 0]
 
 
-class Position(nn.Module):
+class HarmonixPosition(nn.Module):
     """Projections of gradients and eigenmodes; the time code is computed."""
 
     def __init__(self, size: HarmonixSize) -> None:
@@ -92,25 +210,20 @@ class Position(nn.Module):
         return torch.cat((time[None].expand(*grid), space[:, None].expand(*grid)), dim=-1)
 
 
-class BrainHarmonix(nn.Module):
+class BrainHarmonix(PatchTransformer):
     """The averaged encoder for functional series."""
 
     def __init__(self, size: HarmonixSize, gradients: Tensor, eigenmodes: Tensor) -> None:
-        super().__init__()
+        super().__init__(size)
         self.gradients, self.eigenmodes = gradients, eigenmodes
         self.patch_embed = FlexiblePatchEmbed(size.d, size.patch)
-        self.pos_embed = Position(size)
-        self.blocks = nn.ModuleList(Block(size.d, size.heads, size.ff) for _ in range(size.layers))
-        self.norm = nn.LayerNorm(size.d, eps=1e-6)
+        self.pos_embed = HarmonixPosition(size)
 
     def forward(self, patches: Tensor) -> Tensor:
         """Patches (B, parcels, n, p) that hold data to the mean token (B, d)."""
         positions = self.pos_embed(self.gradients, self.eigenmodes, patches.shape[2])
         tokens = (self.patch_embed(patches) + positions).flatten(1, 2)
-        for block in self.blocks:
-            tokens = block(tokens)
-        out: Tensor = self.norm(tokens).mean(dim=1)
-        return out
+        return self.mean_token(tokens)
 
 
 @dataclass(frozen=True)
@@ -149,7 +262,7 @@ class HarmonixEncoder(PublishedEncoder):
         return as_tensor(windows.reshape(*windows.shape[:2], n_patches, patch))
 
 
-def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: HarmonixSize) -> HarmonixEncoder:
+def build_harmonix(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: HarmonixSize) -> HarmonixEncoder:
     """Build the averaged encoder of a BrainHarmonix-F checkpoint."""
     gradients = read_number_table(aux[GRADIENTS], size.parcels, size.gradients)
     eigenmodes = read_number_table(aux[EIGENMODES], size.parcels, size.eigenmodes, labelled=True)
@@ -162,8 +275,8 @@ def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: HarmonixSiz
 
 
 load_brain_harmonix = loader(
-    build,
-    RECIPE,
+    build_harmonix,
+    HARMONIX_RECIPE,
     HarmonixSize(),
     {GRADIENTS: "the functional gradients of its parcels", EIGENMODES: "their geometric eigenmodes"},
     (STATISTICS,),
