@@ -28,7 +28,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, s
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser
-from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
+from tests.reports.group_outputs import make_cohort, write_group, write_quality
 from tests.running import FOOT
 from tests.test_verdicts import statistics_of
 
@@ -44,10 +44,8 @@ EVIL = (
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """Settings and tables of an invented cohort in which ``planted`` is there to be found."""
-    settings = write_group_outputs(tmp_path_factory.mktemp("group"))
-    return settings, GroupTables(settings)
+def outputs(invented):
+    return invented, GroupTables(invented)
 
 
 @pytest.fixture(scope="module")
