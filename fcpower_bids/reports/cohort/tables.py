@@ -256,16 +256,11 @@ class GroupTables:
             return
         facts = self.facts(sources[0])
         said = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
-        columns = [_column(word, spec) for word in _words(about["columns"])] if "columns" in about else None
-        if columns is None:
-            columns = list(spec.columns.values()) if spec else []
+        words = about.get("columns", list(spec.columns) if spec else [])
+        columns = [_column(word, spec) for word in (words.split() if isinstance(words, str) else words)]
         yield make_grid(
             shown, columns, about.get("title", ""), text or said or about.get("text", ""), self.links(*sources), cells
         )
-
-
-def _words(columns: str | Sequence[str]) -> Sequence[str]:
-    return columns.split() if isinstance(columns, str) else columns
 
 
 def _column(word: str, spec: TableSpec | None) -> Column:
