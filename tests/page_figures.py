@@ -112,3 +112,16 @@ def links_that_lead_somewhere(opened: Any, page: Path) -> tuple[set[str], set[st
     assert opened.evaluate(f"{json.dumps(sorted(inside))}.every((link) => document.getElementById(link.slice(1)))")
     assert [link for link in links - inside if not (page.parent / link).is_file()] == []
     return inside, links - inside
+
+
+def check_in_browser(opened: Any, page: Path, images: int, words: int = 30) -> tuple[set[str], set[str]]:
+    """Check a page that is open: silent, complete, no wider than a laptop; return its links (within, to files)."""
+    assert opened.messages == []
+    assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
+    shown = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
+    assert len(shown) >= images
+    assert all(complete and width > 100 and len(alt) > words for complete, width, alt in shown)
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert opened.evaluate(f"{wide}.every((one) => one.tabIndex === 0)")
+    return links_that_lead_somewhere(opened, page)

@@ -12,7 +12,6 @@ from fcpower_bids.demo.signals import (
     DemoDesign,
     build_confounds,
     draw_physiology,
-    encode_confounds,
     of_release,
     paint_recording,
 )
@@ -122,9 +121,3 @@ def test_displacement_of_pure_translation_is_the_same_by_both_measures(head):
     np.testing.assert_allclose(columns["rmsd"][1:], 0.1)
     np.testing.assert_allclose(columns["framewise_displacement"][1:], 0.1)
     assert "non_steady_state_outlier00" not in columns
-
-
-def test_text_round_trip(columns):
-    table = pd.read_csv(io.StringIO(encode_confounds(columns)), sep="\t", na_values="n/a")
-    assert list(table.columns) == list(columns)
-    np.testing.assert_allclose(table.to_numpy(), np.column_stack(list(columns.values())), rtol=1e-9)

@@ -5,10 +5,7 @@ from fcpower_bids.demo import signals
 from fcpower_bids.demo.signals import (
     draw_clean_series,
     draw_motion,
-    draw_nuisance,
-    draw_physiology,
     measure_displacement,
-    quantise,
 )
 
 
@@ -45,27 +42,3 @@ def test_spikes_are_as_many_as_asked_and_nothing_else_passes_the_threshold(share
     displacement = measure_displacement(draw_motion(200, share, rng))
     assert (displacement > 0.5).sum() == max(1, round(share * 200))
     assert displacement[:5].max() < 0.5
-
-
-def test_nuisance_is_a_linear_function_of_the_confounds(rng):
-    physiology = draw_physiology(150, 0.05, 1.0, rng)
-    nuisance = draw_nuisance(physiology, 7, 1.0, rng)
-    design = np.column_stack(
-        [np.ones(150), physiology.motion, physiology.white_matter[:, 0], physiology.csf[:, 0], physiology.everywhere]
-    )
-    left = nuisance - design @ np.linalg.lstsq(design, nuisance, rcond=None)[0]
-    assert np.abs(left).max() < signals.QUANTUM
-    assert nuisance.std(axis=0).min() > signals.SIGNAL_SD / 2
-
-
-def test_no_nuisance_is_nothing(rng):
-    physiology = draw_physiology(100, 0.25, 0.0, rng)
-    assert not draw_nuisance(physiology, 3, 0.0, rng).any()
-    assert not physiology.everywhere.any()
-    assert physiology.displacement.max() > 0.5
-
-
-def test_quantised_numbers_survive_float32(rng):
-    values = quantise(rng.uniform(-20_000, 20_000, 1000))
-    np.testing.assert_array_equal(values.astype(np.float32).astype(float), values)
-    np.testing.assert_array_equal(values % signals.QUANTUM, 0)

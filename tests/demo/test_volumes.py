@@ -1,11 +1,9 @@
-import gzip
-
 import nibabel as nib
 import numpy as np
 import pytest
 from nilearn.image import resample_to_img
 
-from fcpower_bids.demo.signals import DemoDesign, draw_physiology, encode_nifti, paint_recording, unmask
+from fcpower_bids.demo.signals import DemoDesign, draw_physiology, paint_recording
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
 
 
@@ -42,30 +40,3 @@ def test_parcel_means_are_the_painted_series_exactly(head, noise, cut):
         np.testing.assert_allclose(mean, 10_000 + painted[:, label - 1], rtol=0, atol=1e-9)
     spread = stored[seen.parcel == 5].std(axis=0)
     assert (np.ptp(spread) > 1) == (noise > 0)
-
-
-def test_hidden_top_takes_some_parcels_away_and_leaves_most(head):
-    whole, seen = (np.bincount(one.parcel, minlength=N_PARCELS + 1)[1:] for one in (head, head.hide_top()))
-    share = seen / whole
-    assert 1 <= (share == 0).sum() <= 6
-    assert ((share > 0) & (share < 1)).any()
-    assert (share == 1).mean() > 0.6
-
-
-def test_unmasked_voxels_are_where_the_mask_is(head):
-    voxels = np.arange(head.brain.sum() * 3.0).reshape(-1, 3)
-    volume = unmask(voxels, head.brain)
-    np.testing.assert_array_equal(volume[head.brain], voxels)
-    assert not volume[~head.brain].any()
-
-
-def test_images_have_no_time_stamp_and_keep_header_and_numbers(head):
-    volume = np.random.default_rng(0).integers(0, 9000, (*head.brain.shape, 3)).astype(np.float32)
-    content = encode_nifti(volume, head.affine, 2.5)
-    assert content[4:8] == bytes(4)
-    image = nib.Nifti1Image.from_bytes(gzip.decompress(content))
-    assert image.header.get_zooms() == (8, 8, 8, 2.5)
-    assert image.header.get_xyzt_units() == ("mm", "sec")
-    assert image.header["sform_code"] == image.header["qform_code"] == 4
-    np.testing.assert_array_equal(np.asarray(image.dataobj), volume)
-    np.testing.assert_array_equal(image.affine, head.affine)

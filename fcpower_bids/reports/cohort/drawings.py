@@ -5,7 +5,7 @@ Arrays in; nothing is read or written. The names of entries are keys, in the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,13 +14,15 @@ from scipy import special
 from fcpower_bids.reports.kit.charts import (
     GREY,
     PALE,
+    ROW_HEIGHT,
+    ROW_WIDTH,
     Chart,
     height_of_key,
     jitter,
     key_below,
     lay_out,
     reaching,
-    row_scale,
+    rows_with_names,
     short,
     style,
     width_of,
@@ -45,32 +47,10 @@ Curves = Mapping[str, np.ndarray]
 # Rows with names
 
 
-def rows_with_names(
-    titles: Sequence[str], scales: Mapping[str, Scale], inches: tuple[float, float], key: Mapping[str, tuple[str, str]]
-) -> tuple[Drawing, Iterator[Chart]]:
-    """Return a sheet of named rows with a panel per scale, under its title; `inches`: of the sheet, and of each row."""
-    sheet = Drawing(WIDE if len(scales) > 1 else inches[0] or NARROW, 0.8 + inches[1] * len(titles) + 0.25 * bool(key))
-    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
-    room = min(width_of([short(title) for title in titles]) + 12, 0.5 * sheet.width)
-    boxes = lay_out(sheet, 1, len(scales), (room, 10, 20 if any(scales) else 6, bottom), (16, 0))
-    if key:
-        key_below(sheet, key)
-
-    def charts() -> Iterator[Chart]:
-        for number, (box, (title, scale)) in enumerate(zip(boxes, scales.items(), strict=True)):
-            chart = Chart(sheet, box, scale, row_scale(len(titles)))
-            chart.title(short(title, 40))
-            if number == 0:
-                chart.name_rows(titles)
-            yield chart
-
-    return sheet, charts()
-
-
 def draw_folds(scores: Curves, pooled: Mapping[str, float], label: str, chance: float) -> str:
     """Draw the score (n,) of every fold by representation, with quartiles, mean (diamond) and pooled score (line)."""
     scale = reaching(*scores.values(), [pooled.get(title, np.nan) for title in scores], chance)
-    sheet, (chart,) = rows_with_names(list(scores), {"": scale}, (4.7, 0.62), {})
+    sheet, (chart,) = rows_with_names(list(scores), {"": scale}, ROW_WIDTH, 0.62)
     chart.upright(chance, GREY, 0.9, "4 2")
     for number, (title, values) in enumerate(scores.items()):
         known = values[np.isfinite(values)]
@@ -91,7 +71,7 @@ def draw_intervals(rows: Curves, label: str, origin: float = 0.0, dots: Sequence
     """Draw an estimate with its limits (3,) per row; ``dots`` are what they rest on."""
     numbers = np.array(list(rows.values()), dtype=float)
     scale = reaching(numbers, *dots, origin)
-    sheet, (chart,) = rows_with_names(list(rows), {"": scale}, (4.7, 0.7 if dots else 0.42), {})
+    sheet, (chart,) = rows_with_names(list(rows), {"": scale}, ROW_WIDTH, 0.7 if dots else ROW_HEIGHT)
     chart.upright(origin, GREY, 0.9, "4 2")
     for number, values in enumerate(dots):
         chart.dots(values, -number + jitter(len(values), 0.28), GREY, 7, opacity=0.35)
@@ -113,7 +93,7 @@ def draw_differences(
     rows = list(titles) if dots is None else [*titles, "random filters"]
     clouds = {target: dots[target][np.isfinite(dots[target])] if dots else np.zeros(0) for target in columns}
     scales = {target: reaching(values[:, :3], clouds[target], 0.0) for target, values in columns.items()}
-    sheet, charts = rows_with_names(rows, scales, (WIDE, 0.2), {})
+    sheet, charts = rows_with_names(rows, scales, WIDE, 0.2)
     place = -np.arange(len(titles), dtype=float)
     for chart, label, (target, values) in zip(charts, labels, columns.items(), strict=True):
         for number in range(len(rows)):
@@ -143,7 +123,7 @@ def draw_pairs(titles: Sequence[str], columns: Mapping[str, Curves], labels: Seq
     key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
     every = {target: np.stack(list(scores.values())) for target, scores in columns.items()}
     scales = {target: reaching(values) for target, values in every.items()}
-    sheet, charts = rows_with_names(titles, scales, (0, 0.26), key)
+    sheet, charts = rows_with_names(titles, scales, WIDE if len(scales) > 1 else NARROW, 0.26, key)
     place = -np.arange(len(titles), dtype=float)
     for chart, label, (target, scores) in zip(charts, labels, columns.items(), strict=True):
         for row in np.flatnonzero(np.isfinite(every[target]).any(axis=0)):

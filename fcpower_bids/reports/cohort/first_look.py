@@ -21,7 +21,7 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.identification import identification_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, own_rows, percent, say_p
-from fcpower_bids.reports.kit.charts import GREY, draw_row_bars, reaching, row_sheet, style
+from fcpower_bids.reports.kit.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
 from fcpower_bids.reports.kit.page import Panel, show_number
 
 MOST_ROWS = 12
@@ -78,7 +78,8 @@ def _scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
     looks = [_styles(names)[name] for name in order]
     scale = reaching(values, without, needed, first.chance)
-    sheet, chart = row_sheet([one.target for one in findings], dict(zip(titles, looks, strict=True)), scale)
+    key = dict(zip(titles, looks, strict=True))
+    sheet, (chart,) = rows_with_names([one.target for one in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
     rows, places = -np.arange(len(findings), dtype=float), np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for lane, place in enumerate(places):
         for row, end in zip(rows, needed[:, lane], strict=True):

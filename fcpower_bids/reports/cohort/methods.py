@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import HOLD_OUT, is_composite
 from fcpower_bids.transforms import TRANSFORMS
 
+SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions"}
+"""Choices of recordings, as the text calls them."""
 OVER = {"pooled": "over all inner folds together", "mean": "averaged over the inner folds"}
 SCORES = {
     "pearson": "correlation of prediction and target",
@@ -77,12 +79,17 @@ def group_methods(tables: GroupTables) -> str:
         (str(one["FeaturesOfAPerson"]) for one in (*facts.values(), *edges, motion) if "FeaturesOfAPerson" in one), ""
     )
     embedded = any(name.startswith("embedding") for name in chosen["representations"])
+    places = map(str, chosen["derivatives"])
+    names = [place.partition("=")[0] if "=" in place else Path(place).name for place in places]
+    selected = [(said, chosen[key]) for key, said in SELECTIONS.items() if chosen[key]]
+    if labels := chosen["participant_label"]:
+        selected.append((count(len(labels), "named person", "named people"), []))
     return fill(
         "group.md",
         chosen=chosen,
         command=command_of(chosen),
-        imported=list(_imported(chosen["derivatives"])),
-        selected=list(_selected(chosen)),
+        imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
+        selected=selected,
         features=said if embedded else said.partition(";")[0],
         own=[text for name, text in texts.items() if name == EDGES],
         further=[text for name, text in texts.items() if name != EDGES],
@@ -95,22 +102,6 @@ def group_methods(tables: GroupTables) -> str:
         left_out=[count(int(number), str(kind)) for kind, number in kinds.items()],
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
     )
-
-
-def _imported(derivatives: Iterable[object]) -> Iterator[str]:
-    """Names of the programs whose connectomes the cohort has."""
-    for place in map(str, derivatives):
-        name = place.partition("=")[0] if "=" in place else Path(place).name
-        if not PREPROCESSED.fullmatch(name):
-            yield "other programs" if name == "list" else name
-
-
-def _selected(chosen: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    for name, said in (("task_id", "the tasks"), ("session_label", "the sessions")):
-        if chosen[name]:
-            yield said, chosen[name]
-    if chosen["participant_label"]:
-        yield count(len(chosen["participant_label"]), "named person", "named people"), []
 
 
 def _cleaning(facts: Mapping[str, Any]) -> Iterator[str]:

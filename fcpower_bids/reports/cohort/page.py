@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -94,19 +95,14 @@ FEW_IDENTIFIED = 20
 HEADLINE_WORDS = 20
 MOST_NAMED = 3
 """Targets that a headline names."""
-ANSWERS = (
-    ("{} can be predicted better than chance.", FOUND, False),
-    ("{} can be predicted within sites.", FOUND, True),
-    ("Nothing predicts {} detectably.", NOT_FOUND, False),
-    ("Nothing beyond the site was shown for {}.", NOT_FOUND, True),
-    ("For {} the permutations are too few to decide.", NOT_DECIDED, False),
-    ("For {} the permutations are too few to decide.", NOT_DECIDED, True),
-    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, False),
-    ("Whether {} can be predicted was not tested against chance.", NOT_TESTED, True),
-    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, False),
-    ("For {} there is no score: every encoder was trained on these people.", ONLY_SEEN, True),
-)
-"""Sentence for the targets of a state, and whether they go with the site."""
+ANSWERS = {
+    FOUND: ("{} can be predicted better than chance.", "{} can be predicted within sites."),
+    NOT_FOUND: ("Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
+    NOT_DECIDED: ("For {} the permutations are too few to decide.",) * 2,
+    NOT_TESTED: ("Whether {} can be predicted was not tested against chance.",) * 2,
+    ONLY_SEEN: ("For {} there is no score: every encoder was trained on these people.",) * 2,
+}
+"""Sentences for the targets of a state: those that do not go with the site, and those that do."""
 
 
 @dataclass(frozen=True)
@@ -292,10 +288,10 @@ def _without_headline(done: Sequence[str], checked: bool) -> str:
 def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     """Answers of the page, the shortest of each kind first: the headline takes as many as it has room for."""
     said: list[str] = []
-    for sentence, state, by_site in ANSWERS:
+    for state, by_site in product(ANSWERS, (False, True)):
         names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
         if names:
-            said.append(sentence.format(listed(names, MOST_NAMED)))
+            said.append(ANSWERS[state][by_site].format(listed(names, MOST_NAMED)))
     rows = identification.identification_rows(tables, unseen=True)
     if len(rows):
         said.append(_identified(rows.iloc[0], tables))

@@ -18,7 +18,6 @@ from fcpower_bids.reports.cohort.findings import Finding, describe_difference, d
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Cell,
-    Grid,
     GroupTables,
     Section,
     by_representation,
@@ -52,12 +51,16 @@ def prediction_chapter(tables: GroupTables) -> Iterator[Section]:
         return
     drawn = findings
     if len(findings) > MOST_TARGETS:
-        drawn = sorted(findings, key=_rank)[:MOST_TARGETS]
+        scores = {finding.target: float(finding.summary[finding.leading].iloc[0]) for finding in findings}
+        drawn = sorted(findings, key=lambda finding: (_last(finding.p), _last(-scores[finding.target])))[:MOST_TARGETS]
     said = list(_protocol(tables.facts("prediction")))
     if len(drawn) < len(findings):
         said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     names = ("prediction_baselines", "comparisons", "reliability")
-    grids = (*_summary(tables), *(grid for name in names for grid in tables.grid(name)))
+    summary = tables.titled(tables.rows("prediction_summary")).dropna(axis=1, how="all")
+    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
+    summary = summary.sort_values("target", key=lambda name: name.map(order), kind="stable")
+    grids = (*tables.grid("prediction_summary", summary), *(grid for name in names for grid in tables.grid(name)))
     yield Section("prediction", "Prediction of phenotypes", tuple(said), (), grids)
     for number, finding in enumerate(drawn):
         panels = tuple(panel for make in PANELS for panel in make(finding, tables))
@@ -65,9 +68,9 @@ def prediction_chapter(tables: GroupTables) -> Iterator[Section]:
         yield Section(f"target-{number}", f"Prediction of {finding.target}", sentences, panels)
 
 
-def _rank(finding: Finding) -> tuple[float, float]:
-    best = float(finding.summary[finding.leading].iloc[0])
-    return (1.0 if missing(finding.p) else finding.p, np.inf if missing(best) else -best)
+def _last(number: float) -> float:
+    """What sorts a number that is not known behind all others."""
+    return np.inf if missing(number) else number
 
 
 def _protocol(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -103,13 +106,6 @@ def _protocol(facts: Mapping[str, Any]) -> Iterator[str]:
             "show that the site had made the score."
         )
     yield said
-
-
-def _summary(tables: GroupTables) -> Iterator[Grid]:
-    summary = tables.titled(tables.rows("prediction_summary"))
-    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
-    summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
-    yield from tables.grid("prediction_summary", summary)
 
 
 # The figures of a target

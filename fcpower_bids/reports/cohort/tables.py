@@ -237,14 +237,14 @@ class GroupTables:
         return Cell(str(name), str(name), self.pages.get(str(name), ""))
 
     def panel(self, name: str, svg: str, wide: bool | None = None, **words: Any) -> Panel:
-        """Return the figure of this name in ``figures.yml``, whose words have gaps for these."""
+        """Return the figure of this name in ``panels.yml``, whose words have gaps for these."""
         sources = self.links(*look_up("panels", name).get("sources", "").split())
         return make_panel("panels", name, svg, sources, wide, **words)
 
     def grid(
         self, name: str, rows: pd.DataFrame | None = None, text: str = "", **cells: Callable[[Any], Cell]
     ) -> Iterator[Grid]:
-        """Yield the table of this name in ``figures.yml``, if it has rows; without ``rows`` those of its file.
+        """Yield the table of this name in ``grids.yml``, if it has rows; without ``rows`` those of its file.
 
         `text`: in place of the one declared, which is what the sidecar says. `cells`: what shows a column in another
         way than by its kind.
@@ -256,16 +256,11 @@ class GroupTables:
             return
         facts = self.facts(sources[0])
         said = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
-        columns = [_column(word, spec) for word in _words(about["columns"])] if "columns" in about else None
-        if columns is None:
-            columns = list(spec.columns.values()) if spec else []
+        words = about.get("columns", list(spec.columns) if spec else [])
+        columns = [_column(word, spec) for word in (words.split() if isinstance(words, str) else words)]
         yield make_grid(
             shown, columns, about.get("title", ""), text or said or about.get("text", ""), self.links(*sources), cells
         )
-
-
-def _words(columns: str | Sequence[str]) -> Sequence[str]:
-    return columns.split() if isinstance(columns, str) else columns
 
 
 def _column(word: str, spec: TableSpec | None) -> Column:

@@ -209,17 +209,28 @@ def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     return around(np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values]))
 
 
-def row_sheet(rows: Sequence[str], entries: Mapping[str, tuple[str, str]], x: Scale) -> tuple[Drawing, Chart]:
-    """Return a sheet with a named row per title, and below it the names of entries with colour and marker."""
-    keys = height_of_key(list(entries), ROW_WIDTH * POINTS) if entries else 0.0
-    sheet = Drawing(ROW_WIDTH, ROW_HEIGHT * len(rows) + (BELOW_ROWS + keys + 8) / POINTS)
-    names = [short(row, 30) for row in rows]
-    (box,) = lay_out(sheet, 1, 1, (min(width_of(names) + 12, 0.5 * sheet.width), 10, 6, BELOW_ROWS + keys), (0, 0))
-    chart = Chart(sheet, box, x, row_scale(len(rows)))
-    chart.name_rows(names)
-    if entries:
-        key_below(sheet, entries)
-    return sheet, chart
+def rows_with_names(
+    titles: Sequence[str],
+    scales: Mapping[str, Scale],
+    width: float,
+    height: float,
+    key: Mapping[str, tuple[str, str]] | None = None,
+) -> tuple[Drawing, list[Chart]]:
+    """Return a sheet of named rows, each of so many inches, with a panel per scale, and the key of marks below it."""
+    keys = height_of_key(list(key), width * POINTS) if key else 0.0
+    above, below, names = (20 if any(scales) else 6), BELOW_ROWS + keys, [short(title) for title in titles]
+    sheet = Drawing(width, height * len(titles) + (above + below + 4) / POINTS)
+    room = min(width_of(names) + 12, 0.5 * sheet.width)
+    boxes = lay_out(sheet, 1, len(scales), (room, 10, above, below), (16, 0))
+    charts = []
+    for box, (title, scale) in zip(boxes, scales.items(), strict=True):
+        chart = Chart(sheet, box, scale, row_scale(len(titles)))
+        chart.title(short(title, 40))
+        charts.append(chart)
+    charts[0].name_rows(names)
+    if key:
+        key_below(sheet, key)
+    return sheet, charts
 
 
 def draw_row_bars(
@@ -232,7 +243,8 @@ def draw_row_bars(
     colours: Sequence[str] = (),
 ) -> str:
     """Draw a bar (n,) per title from zero on a scale up to 1, with ends of intervals, levels and diamonds, as SVG."""
-    sheet, chart = row_sheet(titles, {}, Scale(min(0.0, float(np.nanmin(values))), 1.02))
+    scale = Scale(min(0.0, float(np.nanmin(values))), 1.02)
+    sheet, (chart,) = rows_with_names(titles, {"": scale}, ROW_WIDTH, ROW_HEIGHT)
     for row in range(len(titles)):
         chart.shade(-row, values[row], colours[row] if colours else style(row)[0], start=0.0)
         if interval is not None:

@@ -21,7 +21,7 @@ from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, made_by, plain, read_toml
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
-from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, write_page
+from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.reports.person.brains import read_thumbnail
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.recording import (
@@ -186,18 +186,6 @@ SAME = ("space", "res", "den")
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 
-@dataclass(frozen=True)
-class Section:
-    """A recording under an atlas, with its panels."""
-
-    anchor: str
-    title: str
-    atlas: str
-    state: str
-    reason: str
-    panels: tuple[Panel, ...]
-
-
 @dataclass
 class Written:
     """The pages of participants, the atlases of the outputs that they show, and what could not be made."""
@@ -214,9 +202,8 @@ def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_inde
     """
     written = Written()
     for subject in subjects:
-        own = Written()
         try:
-            _write_subject(settings, subject, own)
+            own = _write_subject(settings, subject)
         except Exception as error:
             why = explain(error, settings.output_dir, f"sub-{subject}_page")
             written.failures.append(f"sub-{subject} has no page. {why}")
@@ -229,20 +216,21 @@ def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_inde
     return written
 
 
-def _write_subject(settings: ParticipantOutputs, subject: str, written: Written) -> None:
+def _write_subject(settings: ParticipantOutputs, subject: str) -> Written:
     """Write the page of one participant, and one per session where there are many."""
     accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
-    written.atlases += _atlases(accounts, settings)
+    own = Written(atlases=_atlases(accounts, settings))
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     if len(sessions) <= MOST_SESSIONS:
-        _write(settings, f"sub-{subject}", accounts, embeddings, sessions, written)
-        return
+        _write(settings, f"sub-{subject}", accounts, embeddings, sessions, own)
+        return own
     for name, members in sessions:
-        own = {account.name for account in members}
-        about = [one for one in embeddings if any(one.recording.startswith(f"{recording}_") for recording in own)]
-        _write(settings, f"sub-{subject}_ses-{name or 'none'}", members, about, [(name, members)], written)
-    _write(settings, f"sub-{subject}", accounts, embeddings, [], written)
-    written.pages.insert(0, written.pages.pop())
+        starts = tuple(f"{account.name}_" for account in members)
+        about = [status for status in embeddings if status.recording.startswith(starts)]
+        _write(settings, f"sub-{subject}_ses-{name or 'none'}", members, about, [(name, members)], own)
+    _write(settings, f"sub-{subject}", accounts, embeddings, [], own)
+    own.pages.insert(0, own.pages.pop())
+    return own
 
 
 def _write(
@@ -255,11 +243,17 @@ def _write(
 ) -> None:
     output, configuration = settings.output_dir, settings.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown = [(name, [one for each in own for one in _sections(each, settings, dull)]) for name, own in sessions]
+    shown = [(name, [part for account in own for part in _parts(account, settings, dull)]) for name, own in sessions]
     try:  # the programs that made the outputs, this one first
         chain = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output)]
     except DatasetError:
         chain = []
+    choices = []
+    for choice in dataclasses.fields(settings):
+        if choice.metadata.get("section") in METHOD_SECTIONS:
+            value = plain(getattr(settings, choice.name))
+            text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+            choices.append((choice.name, without_folders(text), str(choice.metadata["text"])))
     text = render_page(
         "participant.html",
         command=command_of(settings.as_dict(), without=("participant_label",)),
@@ -268,18 +262,14 @@ def _write(
         rows=[row for account in accounts for row in _summary(account, dull)],
         sessions=shown,
         pages=[(page.stem, relative_link(page, output)) for page in written.pages],
-        settings=[
-            (each.name, _in_words(getattr(settings, each.name)), str(each.metadata["text"]))
-            for each in dataclasses.fields(settings)
-            if each.metadata.get("section") in METHOD_SECTIONS
-        ],
+        settings=choices,
         methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
         chain=chain,
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
     written.pages.append(write_page(settings.output_dir / f"{title}.html", text))
-    panels = (panel for _, members in shown for section in members for panel in section.panels)
+    panels = (panel for _, parts in shown for part in parts for panel in part["panels"])
     written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
 
 
@@ -296,31 +286,22 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
 
 def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one with the status of the recording."""
-    base: dict[str, Any] = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0"}
-    base["state"] = word_of(account)
-    kept, whole = minutes_kept(account)
+    state, (kept, whole) = word_of(account), minutes_kept(account)
+    base = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0", "state": state}
     numbers = {view.atlas: number for number, view in enumerate(account.views)}
-    of_all = {"state": base["state"], "minutes": kept, "of_minutes": whole}
-    rows = [
-        {
-            **(base | row | of_all),
-            "anchor": f"{account.name}-{numbers.get(row['atlas'], 0)}",
-            "no_value": len(account.uncovered.get(row["atlas"], [])),
-        }
-        for row in account.quality
-    ]
+    rows = []
+    for row in account.quality:
+        own = {"anchor": f"{account.name}-{numbers.get(row['atlas'], 0)}", "minutes": kept, "of_minutes": whole}
+        own["no_value"] = len(account.uncovered.get(row["atlas"], []))
+        rows.append({**base, **row, "state": state, **own})
     return rows or [base]
 
 
-def _sections(account: Account, settings: ParticipantOutputs, dull: tuple[str, ...]) -> list[Section]:
-    title, state = account.without("sub", "ses", *dull), (WORDS[account.status.state], account.status.reason)
+def _parts(account: Account, settings: ParticipantOutputs, dull: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The recording under each atlas, with its panels; one part without where nothing was written."""
+    status, made = account.status, [(view.atlas, make_panels(account, view, settings)) for view in account.views]
+    base = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state], "reason": status.reason}
     return [
-        Section(f"{account.name}-{number}", title, view.atlas, *state, tuple(make_panels(account, view, settings)))
-        for number, view in enumerate(account.views)
-    ] or [Section(f"{account.name}-0", title, "", *state, ())]
-
-
-def _in_words(value: Any) -> str:
-    value = plain(value)
-    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-    return without_folders(text)
+        {**base, "anchor": f"{account.name}-{number}", "atlas": atlas, "panels": panels}
+        for number, (atlas, panels) in enumerate(made or [("", [])])
+    ]

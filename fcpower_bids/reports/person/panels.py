@@ -45,7 +45,7 @@ class Context:
     settings: ParticipantOutputs
 
     def panel(self, name: str, svg: str, *paths: Path | None, **words: Any) -> Panel:
-        """Return the figure of this name of ``figures.yml``, made from these files."""
+        """Return the figure of this name of ``recording.yml``, made from these files."""
         known = tuple((path.name, relative_link(path, self.settings.output_dir)) for path in paths if path is not None)
         return make_panel("recording", name, svg, known, **words)
 

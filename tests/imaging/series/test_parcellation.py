@@ -345,21 +345,72 @@ def test_short_reads_are_completed_and_a_short_file_is_an_error():
 
 def truncate(path, share=0.6):
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    return path
 
 
-def test_truncated_gzip_names_the_file_and_the_remedy(run):
-    bold, mask, atlas, *_ = run
-    truncate(bold)
-    with pytest.raises(RecordingError, match=r"bold\.nii\.gz is truncated or damaged: \d+ of its 12 volumes.*again"):
-        parcellate(bold, mask, [atlas])
+def plain(path, content):
+    path.write_bytes(content)
+    return path
 
 
-def test_truncated_nifti(tmp_path, run):
-    _, mask, atlas, data, *_ = run
-    bold = save_image(tmp_path / "plain.nii", data)
-    truncate(bold, 0.99)
-    with pytest.raises(RecordingError, match="is truncated: it has"):
-        parcellate(bold, mask, [atlas])
+MOVED = AFFINE + np.outer([2, 0, 0, 0], [0, 0, 0, 1])
+ATLASES = {
+    "space": lambda folder, run: make_atlas(folder / "far.nii.gz", run[5], space="MNI152NLin6Asym"),
+    "fractions": lambda folder, run: make_atlas(folder / "p.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,)),
+}
+MASKS = {
+    "moved mask": lambda folder, run: save_image(folder / "other_mask.nii.gz", run[4].astype(np.uint8), MOVED),
+    "small mask": lambda folder, run: save_image(folder / "cut_mask.nii.gz", run[4][:-1].astype(np.uint8)),
+    "empty mask": lambda folder, run: save_image(folder / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8)),
+    "cut mask": lambda folder, run: truncate(run[1], 0.8),
+}
+RUNS = {
+    "cut": lambda folder, run: truncate(run[0]),
+    "cut nii": lambda folder, run: truncate(save_image(folder / "plain.nii", run[3]), 0.99),
+    "empty": lambda folder, run: plain(folder / "broken_bold.nii.gz", b""),
+    "words": lambda folder, run: plain(folder / "broken_bold.nii.gz", b"not an image at all" * 40),
+    "gzip": lambda folder, run: plain(folder / "broken_bold.nii.gz", gzip.compress(b"neither" * 99, mtime=0)),
+    "missing": lambda folder, run: folder / "none.nii.gz",
+    "volume": lambda folder, run: run[1],
+    "complex": lambda folder, run: save_image(folder / "complex.nii", np.ones((*SHAPE, 3), np.complex64)),
+    "silent": lambda folder, run: save_image(run[0], np.zeros_like(run[3])),
+}
+"""Ways to damage a run, its mask or its atlas."""
+
+
+NO_IMAGE = r"broken_bold\.nii\.gz cannot be read as an image"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("cut", r"bold\.nii\.gz is truncated or damaged: \d+ of its 12 volumes.*again"),
+        ("cut nii", "is truncated: it has"),
+        *((kind, NO_IMAGE) for kind in ("empty", "words", "gzip")),
+        ("missing", "does not exist"),
+        ("volume", "four dimensions"),
+        ("complex", "complex64"),
+        ("silent", "voxel with signal"),
+        ("moved mask", r"other_mask\.nii\.gz.*bold\.nii\.gz.*different grids"),
+        ("small mask", "different grids"),
+        ("empty mask", "empty_mask.*is empty"),
+        ("cut mask", "mask"),
+        ("space", r"MNI152NLin2009cAsym.*MNI152NLin6Asym"),
+        ("fractions", "probseg"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_the_remedy(tmp_path, run, kind, words):
+    with pytest.raises(UsageError if kind == "fractions" else RecordingError, match=words):
+        parcellate(
+            RUNS[kind](tmp_path, run) if kind in RUNS else run[0],
+            MASKS[kind](tmp_path, run) if kind in MASKS else run[1],
+            [ATLASES[kind](tmp_path, run) if kind in ATLASES else run[2]],
+        )
+
+
+def test_a_run_has_two_volumes_after_those_that_are_dropped(run):
+    with pytest.raises(RecordingError, match="at least two"):
+        parcellate(run[0], run[1], [run[2]], n_dummy=11)
 
 
 def test_a_flipped_bit_is_caught_by_the_checksum(tmp_path, run):
@@ -373,33 +424,6 @@ def test_a_flipped_bit_is_caught_by_the_checksum(tmp_path, run):
         parcellate(bad, mask, [atlas])
 
 
-@pytest.mark.parametrize("content", [b"", b"not an image at all" * 40, gzip.compress(b"neither" * 99, mtime=0)])
-def test_a_file_that_is_no_image(tmp_path, run, content):
-    bold = tmp_path / "broken_bold.nii.gz"
-    bold.write_bytes(content)
-    with pytest.raises(RecordingError, match=r"broken_bold\.nii\.gz cannot be read as an image"):
-        parcellate(bold, run[1], [run[2]])
-
-
-def test_a_missing_file(tmp_path, run):
-    with pytest.raises(RecordingError, match="does not exist"):
-        parcellate(tmp_path / "none.nii.gz", None, [run[2]])
-
-
-def test_a_volume_is_no_run(run):
-    bold, mask, atlas, *_ = run
-    with pytest.raises(RecordingError, match="four dimensions"):
-        parcellate(mask, None, [atlas])
-    with pytest.raises(RecordingError, match="at least two"):
-        parcellate(bold, mask, [atlas], n_dummy=11)
-
-
-def test_complex_values_are_refused(tmp_path, run):
-    bold = save_image(tmp_path / "complex.nii", np.ones((*SHAPE, 3), np.complex64))
-    with pytest.raises(RecordingError, match="complex64"):
-        header_summary(bold)
-
-
 @pytest.mark.parametrize("diagonal", [(0, 0, 0, 1), (2, 2, 0, 1)])
 def test_a_run_without_a_place_is_refused(tmp_path, run, diagonal):
     image = nibabel.Nifti1Image(np.ones((*SHAPE, 3), np.float32), None)
@@ -409,50 +433,6 @@ def test_a_run_without_a_place_is_refused(tmp_path, run, diagonal):
     bold.write_bytes(image.to_bytes())
     with pytest.raises(RecordingError, match=r"bold\.nii does not say where its voxels are"):
         header_summary(bold)
-
-
-def test_a_mask_on_another_grid_names_both_files(tmp_path, run):
-    bold, _, atlas, _, brain, _ = run
-    moved = AFFINE.copy()
-    moved[0, 3] += 2
-    other = save_image(tmp_path / "other_mask.nii.gz", brain.astype(np.uint8), moved)
-    with pytest.raises(RecordingError, match=r"other_mask\.nii\.gz.*bold\.nii\.gz.*different grids"):
-        parcellate(bold, other, [atlas])
-    cut = save_image(tmp_path / "cut_mask.nii.gz", brain[:-1].astype(np.uint8))
-    with pytest.raises(RecordingError, match="different grids"):
-        parcellate(bold, cut, [atlas])
-
-
-def test_an_empty_mask(tmp_path, run):
-    empty = save_image(tmp_path / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8))
-    with pytest.raises(RecordingError, match=r"empty_mask.*is empty"):
-        parcellate(run[0], empty, [run[2]])
-
-
-def test_a_truncated_mask(run):
-    bold, mask, atlas, *_ = run
-    truncate(mask, 0.8)
-    with pytest.raises(RecordingError, match="mask"):
-        parcellate(bold, mask, [atlas])
-
-
-def test_a_silent_run(run):
-    bold, mask, atlas, data, *_ = run
-    save_image(bold, np.zeros_like(data))
-    with pytest.raises(RecordingError, match="voxel with signal"):
-        parcellate(bold, mask, [atlas])
-
-
-def test_an_atlas_of_another_space(tmp_path, run):
-    atlas = make_atlas(tmp_path / "far.nii.gz", run[5], space="MNI152NLin6Asym")
-    with pytest.raises(RecordingError, match=r"MNI152NLin2009cAsym.*MNI152NLin6Asym"):
-        parcellate(run[0], run[1], [atlas])
-
-
-def test_a_probabilistic_atlas(tmp_path, run):
-    atlas = make_atlas(tmp_path / "prob.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,))
-    with pytest.raises(UsageError, match="probseg"):
-        parcellate(run[0], run[1], [atlas])
 
 
 @pytest.mark.parametrize(

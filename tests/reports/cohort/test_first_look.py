@@ -12,16 +12,16 @@ import pytest
 
 from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.first_look import first_figures
+from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.kit.charts import style
 from fcpower_bids.reports.kit.page import show_number
-from tests.reports.cohort.test_page import outputs  # noqa: F401
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def figures(outputs):  # noqa: F811
-    tables = outputs[1]
+def figures(invented):
+    tables = GroupTables(invented)
     return tables, {panel.title: panel for panel in first_figures(find_targets(tables), tables)}
 
 
