@@ -199,7 +199,7 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "pretrain/packing.py": ("self.folder / 'parts' / f'{self.part:07d}.safetensors'", "folder / name"),
+    "pretrain/packing.py": ("self.folder / 'parts' / f'{self.part:07d}.safetensors'",),
     "pretrain/public.py": ("folder / name", "target / name"),
     "pretrain/corpus.py": (
         "folder / f'teacher-{int(shard):05d}.safetensors'",
