@@ -147,7 +147,11 @@ READERS = {
 }
 KNOWN = {
     # names of recordings and of runs, which are words
-    "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
+    "demo/dataset.py": (
+        *("folder / ATLAS.format(space=design.space)", "folder / name", "DERIVATIVES / name"),
+        *("folder / DERIVATIVES / f'sub-{scan[0]}'", "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}'"),
+        "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}' / 'func' / name",
+    ),
     "outputs/status.py": (
         "output_dir / name",
         "output_dir / LOCKS / path.name",
@@ -160,8 +164,7 @@ KNOWN = {
         "source / file",
         "target / file.name",
     ),
-    "reports/person/page.py": ("settings.output_dir / f'{title}.html'",),
-    "reports/person/index.py": ("output_dir / f'{page}.html'",),
+    "reports/person/page.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
     "clinic/predict.py": ("request.output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
@@ -172,17 +175,19 @@ KNOWN = {
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
     "slices/elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
-    "inputs/layout.py": (
+    "inputs/sources.py": (
+        *("results / name", "results / f'{results.name}{end}.nii.gz'"),  # of folders that are there
+        "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
         "root / f'sub-{label}'",
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
     "interfaces/bundles.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
-    "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
+    "reports/person/recording.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
-    "imaging/atlas/datasets.py": ("folder / name", "folder.parent / name"),
-    "imaging/atlas/described.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
+    "imaging/atlas/files.py": ("folder / name", "folder.parent / name"),
+    "imaging/atlas/loading.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
     "imaging/atlas/templateflow.py": (
         "folder / address.rpartition('/')[2]",
         "folder / below / name",

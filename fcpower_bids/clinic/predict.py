@@ -29,8 +29,8 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import connectome_summary, spectral_power
 from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
-from fcpower_bids.inputs.identity import people_tables
-from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.inputs.discover import label_remedy
+from fcpower_bids.inputs.roots import people_tables
 from fcpower_bids.outputs.status import explain, group_alike
 from fcpower_bids.outputs.tables import plain, read_json, read_series, read_table, write_declared, write_json
 from fcpower_bids.schema import TABLES

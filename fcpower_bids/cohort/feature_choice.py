@@ -13,8 +13,8 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import read_quality
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.declarations import declared_atlases
-from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
+from fcpower_bids.imaging.atlas.files import declared_atlases
+from fcpower_bids.inputs.discover import FILE_KEYS, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import is_in_space

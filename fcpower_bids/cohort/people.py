@@ -16,8 +16,7 @@ from fcpower_bids.cohort.features import NO_SESSION, person_at
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.missing_codes import as_numbers, remove_codes
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.identity import people_tables
-from fcpower_bids.inputs.roots import SITE, output_folders
+from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import label_order

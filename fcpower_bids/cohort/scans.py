@@ -21,7 +21,7 @@ from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.tables import network_of
+from fcpower_bids.imaging.atlas.files import network_of
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.ondisk import RowsOnDisk, make_room
 from fcpower_bids.outputs.dataset import describe_without_folders

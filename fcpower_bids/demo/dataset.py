@@ -338,7 +338,6 @@ def write_recording(
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
     columns, metadata = of_release(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
-    place_of_files = folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func"
     files = name_files(name_recording(*scan), design)
     sidecars: dict[str, dict[str, Any]] = {
         "bold": {
@@ -351,12 +350,14 @@ def write_recording(
         "mask": {"Resolution": RESOLUTION, "Type": "Brain"},
         **({"confounds": metadata} if metadata else {}),
     }
-    volume = unmask(voxels, head.brain)
-    write_file(place_of_files / f"{files['bold']}.nii.gz", encode_nifti(volume, head.affine, design.repetition_time))
-    write_file(place_of_files / f"{files['mask']}.nii.gz", encode_nifti(head.brain.astype(np.uint8), head.affine))
-    write_file(place_of_files / f"{files['confounds']}.tsv", encode_confounds(columns))
-    for kind, content in sidecars.items():
-        write_file(place_of_files / f"{files[kind]}.json", encode_json(content))
+    texts: dict[str, str | bytes] = {
+        f"{files['bold']}.nii.gz": encode_nifti(unmask(voxels, head.brain), head.affine, design.repetition_time),
+        f"{files['mask']}.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
+        f"{files['confounds']}.tsv": encode_confounds(columns),
+        **{f"{files[kind]}.json": encode_json(content) for kind, content in sidecars.items()},
+    }
+    for name, content in texts.items():
+        write_file(folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func" / name, content)
     return painted
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds.regressors import has_cosines_of
-from fcpower_bids.imaging.confounds.tables import MOTION_FILE, lines_of
+from fcpower_bids.imaging.confounds.regressors import MOTION_FILE, has_cosines_of, lines_of
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 

@@ -1,16 +1,22 @@
-"""The names that fMRIPrep gave its files, from 1.2 to today, and the JSON files that describe a series."""
+"""The files of the trees that are read: names, sidecars and folders of fMRIPrep's and of the HCP pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.locks import lock
 from fcpower_bids.outputs.names import order_entities, parse_name
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.tables import read_json, write_json
 from fcpower_bids.records import Entities, space_of
+from fcpower_bids.store import replace_folder
 
 GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 """Entities of the grid of a series; without them the name is that of the run."""
@@ -188,3 +194,170 @@ def _values(entities: Entities) -> frozenset[tuple[str, str]]:
     return frozenset(
         (key, str(int(value)) if key in INDEX_KEYS and value.isdecimal() else value) for key, value in entities
     )
+
+
+VOLUME = {"space": "MNI152NLin6Asym", "res": "2"}
+SURFACE = {"space": "fsLR", "den": "91k"}
+CLEANED = ("proc", "fix")
+"""Entity of what ICA-FIX has cleaned."""
+FIX = ("_hp2000_clean", "_hp0_clean")
+MASKS = ("brainmask_fs.2.nii.gz", "brainmask_fs.2.0.nii.gz")
+MOTION = "Movement_Regressors.txt"
+RESULTS = "MNINonLinear/Results"
+"""Folder of a participant that shows whose tree it is."""
+PATTERN = f"PARTICIPANT/{RESULTS}/[rt]fMRI_*/*.nii.gz and *_Atlas*.dtseries.nii"
+LOOKED_AT = 50
+"""Folders of participants that are looked at before a tree is taken for none of these."""
+HCP_RUN = re.compile(r"[rt]fMRI_(?P<task>[A-Za-z]+)(?P<run>\d*)(?:_(?P<acq>7T))?_(?P<dir>[A-Z]{2})")
+
+
+def is_hcp(root: Path) -> bool:
+    """Whether the folders of a tree are those of the HCP pipelines."""
+    return any((folder / RESULTS).exists() for folder in _folders(root)[:LOOKED_AT])
+
+
+def hcp_sources(root: Path, subjects: Collection[str] | None = None) -> list[Source]:
+    """Return series, masks and motion files of a tree, masks and motion files once for every series."""
+    found: list[Source] = []
+    for folder in _folders(root):
+        label = folder.name.removeprefix("sub-")
+        for results in _folders(folder / RESULTS) if label.isalnum() and label in (subjects or {label}) else ():
+            if match := HCP_RUN.fullmatch(results.name):
+                run = {key: value for key, value in match.groupdict().items() if value}
+                found += _of_run(root, results, {"sub": label, **run, "task": run["task"].lower()})
+    return found
+
+
+def _of_run(root: Path, results: Path, run: dict[str, str]) -> Iterator[Source]:
+    """Yield the series of one run, in the volume and on the surface, before and after ICA-FIX, and what they need."""
+    mask, motion = _first(results / name for name in MASKS), _first([results / MOTION])
+    for fix in (("",), FIX):
+        volume = _first(results / f"{results.name}{end}.nii.gz" for end in fix)
+        surface = _first(
+            results / f"{results.name}_Atlas{kind}{end}.dtseries.nii" for kind in ("_MSMAll", "") for end in fix
+        )
+        for path, grid, own_mask in ((volume, VOLUME, mask), (surface, SURFACE, None)):
+            if path is None:
+                continue
+            labels = {**run, **dict([CLEANED] if fix is FIX else []), **grid}
+            entities, extension = order_entities(tuple(labels.items())), path.name[path.name.index(".") :]
+            yield Source(path, root, "bold", entities, "bold", extension, (MASKS[0], MOTION))
+            if own_mask is not None:
+                yield Source(own_mask, root, "mask", entities, "mask", extension)
+            if motion is not None:
+                yield Source(motion, root, "confounds", drop(entities, GRID_KEYS), "timeseries", motion.suffix)
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def _first(paths: Iterable[Path]) -> Path | None:
+    """Return the first that is there; a dead link is there too, and is named later."""
+    return next((path for path in paths if path.exists() or path.is_symlink()), None)
+
+
+if TYPE_CHECKING:
+    from bids.layout import BIDSLayout
+
+SUFFIXES = ("bold", "mask", "timeseries", "regressors")
+EXTENSIONS = (".nii.gz", ".nii", ".dtseries.nii", ".tsv")
+ENTITIES = {
+    "name": "fcpower_bids",
+    "entities": [
+        {"name": "suffix", "pattern": r"(?:^|[_/\\])([a-zA-Z0-9+]+)\.[^/\\]+$"},
+        {"name": "extension", "pattern": r"(?:^|[_/\\])[a-zA-Z0-9+]+(\.[^/\\]+)$"},
+    ],
+}
+"""Configuration of pybids: its two entities that are asked for. Its other forty take a third of an index's time."""
+OTHER_ENTITIES = "entities-of-fcpower_bids.json"
+"""No such file is in a dataset: a `layout_config.json` of the user could give suffixes another meaning."""
+MANIFEST = "manifest.json"
+
+
+def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the ``func`` folders of a dataset, and the folders that may not be read: pybids passes over them."""
+    closed: list[Path] = []
+    people = sorted(root.glob("sub-*")) if subjects is None else [root / f"sub-{label}" for label in sorted(subjects)]
+    holders = _readable(people, closed)
+    holders += _readable((path for one in list(holders) for path in sorted(one.glob("ses-*"))), closed)
+    return tuple(sorted(_readable((one / "func" for one in holders), closed))), tuple(closed)
+
+
+def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:
+    """Pass on the folders that may be listed; the others are put with the closed ones."""
+    there = {folder: os.access(folder, os.R_OK | os.X_OK) for folder in folders if folder.is_dir()}
+    closed += [folder for folder, may in there.items() if not may]
+    return [folder for folder, may in there.items() if may]
+
+
+def list_files(
+    root: Path, subjects: Collection[str] | None, closed: Collection[Path], database_dir: Path | None = None
+) -> list[Path]:
+    """Return the BOLD, mask and confounds files of a dataset, sorted. Raises UsageError."""
+    layout = _index(root, subjects, closed) if database_dir is None else _reopen_or_index(root, closed, database_dir)
+    names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
+    _close(layout)
+    return sorted(map(Path, names))
+
+
+def _index(
+    root: Path, subjects: Collection[str] | None, closed: Collection[Path], database: Path | None = None
+) -> BIDSLayout:
+    from bids.layout import BIDSLayout, BIDSLayoutIndexer  # a third of a second
+
+    shut = [re.compile(rf"^/{re.escape(one.relative_to(root).as_posix())}(/|$)") for one in closed]
+    ignored = [_all_but(subjects), *shut]
+    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=ignored, config_filename=OTHER_ENTITIES)
+    return BIDSLayout(
+        root, validate=False, is_derivative=True, indexer=indexer, config=[ENTITIES], database_path=database
+    )
+
+
+def _all_but(subjects: Collection[str] | None) -> re.Pattern[str]:
+    """All paths but those of the files that matter, and of the folders that lead to them."""
+    people = "[^/]+" if subjects is None else "|".join(map(re.escape, sorted(subjects)))
+    ends = "|".join(f"_{suffix}{re.escape(extension)}" for suffix in SUFFIXES for extension in EXTENSIONS)
+    return re.compile(rf"^(?!/sub-({people})(/ses-[^/]+)?(/func(/sub-[^/]*({ends}))?)?$)")
+
+
+def _close(layout: BIDSLayout) -> None:
+    layout.session.close()
+    layout.connection_manager.engine.dispose()
+
+
+def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -> BIDSLayout:
+    from bids.layout import BIDSLayout  # a third of a second
+
+    home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+    # a folder's modification time changes when a file in it appears or disappears
+    times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
+    manifest = {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
+
+    def build(folder: Path) -> None:
+        _close(_index(root, None, closed, folder))
+        write_json(folder / MANIFEST, manifest | _sizes(folder))
+
+    try:
+        if not _is_current(home, manifest):
+            with lock(home.with_suffix(".lock")):
+                if not _is_current(home, manifest):  # another job was quicker
+                    replace_folder(home, build)
+    except OSError as error:
+        raise UsageError(
+            f"The index cannot be written to {database_dir} ({error.strerror}). "
+            "Give --bids-database-dir a folder that can be written, or leave it out."
+        ) from error
+    return BIDSLayout(root, validate=False, database_path=home)
+
+
+def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
+    try:
+        return read_json(home / MANIFEST) == manifest | _sizes(home)
+    except DatasetError:
+        return False
+
+
+def _sizes(home: Path) -> dict[str, int]:
+    """Bytes of the database, which says when it was cut short."""
+    return {path.name: path.stat().st_size for path in home.glob("*.sqlite")}

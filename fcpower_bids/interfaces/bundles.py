@@ -16,7 +16,7 @@ import numpy as np
 
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DAMAGED_ARRAY
-from fcpower_bids.imaging.atlas.described import atlas_digest
+from fcpower_bids.imaging.atlas.loading import atlas_digest
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas, Cleaning, Slices
 from fcpower_bids.settings import Participant

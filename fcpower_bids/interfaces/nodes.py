@@ -19,10 +19,10 @@ from nipype.interfaces.base import (
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.described import open_atlas
+from fcpower_bids.imaging.atlas.loading import open_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
-from fcpower_bids.imaging.series.brain_sample import VolumeFigures
 from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.imaging.series.slices import VolumeFigures
 from fcpower_bids.interfaces.bundles import (
     SLICES,
     is_sound,

@@ -11,7 +11,7 @@ import numpy as np
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.described import open_atlas
+from fcpower_bids.imaging.atlas.loading import open_atlas
 from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, settings_of, slices_of
 from fcpower_bids.interfaces.nodes import Step
 from fcpower_bids.outputs.recording import Named, Results, write_recording

@@ -19,7 +19,7 @@ from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.records import Cohort

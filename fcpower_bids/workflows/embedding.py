@@ -12,8 +12,7 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
-from fcpower_bids.inputs.identity import dataset_identity
-from fcpower_bids.inputs.roots import output_folders
+from fcpower_bids.inputs.roots import dataset_identity, output_folders
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import (

@@ -23,8 +23,8 @@ from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
+from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
-from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command

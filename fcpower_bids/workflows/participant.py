@@ -26,9 +26,8 @@ from fcpower_bids.cohort.recordings import (
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.imaging.atlas.described import describe_atlas
-from fcpower_bids.inputs.identity import dataset_identity
-from fcpower_bids.inputs.roots import derivative_roots
+from fcpower_bids.imaging.atlas.loading import describe_atlas
+from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
 from fcpower_bids.outputs.names import files_of, folders_of, is_file_of

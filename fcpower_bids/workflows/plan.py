@@ -16,7 +16,7 @@ from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.cleaning import foresee_volumes
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.discover import Discovery, find_recordings
-from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.outputs.dataset import check_dataset
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.outputs.status import (

@@ -18,9 +18,8 @@ from fcpower_bids.cohort.people import load_people, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
-from fcpower_bids.inputs.identity import dataset_identity, dataset_terms, people_tables
-from fcpower_bids.inputs.roots import check_input_folder
-from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.inputs.discover import label_remedy
+from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, people_tables
 from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of

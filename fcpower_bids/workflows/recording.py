@@ -23,7 +23,7 @@ from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.described import describe_atlas
+from fcpower_bids.imaging.atlas.loading import describe_atlas
 from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed

@@ -61,18 +61,23 @@ def test_33_a_threshold_is_a_score_that_there_can_be(tmp_path):
         ("--analyses", "parcellation_sweep"),
         ("--analyses", "transform_screen"),
         ("--analyses", "transform_screen", "parcellation_sweep"),
+        ("--analyses", "prediction", "--site-column", "site"),
+        ("--analyses", "prediction", "--site-column", "site", "--sites", "hold-out"),
     ],
 )
-def test_35_an_analysis_answers_for_every_target(tmp_path, options):
+def test_35_an_analysis_answers_for_every_target(tmp_path, options, capsys):
     folder = write_series(tmp_path, parcels=5, sessions=("a",))
     table = pd.read_csv(folder / "list.tsv", sep="\t")
     if "parcellation_sweep" in options:
         table = pd.concat([table.assign(atlas="one"), table.assign(atlas="two")])
     table.to_csv(folder / "list.tsv", sep="\t", index=False)
     names = {"age": AGES, "iq": AGES[::-1], "memory": np.roll(AGES, 7)}
-    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, **names)
+    sites = np.array(["one", "two", "six"])[np.arange(len(PEOPLE)) % 3]
+    write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, site=sites, **names)
     assert group(folder, *options, "--targets", *names) == 0
-    page = page_of(folder)
+    page, lines = page_of(folder), capsys.readouterr().err.splitlines()
+    of_sites = [line.partition("Sites: ")[2].partition(" from ")[0] for line in lines if line.startswith("Sites: ")]
+    assert sorted(of_sites) == (sorted(names) if "--site-column" in options else [])
     assert "FC^nan" not in page
     head = page[: page.index("In the cohort")]
     assert "Nothing was predicted or identified" not in head

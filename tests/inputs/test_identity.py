@@ -8,7 +8,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.roots import dataset_identity
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 

@@ -10,8 +10,8 @@ import pytest
 from bids.layout import BIDSLayout, BIDSLayoutIndexer
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.inputs import layout
-from fcpower_bids.inputs.layout import EXTENSIONS, SUFFIXES, list_files, list_func_folders
+from fcpower_bids.inputs import sources
+from fcpower_bids.inputs.sources import EXTENSIONS, SUFFIXES, list_files, list_func_folders
 from tests.planting.trees import add_run, cifti, describe, put
 
 
@@ -74,7 +74,7 @@ def test_linked_folders_are_followed_and_hidden_copies_ignored(root, tmp_path):
 @pytest.mark.parametrize("inner", ["ses-b/func", "ses-b"])
 def test_folders_without_permission_are_told(root, monkeypatch, inner):
     closed = root / "sub-01" / inner
-    monkeypatch.setattr(layout.os, "access", lambda path, mode: Path(path) != closed)
+    monkeypatch.setattr(sources.os, "access", lambda path, mode: Path(path) != closed)
     folders, told = list_func_folders(root)
     assert told == (closed,)
     assert folders == (root / "sub-01/ses-a/func", root / "sub-02/func")
@@ -99,8 +99,8 @@ def test_a_kept_index_that_is_cut_short_is_made_anew(root, tmp_path):
 def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
     database = tmp_path / "database"
     fresh = list_files(root, None, ())
-    built, index = [], layout._index
-    monkeypatch.setattr(layout, "_index", lambda *arguments: (built.append(1), index(*arguments))[1])
+    built, index = [], sources._index
+    monkeypatch.setattr(sources, "_index", lambda *arguments: (built.append(1), index(*arguments))[1])
     for _ in range(3):
         assert indexed(root, database) == fresh
     assert built == [1]
@@ -132,14 +132,14 @@ def test_datasets_of_one_name_do_not_share_an_index(root, tmp_path):
 
 
 def test_jobs_at_once_make_one_index(root, tmp_path, monkeypatch):
-    database, built, index = tmp_path / "database", [], layout._index
+    database, built, index = tmp_path / "database", [], sources._index
 
     def slow_index(*arguments):
         built.append(1)
         time.sleep(0.5)
         return index(*arguments)
 
-    monkeypatch.setattr(layout, "_index", slow_index)
+    monkeypatch.setattr(sources, "_index", slow_index)
     with ThreadPoolExecutor(2) as pool:
         found = [each.result() for each in [pool.submit(indexed, root, database) for _ in range(2)]]
     assert found == [list_files(root, None, ())] * 2
@@ -154,6 +154,6 @@ def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(root, tmp_path):
 
 
 def test_an_unwanted_participant_may_be_closed(root, monkeypatch):
-    monkeypatch.setattr(layout.os, "access", lambda path, mode: Path(path) != root / "sub-01")
+    monkeypatch.setattr(sources.os, "access", lambda path, mode: Path(path) != root / "sub-01")
     assert list_func_folders(root, {"02"}) == ((root / "sub-02/func",), ())
     assert list_func_folders(root) == ((root / "sub-02/func",), (root / "sub-01",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.inputs.hcp import hcp_sources
 from fcpower_bids.inputs.roots import input_type_of
+from fcpower_bids.inputs.sources import hcp_sources
 from tests.planting.trees import add_run, describe, put
 
 

@@ -125,10 +125,10 @@ def test_a_participant_that_the_other_filters_leave_out_is_told(root):
 
 
 def test_a_folder_without_permission_does_not_stop_the_others(root, monkeypatch):
-    from fcpower_bids.inputs import layout
+    from fcpower_bids.inputs import sources
 
     closed = root / "sub-01" / "ses-b" / "func"
-    monkeypatch.setattr(layout.os, "access", lambda path, mode: Path(path) != closed)
+    monkeypatch.setattr(sources.os, "access", lambda path, mode: Path(path) != closed)
     found = find_recordings(settings(root))
     assert len(found.recordings) == 2
     (problem,) = found.problems

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.inputs.discover import choose_spaces, drop_single_echoes
-from fcpower_bids.inputs.selection import (
+from fcpower_bids.inputs.discover import (
     LONG_NAMES,
     apply_filters,
+    choose_spaces,
+    drop_single_echoes,
     note_unmatched,
     read_filter_file,
     read_filters,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.tables import AtlasTable, encode_table
+from fcpower_bids.imaging.atlas.files import AtlasTable, encode_table
 from fcpower_bids.records import Atlas
 from fcpower_bids.store import write_bytes
 

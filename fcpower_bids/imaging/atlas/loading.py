@@ -1,33 +1,45 @@
-"""From what the user writes after ``--atlas`` (docs/atlases.md) to an :class:`~fcpower_bids.records.Atlas`."""
+"""From what the user writes after ``--atlas`` (docs/atlases.md) to an atlas, and an atlas as one file."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import gzip
 import hashlib
 import itertools
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nibabel
+import nibabel as nib
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, LabelAxis
+from numpy.typing import NDArray
 
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.imaging.atlas.datasets import (
+from fcpower_bids.imaging.atlas.files import (
+    BACKGROUND,
     EXTENSIONS,
     AtlasFile,
+    AtlasTable,
+    Declaration,
+    declared_atlases,
     describe_dataset,
+    encode_table,
     find_files,
+    make_table,
     parse_name,
     parse_selector,
     pick_file,
+    read_atlas_table,
     table_beside,
+    table_of_labels,
 )
-from fcpower_bids.imaging.atlas.declarations import Declaration, declared_atlases
 from fcpower_bids.imaging.atlas.label_images import (
     align_labels,
     index_labels,
@@ -35,18 +47,10 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
     read_volume_labels,
 )
-from fcpower_bids.imaging.atlas.tables import (
-    BACKGROUND,
-    AtlasTable,
-    encode_table,
-    make_table,
-    read_atlas_table,
-    table_of_labels,
-)
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
-from fcpower_bids.store import write_bytes
+from fcpower_bids.store import known_digest, load_json, write_bytes
 
 LOGGER = logging.getLogger(__name__)
 BUILTIN = ("builtin", "demo")
@@ -358,3 +362,70 @@ def _unknown(spec: str) -> UsageError:
         f"There is no atlas '{spec}'.{hint} Give FILE[:TSV], a BIDS-Atlas FOLDER[:SELECTOR], A+B, or one of: "
         f"{', '.join(names)}."
     )
+
+
+def atlas_digest(atlas: Atlas) -> str:
+    """Return sixteen characters that differ whenever an atlas says something else, wherever its image lies."""
+    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
+    fields = dataclasses.asdict(atlas)
+    del fields["image"]
+    digest.update(json.dumps(fields, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
+
+
+def describe_atlas(atlas: Atlas, folder: Path) -> Path:
+    """Write an atlas as JSON under a name made from its content; a file that is there already is right."""
+    fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
+    content = json.dumps({**fields, "digest": atlas_digest(atlas)}, indent=1, ensure_ascii=False).encode()
+    path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
+    return path if path.is_file() and path.read_bytes() == content else write_bytes(path, content)
+
+
+def open_atlas(path: Path) -> Atlas:
+    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table. Raises UsageError."""
+    stat = Path(path).stat()
+    return _open(Path(path), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _open(path: Path, size: int, time: int) -> Atlas:
+    """Read a file once per process as long as its size and time stay."""
+    if path.suffix != ".json":
+        found = parse_name(path)
+        return load_atlas(str(path), found.space or "unknown", cifti=found.is_cifti)
+    fields: dict[str, Any] = load_json(path)
+    fields.pop("digest")
+    entities = tuple((key, value) for key, value in fields.pop("entities"))
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Atlas(**{**fields, **lists, "entities": entities, "image": Path(fields["image"])})
+
+
+def parcel_centroids(image: Path, labels: Sequence[int]) -> NDArray[np.float64]:
+    """Return the centre of mass of every parcel, in the millimetres of the image's space. Returns (P, 3)."""
+    places, values = _voxels(nib.load(image))
+    order = np.argsort(labels)
+    which = np.searchsorted(np.asarray(labels)[order], values)
+    which = np.minimum(which, len(labels) - 1)
+    known = np.asarray(labels)[order][which] == values
+    parcel, places = order[which[known]], places[known]
+    count = np.bincount(parcel, minlength=len(labels)).astype(float)
+    count[count == 0] = np.nan
+    sums = [np.bincount(parcel, weights=places[:, axis], minlength=len(labels)) for axis in range(3)]
+    return np.stack(sums, axis=1) / count[:, None]
+
+
+def _voxels(image: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return place in mm and label of every labelled voxel."""
+    if isinstance(image, nib.Cifti2Image):
+        axis = image.header.get_axis(1)
+        ofvolume = axis.volume_mask
+        values = np.asarray(image.dataobj)[0].astype(np.int64)[ofvolume]
+        index, affine = axis.voxel[ofvolume], axis.affine
+        if affine is None:
+            return np.empty((0, 3)), np.empty(0, np.int64)
+    else:
+        volume = np.asarray(image.dataobj)
+        volume = volume.reshape(volume.shape[:3])
+        index, affine = np.argwhere(np.ascontiguousarray(volume != 0)), image.affine  # else ten times slower
+        values = volume[tuple(index.T)].astype(np.int64)
+    return nib.affines.apply_affine(affine, index), values

@@ -3,18 +3,170 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fcpower_bids.core.plausibility import (
+    FOREIGN,
+    MOST_AT_TOP,
+    SCALED,
+    STEP_TOLD,
+    Agreement,
+    OddParts,
+    StrayVolumes,
+    compare_with_table,
+    find_odd_parts,
+    find_spikes,
+    find_stray,
+    gain_step,
+)
 from fcpower_bids.core.series import CleanedSeries, Convention, censor_mask, check_band, clean_series, convention_of
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.plausibility import judge_series
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
 from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.imaging.series.brain_sample import VolumeFigures
+from fcpower_bids.imaging.series.slices import VolumeFigures
 from fcpower_bids.imaging.series.streaming import header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
+
+MOST_VOLUMES = 0.1
+"""Share of the volumes that may be left out because they cannot be signal; more exclude the recording."""
+MOST_PARCELS = 0.2
+"""Share of the parcels that may be."""
+STEP_EXCLUDED = 0.1
+"""Step of the level of the whole brain from which on the recording is excluded."""
+REMEDY = "Copy the series again, or run fMRIPrep again."
+REMEDY_TABLE = "Put the table of this recording into the folder of the series, or run fMRIPrep again."
+SHOWN = 8
+PARTS = (("left", "right"), ("back", "front"), ("lower", "upper"))
+"""First and last part of the brain along each axis; the parts of the fourth are slices in turns."""
+
+
+class Plausibility(NamedTuple):
+    """Findings in one recording, and their consequences."""
+
+    stray: np.ndarray  # (T,): volumes to leave out
+    parcels: list[np.ndarray]  # (P,): parcels to leave out, one array per atlas
+    excluded: str  # why the recording cannot be used; empty when it can
+    notes: tuple[str, ...]  # sentences for the page
+    figures: dict[str, Any]  # for the quality table
+
+
+def judge_series(
+    means: Sequence[np.ndarray], measured: VolumeFigures | None, confounds: Confounds, kept: np.ndarray, in_use: bool
+) -> Plausibility:
+    """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
+    stacked = np.hstack(means)
+    found = find_stray(stacked, None if measured is None else measured.farthest)
+    fit, odd, values = Agreement(np.nan, np.nan, 0, np.nan), None, np.full(2, np.nan)
+    settled = np.arange(len(kept)) >= confounds.n_dummy
+    table = (confounds.global_signal, confounds.dvars)
+    if measured is not None:
+        spikes = find_spikes(np.where(settled, measured.global_signal, np.nan), table[0])
+        found = found._replace(stray=found.stray | (spikes & ~found.volumes))
+    found = found._replace(stray=found.stray & kept)  # motion that was censored is no damage
+    usable = ~found.volumes & settled
+    size, volume = gain_step(np.where(found.parcels, np.nan, stacked), kept & usable)
+    if measured is not None:
+        fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
+        odd = find_odd_parts(measured.parts, table, usable)
+        values = measured.values / (np.nanmedian(measured.dvars[usable]) if usable.any() else np.nan, 1)
+    ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
+    seen = np.isfinite(stacked).all(axis=0)
+    sentences = _about_series(found, size, volume, values)
+    sentences += _about_table(fit) if odd is None else [_about_part(odd)]
+    grave = [
+        found.volumes.mean() > MOST_VOLUMES,
+        found.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
+        size >= STEP_EXCLUDED,
+        in_use and fit.is_foreign,
+    ]
+    return Plausibility(
+        found.volumes,
+        np.split(found.parcels, ends),
+        " ".join(["The data cannot be right.", *sentences]) if any(grave) else "",
+        tuple(sentences),
+        {
+            "empty_volumes": int(found.empty.sum()),
+            "copied_volumes": int(found.copied.sum()),
+            "stray_volumes": int(found.stray.sum()),
+            "gain_step": size,
+            "table_global_signal": _number(fit.global_signal),
+            "table_dvars": _number(fit.dvars),
+            "table_lag": fit.lag,
+            "table_level": _number(fit.level),
+            "odd_parts": 0 if odd is None else len(odd.parts),
+            "value_step": _number(values[0]),
+            "at_maximum": _number(values[1]),
+        },
+    )
+
+
+def _about_series(found: StrayVolumes, size: float, volume: int, values: np.ndarray) -> list[str]:
+    kinds = (
+        (found.empty, "hold one value everywhere"),
+        (found.copied, "are copies of earlier ones"),
+        (found.stray, "have a voxel, a parcel or a whole brain far away from all others"),
+    )
+    sentences = []
+    for which, words in kinds:
+        if which.any():
+            shown = ", ".join(map(str, np.flatnonzero(which)[:SHOWN])) + (", ..." if which.sum() > SHOWN else "")
+            sentences.append(f"Volumes that {words} were left out: {int(which.sum())} (counted from 0: {shown}).")
+    if found.parcels.any():
+        number = int(found.parcels.sum())
+        sentences.append(f"Parcels that are constant for long or lose their level have no value: {number}.")
+    if size >= STEP_TOLD:
+        sentences.append(f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good.")
+    step, at_top = values
+    if step > 1:
+        sentences.append(
+            "The series has so few different values that most changes of a voxel are smaller than the step between two "
+            f"({step:.2g} times the usual change): bits were lost."
+        )
+    if at_top > MOST_AT_TOP:
+        sentences.append(
+            f"{100 * at_top:.2g} % of the values have one and the same value, the largest: it was clipped."
+        )
+    return [f"{sentence} {REMEDY}" for sentence in sentences]
+
+
+def _about_part(odd: OddParts) -> str:
+    if odd.axis == len(PARTS):
+        which = "every other slice"
+    else:
+        place = 1 if max(odd.parts) > 1 else 0
+        which = f"the {PARTS[odd.axis][place]} half of the brain or a part of it"
+    if odd.lag:
+        time = f"{abs(odd.lag)} volumes {'earlier' if odd.lag > 0 else 'later'} than the rest"
+        return f"By its confounds table, {which} is {time}. {REMEDY}"
+    return f"The confounds table fits the rest of the brain, but {which} is of another time, or no signal. {REMEDY}"
+
+
+def _about_table(fit: Agreement) -> list[str]:
+    if fit.lag:
+        rows = f"{abs(fit.lag)} volumes {'later' if fit.lag > 0 else 'earlier'}"
+        return [f"The confounds table fits the series when it is read {rows}: it is shifted. {REMEDY_TABLE}"]
+    found = []
+    if not 1 / SCALED < (fit.level if np.isfinite(fit.level) else 1.0) < SCALED:
+        found.append(
+            f"The series is {fit.level:.3g} times as bright as its table says: the data type or the scale in its "
+            f"header may be wrong. {REMEDY}"
+        )
+    values = [("global signal", fit.global_signal), ("DVARS", fit.dvars)]
+    low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < FOREIGN]
+    if low:
+        whose = "it seems to be of another recording" if fit.is_foreign else "it may be of another recording"
+        found.append(
+            f"The confounds table disagrees with the series about its {' and its '.join(low)}: {whose}. {REMEDY_TABLE}"
+        )
+    return found
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
 
 SAME_TIME = 1e-3
 """Largest difference, as a share, of two repetition times that are one: headers are stored in single precision."""

@@ -18,12 +18,17 @@ import numpy as np
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
-from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
+from fcpower_bids.imaging.grids import (
+    SPACES,
+    is_same_grid,
+    resample_labels,
+    share_inside,
+    template_dice,
+    template_tissue,
+)
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
-from fcpower_bids.imaging.series.brain_sample import SAMPLE, BrainSample, VolumeFigures
-from fcpower_bids.imaging.series.preview_slices import SlicePlan, SliceSums
+from fcpower_bids.imaging.series.slices import SAMPLE, BrainSample, SlicePlan, SliceSums, VolumeFigures
 from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_alike, read_volumes
-from fcpower_bids.imaging.template import SPACES, template_dice, template_tissue
 from fcpower_bids.records import Atlas, Slices
 
 

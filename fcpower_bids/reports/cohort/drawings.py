@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from fcpower_bids.reports.kit.charts import (
@@ -286,6 +287,12 @@ def draw_curves(
     if key:
         key_below(sheet, key)
     return sheet.svg()
+
+
+def with_band(cells: pd.DataFrame) -> np.ndarray:
+    """Return x, mean and the ends of a band of one standard deviation from columns x, mean and deviation."""
+    x, mean, deviation = cells.to_numpy(dtype=float).T
+    return np.column_stack([x, mean, mean - deviation, mean + deviation])
 
 
 def _ends(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort import comparisons, edges, identification, people, prediction, spectra
+from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction, spectra
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -72,7 +72,7 @@ CHAPTERS = (
     Chapter("exponent", "The exponent", prediction.exponent_chapter, quoted=True),
     Chapter("screen", "Transforms of the connectome", comparisons.screen_chapter, quoted=True),
     Chapter("controls", "Where the gain comes from", comparisons.controls_chapter, quoted=True),
-    Chapter("curves", "More people, longer scans", comparisons.curves_chapter, quoted=True),
+    Chapter("curves", "More people, longer scans", curves.curves_chapter, quoted=True),
     Chapter("sweep", "Parcellations", comparisons.sweep_chapter, quoted=True),
     Chapter("encoder", "Encoder against connectivity", comparisons.encoder_chapter),
     Chapter("encoders", "Comparison of encoders", comparisons.encoders_chapter, quoted=True),

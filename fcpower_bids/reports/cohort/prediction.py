@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -247,17 +248,17 @@ Sentence = tuple[float, str]
 def sites_chapter(tables: GroupTables) -> Iterator[Section]:
     """Scores per site, within sites, and over sites."""
     best = {finding.target: finding.best for finding in find_targets(tables)}
-    said: list[str] = []
+    said: list[list[str]] = []
     for name, describe in (("prediction_sites", _describe_sites), ("harmonisation", _describe_handlings)):
         rows = tables.rows(name)
         if len(rows):
             # of the best representation; of all where the best is not known or not there
             own = rows["representation"] == rows["target"].astype(str).map(best)
-            said += worst_first(describe(rows[own | ~own.groupby(rows["target"]).transform("any")], tables))
+            said.append(worst_first(describe(rows[own | ~own.groupby(rows["target"]).transform("any")], tables)))
     by_site = tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score)))
     grids = (*by_site, *tables.grid("harmonisation"))
     if grids:
-        yield Section("sites", "Sites", tuple(said), (), grids)
+        yield Section("sites", "Sites", tuple(chain(*said)), (), grids, tuple(said[0]) if said else None)
 
 
 def worst_first(found: Iterable[Sentence]) -> list[str]:

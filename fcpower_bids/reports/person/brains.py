@@ -14,8 +14,7 @@ import numpy as np
 from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
-from fcpower_bids.records import Slices
-from fcpower_bids.records.recordings import AXIAL, CORONAL, SAGITTAL
+from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.kit.figures import draw_bar, shrink
 from fcpower_bids.reports.kit.svg import POINTS, STEPS, Axes, Box, Drawing, Scale, colours, encode_png, step_of
 from fcpower_bids.reports.person.recording import Parcellation, network_order

@@ -30,7 +30,7 @@ from fcpower_bids.core.connectome.edges import (
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.imaging.atlas.tables import unique_names
+from fcpower_bids.imaging.atlas.files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet

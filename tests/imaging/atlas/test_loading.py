@@ -22,10 +22,16 @@ from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas import templateflow as templateflow_atlases
-from fcpower_bids.imaging.atlas.datasets import parse_name
-from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.imaging.atlas.files import (
+    declared_atlases,
+    hemisphere_of,
+    make_table,
+    network_of,
+    parse_name,
+    read_atlas_table,
+    unique_names,
+)
 from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
-from fcpower_bids.imaging.atlas.tables import hemisphere_of, make_table, network_of, read_atlas_table, unique_names
 from tests.planting.surfaces import labels_of, save_dlabel
 from tests.running import PATIENCE
 

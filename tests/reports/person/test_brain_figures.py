@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.records import Slices
-from fcpower_bids.records.recordings import AXIAL
+from fcpower_bids.records import AXIAL, Slices
 from fcpower_bids.reports.person.brains import (
     ATLAS,
     MASK,

@@ -211,7 +211,7 @@ def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
 
 
 def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(shared):
-    """Numbers of docs/paper.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
+    """Numbers of docs/evidence.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
     cohort = stages_cohort(shared)
     cohort = dataclasses.replace(cohort, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
     frame = run(cohort, minutes=(80.0,), sizes=(20,))["identification_curves"].frame

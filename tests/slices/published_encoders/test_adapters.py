@@ -26,7 +26,7 @@ from fcpower_bids.encoders.published.adapters import (
 )
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.described import parcel_centroids
+from fcpower_bids.imaging.atlas.loading import parcel_centroids
 from tests.slices.published_encoders.references import doubles, slow_block, slow_sincos
 
 

@@ -1,0 +1,359 @@
+"""Atlases in folders: names of files, declared short names, and tables of parcels."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.records import Entities, space_of
+from fcpower_bids.store import load_json
+
+EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
+NAMING = ("atlas", "seg", "scale")
+SPATIAL = ("tpl", "space", "cohort", "res", "den", "hemi")
+PREFERRED_RESOLUTIONS = ("02", "2", "01", "1")
+PREFERRED_DENSITIES = ("91k", "32k")
+
+
+class AtlasFile(NamedTuple):
+    """A label image and what its name says."""
+
+    path: Path
+    chunks: dict[str, str]
+
+    @property
+    def space(self) -> str | None:
+        """The template, if the name declares one."""
+        return space_of(self.chunks)
+
+    @property
+    def entities(self) -> Entities:
+        """Entities for output names; ``atlas-HOSPA_desc-th25`` becomes ``atlas-HOSPAth25``; else the stem."""
+        if "atlas" not in self.chunks:
+            return (("atlas", _alphanumeric(_own_words(self.path)) or _alphanumeric(stem_of(self.path))),)
+        label = self.chunks["atlas"] + self.chunks.get("desc", "")
+        return (("atlas", label), *((key, self.chunks[key]) for key in NAMING[1:] if key in self.chunks))
+
+    @property
+    def is_cifti(self) -> bool:
+        """Whether it is a CIFTI ``dlabel``."""
+        return self.path.name.endswith(".dlabel.nii")
+
+
+def parse_name(path: Path) -> AtlasFile:
+    """Read the ``key-value`` chunks of a file name."""
+    pairs = (chunk.split("-", 1) for chunk in stem_of(path).split("_") if "-" in chunk)
+    return AtlasFile(path, {key: value for key, value in pairs if key.isalpha() and value.isalnum()})
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of an image without its extension."""
+    extension = next((extension for extension in EXTENSIONS if path.name.endswith(extension)), path.suffix)
+    return path.name.removesuffix(extension)
+
+
+def parse_selector(selector: str) -> dict[str, str]:
+    """Read ``Schaefer2018_seg-7n_scale-400``, with or without ``atlas-`` in front. Raises UsageError."""
+    first, *others = selector.split("_")
+    chunks = [first if "-" in first else f"atlas-{first}", *others]
+    if not all(re.fullmatch(r"[A-Za-z]+-[A-Za-z0-9]+", chunk) for chunk in chunks):
+        raise UsageError(f"'{selector}' does not select an atlas: write it like Schaefer2018_seg-7n_scale-400.")
+    return dict(chunk.split("-", 1) for chunk in chunks)
+
+
+def find_files(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> list[AtlasFile]:
+    """Return the label images of a dataset that match, one per atlas (2 mm preferred), ordered by name."""
+    best: dict[Entities, AtlasFile] = {}
+    for found in label_images(folder):
+        fits = found.space == space and found.is_cifti == cifti and selector.items() <= found.chunks.items()
+        if fits and (found.entities not in best or _rank(found) < _rank(best[found.entities])):
+            best[found.entities] = found
+    return [best[entities] for entities in sorted(best)]
+
+
+def pick_file(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> AtlasFile:
+    """Return the one label image of a dataset that matches. Raises UsageError."""
+    found = find_files(folder, selector, space, cifti)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        choices = ", ".join(_selector_of(one) for one in found)
+        raise UsageError(f"{folder} has several atlases in {space}: add one of them after a colon: {choices}.")
+    kind = "CIFTI (dlabel)" if cifti else "NIfTI"
+    others = {f"{_selector_of(one)} in {one.space}" for one in label_images(folder) if one.is_cifti == cifti}
+    there = "; ".join(sorted(others)) or "none"
+    wanted = "".join(f" {key}-{value}" for key, value in selector.items())
+    raise UsageError(f"{folder} has no {kind} label image (*_dseg){wanted} in space {space}. It has: {there}.")
+
+
+def label_images(folder: Path) -> list[AtlasFile]:
+    """Return every ``dseg`` of a folder and of those below it."""
+    paths = [path for extension in EXTENSIONS for path in folder.rglob(f"*_dseg{extension}")]
+    return [parse_name(path) for path in sorted(set(paths))]
+
+
+def table_beside(image: Path) -> Path | None:
+    """Return the TSV of an image's name, or of fewer entities, in its folder or two above; the nearest; or None."""
+    stem = stem_of(image)
+    if (same := image.with_name(f"{stem}.tsv")).is_file():
+        return same
+    known = parse_name(image).chunks.items()
+    if "atlas" not in dict(known):
+        return None
+    for folder in image.absolute().parents[:3]:
+        tables = [parse_name(path) for path in sorted(folder.glob("*_dseg.tsv"))]
+        fitting = [one for one in tables if "atlas" in one.chunks and one.chunks.items() <= known]
+        if fitting:
+            return max(fitting, key=lambda one: len(one.chunks)).path
+    return None
+
+
+def describe_dataset(folder: Path, atlas: str) -> tuple[str, str]:
+    """Return licence and citation from ``atlas-<label>_description.json`` or ``dataset_description.json``."""
+    for name in (f"atlas-{atlas}_description.json", "dataset_description.json"):
+        for path in (folder / name, folder.parent / name):
+            try:
+                description = load_json(path)
+            except (OSError, ValueError):
+                continue
+            references = description.get("ReferencesAndLinks") or ["n/a"]
+            references = references if isinstance(references, list) else [references]
+            return str(description.get("License") or "n/a"), "; ".join(map(str, references))
+    return "n/a", "n/a"
+
+
+def _selector_of(found: AtlasFile) -> str:
+    chunks = [f"{key}-{value}" for key, value in found.chunks.items() if key not in SPATIAL]
+    return "_".join(chunks).removeprefix("atlas-")
+
+
+def _rank(found: AtlasFile) -> tuple[int, str]:
+    resolution = found.chunks.get("res") or found.chunks.get("den") or ""
+    order = (*PREFERRED_RESOLUTIONS, *PREFERRED_DENSITIES)
+    return (order.index(resolution) if resolution in order else len(order), found.path.name)
+
+
+def _own_words(path: Path) -> str:
+    chunks = stem_of(path).split("_")
+    return "".join(chunk for chunk in chunks if chunk != "dseg" and chunk.split("-")[0] not in SPATIAL)
+
+
+def _alphanumeric(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "", text)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Declaration of one short name in ``data/atlases/*.json``."""
+
+    name: str  # spelling of the user
+    entities: Entities  # how outputs and BIDS-Atlas folders name it
+    # ``atlas`` and ``desc`` in TemplateFlow; empty where it has none
+    templateflow: Mapping[str, str] = field(default_factory=dict)
+    spaces: tuple[str, ...] = ()  # templates in which TemplateFlow has it
+    parts: tuple[str, ...] = ()  # short names to merge, in order; empty for an atlas of its own
+    network: str = "n/a"  # network of every parcel, where the table of the atlas knows none; or "n/a"
+    # licence, citation: as stated by the authors
+    licence: str = "n/a"
+    citation: str = "n/a"
+    where: str = ""  # how to get an atlas that TemplateFlow does not have
+    also: Mapping[str, str] = field(default_factory=dict)  # entities of the same atlas in the folders of other programs
+    dlabel: str = ""  # file name under which its authors give it in fsLR; empty where it has none
+    # folder of the web in which that file is, at a commit that cannot change; empty where there is none
+    address: str = ""
+
+    @property
+    def selectors(self) -> tuple[dict[str, str], ...]:
+        """Entities that a file of this atlas may have in a folder: ours, those of others, those of TemplateFlow."""
+        return tuple(dict(one) for one in (dict(self.entities), self.also, self.templateflow) if one)
+
+
+@cache
+def declared_atlases() -> dict[str, Declaration]:
+    """Return every declared atlas by its short name."""
+    declared: dict[str, Declaration] = {}
+    folder = files("fcpower_bids") / "data" / "atlases"
+    for source in sorted(folder.iterdir(), key=lambda file: file.name):
+        if source.name.endswith(".json"):
+            family = json.loads(source.read_text(encoding="utf-8"))
+            shared = {key: family[key] for key in ("licence", "citation", "where", "address") if key in family}
+            for name, entry in family["atlases"].items():
+                declared[name] = Declaration(
+                    name=name,
+                    entities=tuple(entry["entities"].items()),
+                    templateflow=entry.get("templateflow", {}),
+                    spaces=tuple(entry.get("spaces", ())),
+                    parts=tuple(entry.get("parts", ())),
+                    network=entry.get("network", "n/a"),
+                    also=entry.get("also", {}),
+                    dlabel=entry.get("dlabel", ""),
+                    **shared,
+                )
+    return declared
+
+
+UNSTATED = "n/a"
+NO_NAMES = (UNSTATED, "nan", "node")
+BACKGROUND = ("", "???", "0", "n/a", "background", "unknown", "unlabeled", "unlabelled", "none")
+LABEL_COLUMNS = ("index", "label", "value", "id")
+NAME_COLUMNS = ("name", "label", "region")
+NETWORK_COLUMNS = ("network", "network_label", "community")
+HEMISPHERE_COLUMNS = ("hemisphere", "hemi")
+SCHAEFER_NAME = re.compile(r"^(?:7|17)Networks_(LH|RH)_([A-Za-z]+)")
+# A lone letter in the middle is something else: "HIP-head-l-rh" is the lateral part of a right hippocampus.
+SIDE = re.compile(r"(?:^|[-_. ])(lh|rh|left|right)(?:[-_. ]|$)|^([lr])[-_. ]|[-_. ]([lr])$", re.IGNORECASE)
+
+
+class AtlasTable(NamedTuple):
+    """One entry per parcel in the order of the outputs; as in :class:`fcpower_bids.records.Atlas`."""
+
+    labels: tuple[int, ...]
+    names: tuple[str, ...]
+    networks: tuple[str, ...]
+    hemispheres: tuple[str, ...]
+
+
+def read_atlas_table(path: Path) -> AtlasTable:
+    """Read a BIDS ``dseg.tsv`` or anything close to one; rows are parcels in their order. Raises UsageError."""
+    rows = _read_rows(path)
+    label_column = _label_column(path, rows)
+    name_column = _column(rows, (name for name in NAME_COLUMNS if name != label_column))
+    if name_column is None:
+        raise UsageError(f"The table {path} has no column 'name': add one, tab-separated, next to '{label_column}'.")
+    labels = [int(row[label_column]) for row in rows]
+    for label, row in zip(labels, rows, strict=True):
+        if label < 0 or (label == 0 and row[name_column].lower() not in BACKGROUND):
+            raise UsageError(
+                f"The table {path} gives '{row[name_column]}' the label {label}, but 0 is the background of a label "
+                "image: number the regions as the image does."
+            )
+    regions = [row for label, row in zip(labels, rows, strict=True) if label > 0]
+    if not regions:
+        raise UsageError(f"The table {path} has no parcels: give a row per label above 0.")
+    return make_table(
+        [label for label in labels if label > 0],
+        [row[name_column] for row in regions],
+        _values(regions, NETWORK_COLUMNS),
+        _values(regions, HEMISPHERE_COLUMNS),
+        origin=path,
+    )
+
+
+def make_table(
+    labels: Sequence[int],
+    names: Sequence[str],
+    networks: Sequence[str] | None = None,
+    hemispheres: Sequence[str] | None = None,
+    *,
+    origin: Path,
+) -> AtlasTable:
+    """Check labels and complete unique names, networks and hemispheres, from names. Raises UsageError."""
+    if not labels:
+        raise UsageError(f"{origin} has no parcels: give a label image with labels above 0.")
+    repeated = [str(label) for label, count in Counter(labels).items() if count > 1]
+    if repeated:
+        raise UsageError(f"The table {origin} has label {', '.join(repeated)} more than once: keep one row per label.")
+    unique = unique_names(labels, [" ".join(name.split()) for name in names])
+    networks = networks or [UNSTATED] * len(labels)
+    hemispheres = hemispheres or [UNSTATED] * len(labels)
+    return AtlasTable(
+        labels=tuple(int(label) for label in labels),
+        names=unique,
+        networks=tuple(_stated(n) or network_of(name) for n, name in zip(networks, unique, strict=True)),
+        hemispheres=tuple(
+            _side(_stated(h)) or hemisphere_of(name) for h, name in zip(hemispheres, unique, strict=True)
+        ),
+    )
+
+
+def table_of_labels(labels: Iterable[int], known: Mapping[int, str], origin: Path) -> AtlasTable:
+    """Make the table of an image that comes without one: its labels in ascending order."""
+    ordered = sorted(labels)
+    return make_table(ordered, [known.get(label) or f"parcel{label:03d}" for label in ordered], origin=origin)
+
+
+def unique_names(labels: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
+    """Name parcels differently, by label too where needed, and as neither a missing value nor a formula."""
+    plain = [name.lstrip("=+-@ ") for name in names]
+    plain = ["" if name.lower() in NO_NAMES else name for name in plain]
+    named = [name or f"parcel{label:03d}" for label, name in zip(labels, plain, strict=True)]
+    counts = Counter(named)
+    unique: dict[str, None] = {}
+    for label, name in zip(labels, named, strict=True):
+        one = name if counts[name] == 1 else f"{name}_{label}"
+        while one in unique or (one != name and one in counts):
+            one = f"{one}_{label}"
+        unique[one] = None
+    return tuple(unique)
+
+
+def network_of(name: str) -> str:
+    """Return the network in a Schaefer name (``7Networks_LH_Vis_1`` is in ``Vis``), or "n/a"."""
+    found = SCHAEFER_NAME.match(name)
+    return found.group(2) if found else UNSTATED
+
+
+def hemisphere_of(name: str) -> str:
+    """Return "L" or "R" where the name says so as a word of its own (``HIP-head-rh``), or "n/a"."""
+    found = SIDE.search(name)
+    return next(filter(None, found.groups()))[0].upper() if found else UNSTATED
+
+
+def encode_table(table: AtlasTable) -> bytes:
+    """Return the table as a BIDS ``dseg.tsv``."""
+    rows = ["index\tname\tnetwork\themisphere"]
+    rows += ["\t".join(map(str, row)) for row in zip(*table, strict=True)]
+    return ("\n".join(rows) + "\n").encode()
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    try:
+        if (fault := table_fault(path)) is not None:
+            raise UsageError(f"The atlas table {path} {fault}.")
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, delimiter="\t", restval="", restkey="more")
+            rows = [{str(key).strip().lower(): str(value).strip() for key, value in row.items()} for row in reader]
+    except FileNotFoundError:
+        raise UsageError(f"The atlas table {path} does not exist: check the path.") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"The atlas table {path} cannot be read ({error}): save it as tab-separated UTF-8.") from error
+    if not rows:
+        raise UsageError(f"The atlas table {path} has no rows: give one per parcel, tab-separated, under a header.")
+    return rows
+
+
+def _label_column(path: Path, rows: list[dict[str, str]]) -> str:
+    for column in LABEL_COLUMNS:
+        if all(re.fullmatch(r"[+-]?\d+", row.get(column, "")) for row in rows):
+            return column
+    raise UsageError(
+        f"The table {path} has no column 'index' of whole numbers (its columns: {', '.join(rows[0])}): "
+        "add the label of each parcel in the image, tab-separated."
+    )
+
+
+def _column(rows: list[dict[str, str]], candidates: Iterable[str]) -> str | None:
+    return next((column for column in candidates if column in rows[0]), None)
+
+
+def _values(rows: list[dict[str, str]], candidates: Iterable[str]) -> list[str] | None:
+    column = _column(rows, candidates)
+    return [row[column] for row in rows] if column else None
+
+
+def _stated(value: str) -> str:
+    return "" if value.lower() in ("", "n/a", "nan") else value
+
+
+def _side(value: str) -> str:
+    return value[0].upper() if value.lower() in ("l", "lh", "left", "r", "rh", "right") else value
