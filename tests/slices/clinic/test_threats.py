@@ -86,7 +86,7 @@ def test_a_model_and_the_list_of_participants_give_no_age_sex_or_score_away(save
     each = pd.DataFrame(found).groupby("truth").mean()
     # the one list with an entry per scan is that of digests: over six cohorts r has a standard deviation of .04
     assert each.columns.tolist() == ["card/TrainingScans, order 0", "card/TrainingScans, order 1"]
-    assert each.abs().to_numpy().max() < 0.1, each
+    assert each.abs().to_numpy().max() < 0.13, each
 
 
 def test_the_attack_finds_a_row_per_person(saved):
