@@ -27,7 +27,7 @@ from fcpower_bids.core.connectome.edges import (
     vectorise_edges,
     without_rounding,
 )
-from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spd import eigenvalues
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import unique_names
@@ -383,7 +383,7 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         spectrum = np.empty(0) if rounding.cleared else rounding.eigenvalues[::-1]
     if not spectrum.size:
         covered = covered_parcels(connectivity)
-        spectrum = eigendecompose(connectivity[np.ix_(covered, covered)])[0]
+        spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
     if len(set(names)) < len(names):
         raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)
