@@ -3,8 +3,8 @@
 Arrays that exceed the memory lie in scratch files; no file of a dataset is read or written.
 
 An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``data/tables.tsv`` declares them.
-It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question. A new one is one file, and
-one line here.
+It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question; ``prepare`` in its module
+is its first look, which finds that out before anything is computed. A new one is one file, and one line here.
 """
 
 from importlib import import_module
@@ -43,10 +43,8 @@ DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 
 
 def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
-    """Raise Unfit as an analysis would after its first look, where its module has a ``check_choices``."""
-    check = getattr(import_module(ANALYSES[name].__module__), "check_choices", None)
-    if check is not None:
-        check(cohort, settings)
+    """Raise Unfit as an analysis would after its first look, which is ``prepare`` in its module."""
+    import_module(ANALYSES[name].__module__).prepare(cohort, settings)
 
 
 def analyses_to_run(settings: Analysis) -> tuple[str, ...]:

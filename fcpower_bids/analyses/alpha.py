@@ -39,14 +39,12 @@ STEP = 1e-3
 """Half the step of the central difference."""
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no prediction: columns, targets, folds."""
-    open_study(cohort, settings)
+prepare = open_study
 
 
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
-    study = open_study(cohort, settings)
+    study = prepare(cohort, settings)
     return tabulate_alpha(study, None if settings.alpha_selection == "align" else nested_exponent(study))
 
 

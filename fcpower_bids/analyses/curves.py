@@ -143,7 +143,7 @@ SIZE_FACTS = {
 }
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse lengths and sizes that are not possible."""
     choose_minutes(cohort, settings.scan_minutes)
     if len(cohort.phenotypes.columns):

@@ -320,48 +320,40 @@ WITHOUT_EDGES = (
 )
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse embeddings alone, targets that no edge can go with, and blocks that allow no exchange."""
-    _, people = _choose(cohort, settings)
-    for _ in _ask(cohort, plan_exchange(cohort, people, settings), settings):
-        pass
-
-
 def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
-    names, people = _choose(cohort, settings)
-    exchange = plan_exchange(cohort, people, settings)
-    questions = list(_ask(cohort, exchange, settings))
-    tested = list(_test(cohort, people, names, questions, settings))
+    names, exchange, questions = prepare(cohort, settings)
+    tested = list(_test(cohort, exchange.people, names, questions, settings))
     tested.sort(key=lambda each: questions.index(each.question))
     facts = _facts(cohort, exchange, questions, settings)
     return describe_edges(tested, cohort, facts)
 
 
-def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People]:
-    """Representations of edges, and the people with scans, phenotypes and covariates."""
+def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchange, list[Question]]:
+    """Representations of edges, the people and their blocks, and the model of every target.
+
+    Refuses embeddings alone, targets that no edge can go with, and blocks that allow no exchange.
+    """
     names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
     if FC in names:  # a single edge of FC^alpha has no meaning of its own
         names = tuple(name for name in names if name != FC_POWER)
-    people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)
+    preset = resolve_preset(settings)
+    people = choose_people(cohort, settings, names, preset.covariates)
     made = build_representations(cohort, people.scans, names, settings)
     edges = tuple(each.name for each in made if each.is_edges)
     if not edges:
         raise Unfit(WITHOUT_EDGES)
-    return edges, people
-
-
-def _ask(cohort: Cohort, exchange: Exchange, settings: Analysis) -> Iterator[Question]:
-    """Model and permutations of every target."""
-    preset = resolve_preset(settings)
-    for target in choose_targets(exchange.people.phenotypes, settings, cohort.targets or None, preset.covariates):
+    exchange, questions = plan_exchange(cohort, people, settings), []
+    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
         try:
-            yield _ask_of(target, exchange, settings)
+            questions.append(_ask(target, exchange, settings))
         except Unfit as error:
             raise type(error)(f"Target '{target.name}': {error}") from error
+    return edges, exchange, questions
 
 
-def _ask_of(target: Target, exchange: Exchange, settings: Analysis) -> Question:
+def _ask(target: Target, exchange: Exchange, settings: Analysis) -> Question:
+    """Model and permutations of a target."""
     people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
     values = target.build()(known)[known, 0]
     sites = None if sites is None else sites[known]

@@ -151,7 +151,7 @@ FACTS = {
 }
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse a single representation, and a cohort without targets and second sessions."""
     stand_in = np.zeros((len(cohort.scans), 1))
     embeddings = {**cohort.embeddings, **dict.fromkeys(missing_embeddings(cohort), stand_in)}

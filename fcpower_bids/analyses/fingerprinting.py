@@ -147,15 +147,15 @@ def can_identify(cohort: Cohort) -> bool:
     return bool((sessions > 1).sum() > 1)
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse a cohort without repeated sessions."""
-    repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
+def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Representations, and the rows of repeated scans; refuses a cohort without repeated sessions."""
+    names = expand_names(cohort, settings)
+    return names, repeated_scans(cohort, ~scans_without_features(cohort, names))
 
 
 def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Identify people between sessions (Finn et al. 2015, doi:10.1038/nn.4135). Raises NotInCohort."""
-    names = expand_names(cohort, settings)
-    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+    names, rows = prepare(cohort, settings)
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
     scans = _Scans(persons, sessions, plan_scan_blocks(cohort, persons.tolist(), settings), settings)

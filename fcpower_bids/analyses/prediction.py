@@ -138,21 +138,18 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak, too little memory."""
-    study = _open(cohort, settings)
-    check_memory(len(study.people.names))
-
-
-def _open(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Analysis) -> Study:
+    """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
     if changes_features(settings.sites):
         check_harmonisation(settings)
-    return open_study(cohort, settings)
+    study = open_study(cohort, settings)
+    check_memory(len(study.people.names))
+    return study
 
 
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
-    study = _open(cohort, settings)
+    study = prepare(cohort, settings)
     unharmonised = _score_unharmonised(study) if changes_features(settings.sites) else {}
     results: dict[str, NestedResult] = {}
     importance, baselines, null = EdgeImportance(study), Baselines(study), []

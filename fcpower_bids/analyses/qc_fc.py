@@ -53,7 +53,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse too few people with known motion, and embeddings alone."""
     _, groups, _ = people_with_motion(cohort)
     if next(_edge_representations(cohort, groups, settings), None) is None:

@@ -285,7 +285,7 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
 # --- Ways of handling sites -------------------------------------------------------------------------------------------
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse what allows no comparison."""
     _check(settings)
     for handling in (NONE, BOTH):

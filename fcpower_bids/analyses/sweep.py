@@ -32,7 +32,7 @@ FACTS = {
 }
 
 
-def check_choices(cohorts: Mapping[str, Cohort], settings: Analysis) -> None:
+def prepare(cohorts: Mapping[str, Cohort], settings: Analysis) -> None:
     """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
     shared, settings = _share(cohorts, settings)
     for cohort in shared.values():

@@ -116,15 +116,11 @@ FEWEST = 5
 """Least number of scans for such a share."""
 
 
-def check_damage(cohort: Cohort) -> list[Finding]:
+def check_damage(cohort: Cohort) -> Iterator[Finding]:
     """Count the scans of each caution; many alike point to a common fault."""
-    if "damage" not in cohort.scans:
-        return []
-    return list(_tell(cohort))
-
-
-def _tell(cohort: Cohort) -> Iterator[Finding]:
     scans = cohort.scans
+    if "damage" not in scans:
+        return
     damage = scans["damage"].fillna("").astype(str).str.split(", ")
     names = scans["participant_id"].astype(str) + " " + scans["session"].astype(str)
     for kind, (what, consequence) in KINDS.items():

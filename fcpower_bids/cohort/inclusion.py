@@ -194,7 +194,21 @@ def exclude_by_quality(
     found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-    reasons = [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
+    return _exclude(
+        found, [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
+    )
+
+
+def exclude_unreadable(
+    found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
+) -> tuple[list[bool], list[Exclusion]]:
+    """Leave out recordings whose FC file is no connectome, and say why."""
+    folders = known_folders(settings.output_dir, *{one.root for one in found})
+    return _exclude(found, [describe_without_folders(unreadable.get(one.path, ""), folders) for one in found])
+
+
+def _exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
+    """Say which recordings have no reason to be left out, and give a row for each of the others."""
     rows = [
         Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
         for one, reason in zip(found, reasons, strict=True)
@@ -223,24 +237,6 @@ def _series_fault(one: Connectome) -> str:
         return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
     except OSError as error:
         return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
-
-
-def exclude_unreadable(
-    found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
-) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out recordings whose FC file is no connectome, and say why."""
-    folders = known_folders(settings.output_dir, *{one.root for one in found})
-    rows = [
-        Exclusion(
-            one.participant,
-            one.session,
-            RECORDING,
-            f"{one.recording}: {describe_without_folders(unreadable[one.path], folders)}",
-        )
-        for one in found
-        if one.path in unreadable
-    ]
-    return [one.path not in unreadable for one in found], rows
 
 
 def choose_parcels(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -310,21 +310,12 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
     """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
     names: dict[str, str] = {}
     for key in (without_zeros, _without_signs):
-        names |= _unique(there, people, names, key)
+        taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
+        scanned = {key(name): name for name in people if name not in taken and key(name)}
+        for name in (one for one in there if one not in people and one not in names and key(one) in scanned):
+            if all(each[key(name)] == 1 for each in counts):
+                names[name] = scanned[key(name)]
     return names
-
-
-def _unique(
-    there: Sequence[str], people: Collection[str], known: Mapping[str, str], key: Callable[[str], str]
-) -> dict[str, str]:
-    here, taken = set(there), set(known.values())
-    counts = Counter(map(key, people)), Counter(map(key, there))
-    scanned = {key(name): name for name in people if name not in here and name not in taken and key(name)}
-    found = {}
-    for name in (one for one in there if one not in people and one not in known and key(one) in scanned):
-        if all(each[key(name)] == 1 for each in counts):
-            found[name] = scanned[key(name)]
-    return found
 
 
 def without_zeros(name: str) -> str:
@@ -420,6 +411,13 @@ def _check_codes(named: Sequence[str], tables: Iterable[PeopleTable]) -> None:
     for code in named:
         column, sign, _ = code.rpartition("=")
         if sign and column not in known:
-            close = get_close_matches(column, known, n=1)
-            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            raise DatasetError(f"missing_values {code}: no phenotype table has a column '{column}'. {hint}")
+            raise DatasetError(
+                f"missing_values {code}: no phenotype table has a column {describe_unknown(column, known)}"
+            )
+
+
+def describe_unknown(name: str, known: Sequence[str]) -> str:
+    """End a sentence on a column that is not there: its name, and what may have been meant."""
+    close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
+    hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
+    return f"'{name}'. {hint}"

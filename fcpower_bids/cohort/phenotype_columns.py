@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.inclusion import TARGET, VALUE, Exclusion
-from fcpower_bids.cohort.people import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.people import Phenotypes, describe_unknown, load_phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Assembly, GroupLevel
@@ -87,9 +86,7 @@ def unknown_columns(phenotypes: Phenotypes, settings: GroupLevel) -> Iterator[st
     covariates = [name for name in settings.covariates if name not in FROM_SCANS]
     for name in dict.fromkeys((*settings.target_columns, *parts, *covariates, *groups)):
         if name not in known:
-            close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
-            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
-            yield f"No phenotype table has a column '{name}'. {hint}"
+            yield f"No phenotype table has a column {describe_unknown(name, known)}"
 
 
 def _as_numbers(column: pd.Series) -> pd.Series:

@@ -223,7 +223,8 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
     names = analyses_to_run(settings)
     finished = FinishedAnalyses(settings.results)
-    _check_choices(names, cohort, by_atlas, settings)  # again: the check may have made one family of two people
+    if cohort.alike:  # once more: the check has made one family of two people
+        _check_choices(names, cohort, by_atlas, settings)
     keys = [analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)]
 
     def work(name: str) -> Mapping[str, Table]:

@@ -18,18 +18,8 @@ CLOCKED = ["steps_per_s", "peak_mb", "seconds_left"]
 """Columns of the log that differ from run to run."""
 HERE = ("--nprocs", "1")
 QUICK = (
-    *TINY,
-    "--nprocs",
-    "1",
-    "--steps",
-    "4",
-    "--checkpoint-every",
-    "2",
-    "--warmup",
-    "1",
-    "--held-out",
-    "0.4",
-    "--accept-unproven",
+    *(*TINY, "--nprocs", "1", "--steps", "4", "--checkpoint-every", "2"),
+    *("--warmup", "1", "--held-out", "0.4", "--accept-unproven"),
 )
 PACKED = ("--steps", "0", "--window", "20", "--nprocs", "1")
 

@@ -26,16 +26,8 @@ from tests.running import as_copied
 
 WINDOW, SHARE = 20, 0.4
 STUDENT = (
-    "--architecture",
-    "d=32",
-    "layers=2",
-    "heads=4",
-    "ff=64",
-    "dropout=0.0",
-    "--batch-size",
-    "64",
-    "--steps",
-    "300",
+    *("--architecture", "d=32", "layers=2", "heads=4", "ff=64", "dropout=0.0"),
+    *("--batch-size", "64", "--steps", "300"),
 )
 LEARNING = (*STUDENT, "--checkpoint-every", "100", "--learning-rate", "0.003", "--held-out", str(SHARE))
 PROVE = tuple(word for word in QUICK if word != "--accept-unproven")

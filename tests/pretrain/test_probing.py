@@ -74,28 +74,20 @@ def embeddings(folder, encoder) -> tuple[np.ndarray, list[str], list[str]]:
     return np.array([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
 
 
-def ridge(features, target, train, test, penalty):
-    scaler = StandardScaler().fit(features[train])
-    return (
-        Ridge(penalty).fit(scaler.transform(features[train]), target[train]).predict(scaler.transform(features[test]))
-    )
-
-
 def probe_of(features, target, names) -> float:
     """Nested cross-validation by scikit-learn; the inner folds are scaled as the outer training people."""
     folds = replicated_folds(len(features), 10, 5, REPEATS, families=names)
     predicted = np.zeros((REPEATS, len(features)))
     for fold in folds:
         x = StandardScaler().fit(features[fold.train]).transform(features)
-        scores = []
-        for penalty in PENALTIES:
-            inner = np.zeros(len(features))
-            for rows in fold.inner:
-                others = np.setdiff1d(fold.train, rows)
-                inner[rows] = Ridge(penalty).fit(x[others], target[others]).predict(x[rows])
-            scores.append(np.corrcoef(inner[fold.train], target[fold.train])[0, 1])
-        best = PENALTIES[int(np.argmax(scores))]
-        predicted[fold.repeat, fold.test] = ridge(features, target, fold.train, fold.test, best)
+        copies = np.repeat(target[:, None], len(PENALTIES), axis=1)  # scikit-learn takes a penalty per target
+        inner = np.zeros(copies.shape)
+        for rows in fold.inner:
+            others = np.setdiff1d(fold.train, rows)
+            inner[rows] = Ridge(PENALTIES).fit(x[others], copies[others]).predict(x[rows])
+        scores = [np.corrcoef(guess, target[fold.train])[0, 1] for guess in inner[fold.train].T]
+        best = Ridge(PENALTIES[int(np.argmax(scores))]).fit(x[fold.train], target[fold.train])
+        predicted[fold.repeat, fold.test] = best.predict(x[fold.test])
     return float(np.mean([np.corrcoef(one, target)[0, 1] for one in predicted]))
 
 

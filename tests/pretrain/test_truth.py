@@ -110,11 +110,10 @@ def exchange_rows(path) -> None:
     ],
     ids=["a sample", "a teacher", "the kernel", "subjects", "rows", "parcel names"],
 )
-@pytest.mark.parametrize("level", ["pretrain", "pack, then pretrain"])
-def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change, level):
+def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change):
     assert run_pretrain(tmp_path, "--dry-run") == 0
     change(tmp_path / "out" / "corpus" / name)
-    if level != "pretrain":
+    if not name.startswith("series"):  # also where it is packed again first
         run_pretrain(tmp_path, quick=PACKED)
     assert run_pretrain(tmp_path) == 3
     told = capsys.readouterr().err
@@ -145,7 +144,7 @@ def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
     assert "is not that of its teacher vectors" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("said", [{}, {"format": 1}, {"format": 99}])
+@pytest.mark.parametrize("said", [{}, {"format": 99}])
 def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
     assert run_pretrain(tmp_path, "--dry-run") == 0
     corpus = tmp_path / "out" / "corpus"
@@ -190,19 +189,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypatch, caplog):
-    words = [
-        sys.executable,
-        "-c",
-        KILLED,
-        tmp_path / "bids",
-        tmp_path / "out",
-        "pretrain",
-        "--steps",
-        "0",
-        "--nprocs",
-        "1",
-    ]
-    killed = subprocess.run([str(word) for word in words], stderr=subprocess.DEVNULL, check=False)
+    places = [str(tmp_path / "bids"), str(tmp_path / "out")]
+    words = [sys.executable, "-c", KILLED, *places, *["pretrain", "--steps", "0", "--nprocs", "1"]]
+    killed = subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
     assert killed.returncode == -signal.SIGKILL
     parts = tmp_path / "out" / "corpus" / "parts"
     stored = sorted(parts.glob("*.safetensors"))

@@ -110,12 +110,8 @@ FACTS = {
 }
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse another kernel, and what allows no prediction."""
-    _open(cohort, settings)
-
-
-def _open(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Analysis) -> Study:
+    """Open the study; refuses another kernel, and what allows no prediction."""
     if settings.kernel != "correlation":
         raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
     return open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
@@ -126,7 +122,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
     """
-    study = _open(cohort, settings)
+    study = prepare(cohort, settings)
     screen, controls = Screen(study, FC_POWER), _Controls(study)
     for name, make, about in track(controls.rows(), "spectral controls", settings):
         screen.add(name, make, **about)

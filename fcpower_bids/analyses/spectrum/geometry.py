@@ -61,7 +61,7 @@ class Spectra:
         return np.stack([power_weights(values, alpha, self.tolerance) for values in self.eigenvalues])
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse a cohort without scans."""
     if not len(cohort.scans):
         raise Unfit("There is no scan whose spectrum could be described.")
@@ -74,7 +74,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel". Raises
     Unfit.
     """
-    check_choices(cohort, settings)
+    prepare(cohort, settings)
     spectra = _decompose(cohort, settings)
     alpha, facts = (
         settings.alpha,

@@ -95,18 +95,14 @@ FACTS = {
 }
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no prediction: columns, targets, folds."""
-    _open(cohort, settings)
-
-
-def _open(cohort: Cohort, settings: Analysis) -> Study:
+def prepare(cohort: Cohort, settings: Analysis) -> Study:
+    """Open the study; refuses what allows no prediction: columns, targets, folds."""
     return open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
 
 
 def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
-    study = _open(cohort, settings)
+    study = prepare(cohort, settings)
     screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT

@@ -19,6 +19,6 @@ def test_a_dry_run_refuses_kernels_that_do_not_fit(tmp_path):
     settings = replace(make_outputs(tmp_path, people=8), **CHOICES)
     cohort, _ = open_cohorts(settings)
     with memory_limit(0.006):
-        prediction.check_choices(cohort, settings)
+        prediction.prepare(cohort, settings)
     with memory_limit(0.004), pytest.raises(Unfit, match="A kernel of 8 people needs"):
-        prediction.check_choices(cohort, settings)
+        prediction.prepare(cohort, settings)
