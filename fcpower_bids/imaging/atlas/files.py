@@ -188,17 +188,9 @@ def declared_atlases() -> dict[str, Declaration]:
             family = json.loads(source.read_text(encoding="utf-8"))
             shared = {key: family[key] for key in ("licence", "citation", "where", "address") if key in family}
             for name, entry in family["atlases"].items():
-                declared[name] = Declaration(
-                    name=name,
-                    entities=tuple(entry["entities"].items()),
-                    templateflow=entry.get("templateflow", {}),
-                    spaces=tuple(entry.get("spaces", ())),
-                    parts=tuple(entry.get("parts", ())),
-                    network=entry.get("network", "n/a"),
-                    also=entry.get("also", {}),
-                    dlabel=entry.get("dlabel", ""),
-                    **shared,
-                )
+                lists = {key: tuple(entry[key]) for key in ("spaces", "parts") if key in entry}
+                about = {**entry, **shared, **lists, "entities": tuple(entry["entities"].items())}
+                declared[name] = Declaration(name=name, **about)
     return declared
 
 
@@ -209,6 +201,7 @@ LABEL_COLUMNS = ("index", "label", "value", "id")
 NAME_COLUMNS = ("name", "label", "region")
 NETWORK_COLUMNS = ("network", "network_label", "community")
 HEMISPHERE_COLUMNS = ("hemisphere", "hemi")
+SIDES = ("l", "lh", "left", "r", "rh", "right")
 SCHAEFER_NAME = re.compile(r"^(?:7|17)Networks_(LH|RH)_([A-Za-z]+)")
 # A lone letter in the middle is something else: "HIP-head-l-rh" is the lateral part of a right hippocampus.
 SIDE = re.compile(r"(?:^|[-_. ])(lh|rh|left|right)(?:[-_. ]|$)|^([lr])[-_. ]|[-_. ]([lr])$", re.IGNORECASE)
@@ -226,8 +219,14 @@ class AtlasTable(NamedTuple):
 def read_atlas_table(path: Path) -> AtlasTable:
     """Read a BIDS ``dseg.tsv`` or anything close to one; rows are parcels in their order. Raises UsageError."""
     rows = _read_rows(path)
-    label_column = _label_column(path, rows)
-    name_column = _column(rows, (name for name in NAME_COLUMNS if name != label_column))
+    whole = (name for name in LABEL_COLUMNS if all(re.fullmatch(r"[+-]?\d+", row.get(name, "")) for row in rows))
+    label_column = next(whole, None)
+    if label_column is None:
+        raise UsageError(
+            f"The table {path} has no column 'index' of whole numbers (its columns: {', '.join(rows[0])}): "
+            "add the label of each parcel in the image, tab-separated."
+        )
+    name_column = next((name for name in NAME_COLUMNS if name in rows[0] and name != label_column), None)
     if name_column is None:
         raise UsageError(f"The table {path} has no column 'name': add one, tab-separated, next to '{label_column}'.")
     labels = [int(row[label_column]) for row in rows]
@@ -243,8 +242,10 @@ def read_atlas_table(path: Path) -> AtlasTable:
     return make_table(
         [label for label in labels if label > 0],
         [row[name_column] for row in regions],
-        _values(regions, NETWORK_COLUMNS),
-        _values(regions, HEMISPHERE_COLUMNS),
+        *(
+            next(([row[name] for row in regions] for name in candidates if name in rows[0]), None)
+            for candidates in (NETWORK_COLUMNS, HEMISPHERE_COLUMNS)
+        ),
         origin=path,
     )
 
@@ -271,7 +272,8 @@ def make_table(
         names=unique,
         networks=tuple(_stated(n) or network_of(name) for n, name in zip(networks, unique, strict=True)),
         hemispheres=tuple(
-            _side(_stated(h)) or hemisphere_of(name) for h, name in zip(hemispheres, unique, strict=True)
+            (side[0].upper() if side.lower() in SIDES else side) or hemisphere_of(name)
+            for side, name in zip(map(_stated, hemispheres), unique, strict=True)
         ),
     )
 
@@ -332,28 +334,5 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _label_column(path: Path, rows: list[dict[str, str]]) -> str:
-    for column in LABEL_COLUMNS:
-        if all(re.fullmatch(r"[+-]?\d+", row.get(column, "")) for row in rows):
-            return column
-    raise UsageError(
-        f"The table {path} has no column 'index' of whole numbers (its columns: {', '.join(rows[0])}): "
-        "add the label of each parcel in the image, tab-separated."
-    )
-
-
-def _column(rows: list[dict[str, str]], candidates: Iterable[str]) -> str | None:
-    return next((column for column in candidates if column in rows[0]), None)
-
-
-def _values(rows: list[dict[str, str]], candidates: Iterable[str]) -> list[str] | None:
-    column = _column(rows, candidates)
-    return [row[column] for row in rows] if column else None
-
-
 def _stated(value: str) -> str:
     return "" if value.lower() in ("", "n/a", "nan") else value
-
-
-def _side(value: str) -> str:
-    return value[0].upper() if value.lower() in ("l", "lh", "left", "r", "rh", "right") else value

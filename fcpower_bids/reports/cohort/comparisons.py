@@ -33,7 +33,7 @@ from fcpower_bids.reports.cohort.tables import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.kit.page import Panel, look_up
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets that are drawn, and how many of them side by side in one picture; all are in the tables."""
@@ -141,28 +141,6 @@ def _refused(name: str, frame: pd.DataFrame, titles: Mapping[str, str], tables: 
 
 # Transforms
 
-TRANSFORM_TITLES = {
-    "power_0.25": "FC^0.25",
-    "power_0.5": "FC^0.5",
-    "power_0.75": "FC^0.75",
-    "log_euclidean": "log-Euclidean",
-    "tangent_harmonic": "tangent (harmonic mean)",
-    "tangent_arithmetic": "tangent (arithmetic mean)",
-    "tangent_riemannian": "tangent (Riemannian mean)",
-    "tucker": "Tucker",
-    "fisher_z": "Fisher z",
-    "degree": "degree normalisation",
-    "pca": "PCA",
-    "factor_analysis": "factor analysis",
-    "ica": "ICA",
-    "cholesky": "Cholesky",
-    "log_cholesky": "log-Cholesky",
-    "random_projection": "random projection",
-    "precision": "precision",
-    "partial_correlation": "partial correlation",
-}
-"""Short names for drawings; the table has the full ones."""
-
 
 def screen_chapter(tables: GroupTables) -> Iterator[Section]:
     """Say which transforms differ from FC^alpha, draw all of them, list them."""
@@ -170,7 +148,8 @@ def screen_chapter(tables: GroupTables) -> Iterator[Section]:
     if screen.empty:
         return
     names, reference = list(dict.fromkeys(screen["representation"].astype(str))), tables.title("fc_power")
-    titles = {name: TRANSFORM_TITLES.get(name, tables.title(name)) for name in names}
+    short = look_up("titles", "transforms")
+    titles = {name: short.get(name, tables.title(name)) for name in names}
     answers = [list(say_all(one, own_rows(screen, one), titles, "transform", reference)) for one in targets_of(screen)]
     said = [sentence for answer in answers for sentence in answer]
     scored = screen[screen["status"] == "scored"]
@@ -194,14 +173,6 @@ def screen_chapter(tables: GroupTables) -> Iterator[Section]:
 RANDOM = "random_filter"
 PROPER = {name.lower(): name for name in ("Pearson", "Euclidean", "Cholesky", "Wasserstein")}
 WEIGHTINGS = {"raw": "λ", "power": "λ^α"}
-CONTROL_TITLES = {
-    "profile": "hand-set profile",
-    "clipped": "clipped eigenvalues",
-    "learned_bins": "learned filter, bins",
-    "learned_network": "learned filter, network",
-    "one_hot": "one-hot identifier",
-    "random_embedding": "random embedding",
-}
 
 
 def controls_chapter(tables: GroupTables) -> Iterator[Section]:
@@ -239,7 +210,7 @@ def control_title(row: Row, tables: GroupTables) -> str:
             "shared_basis": f"shared basis, {number:g} components",
         }[kind]
     known = {"kernel": f"kernel: {rest}", "rbf": f"RBF: {rest}", RANDOM: f"random filter {rest}"}
-    return known.get(kind, CONTROL_TITLES.get(name, tables.title(name)))
+    return known.get(kind, look_up("titles", "controls").get(name, tables.title(name)))
 
 
 def _say_controls(target: str, own: pd.DataFrame, titles: Mapping[str, str], tables: GroupTables) -> Iterator[str]:

@@ -55,7 +55,7 @@ def _words(kind: str) -> Mapping[str, Any]:
 
 
 def look_up(kind: str, name: str) -> dict[str, Any]:
-    """Return the words of a figure or table: of ``panels``, ``grids`` or ``recording``, files of ``data/report``."""
+    """Return an entry of ``panels``, ``grids``, ``recording`` or ``titles``, files of words in ``data/report``."""
     return dict(_words(kind)[name])
 
 
