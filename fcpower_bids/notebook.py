@@ -22,11 +22,11 @@ from fcpower_bids.cohort.assembly import load_cohort as assemble
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.registry import load
 from fcpower_bids.settings import Analysis, Settings
-from fcpower_bids.slices.elsewhere.imports import bring_sources
 
 PERSON, SCAN = "person", "scan"
 

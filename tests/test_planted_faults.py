@@ -12,9 +12,9 @@ import pytest
 from fcpower_bids.check.check import check_cohort
 from fcpower_bids.core.series import z_score
 from tests.analyses.cohorts import choose
+from tests.check.cohorts import in_memory
 from tests.command import main
 from tests.planting.planted import Planted, draw_series, make_cohort
-from tests.slices.check.cohorts import in_memory
 
 PEOPLE = 24
 

@@ -174,7 +174,7 @@ KNOWN = {
         "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{one.atlas_name}_dseg.tsv'",
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
-    "slices/elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
+    "elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
     "inputs/sources.py": (
         *("results / name", "results / f'{results.name}{end}.nii.gz'"),  # of folders that are there
         "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",

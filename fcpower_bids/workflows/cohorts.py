@@ -16,6 +16,7 @@ import numpy as np
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.recordings import selected_of
+from fcpower_bids.elsewhere.imports import are_named
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import FcPowerError
@@ -24,7 +25,6 @@ from fcpower_bids.inputs.sources import join
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Method, Settings
-from fcpower_bids.slices.elsewhere.imports import are_named
 
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:

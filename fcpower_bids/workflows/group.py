@@ -22,6 +22,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
+from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
@@ -47,7 +48,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.settings.levels import describe_unread
-from fcpower_bids.slices.elsewhere.imports import bring_sources
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy

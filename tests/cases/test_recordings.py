@@ -15,9 +15,9 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.notebook import load_cohort
 from tests.cases.people import LABELS, P, T, index_rows, run, series_of, table, write_list
+from tests.elsewhere.sources import read_connectome
 from tests.planting.surfaces import grayordinates, labels_of, make_surface_dataset, save_dlabel
 from tests.running import PLAIN
-from tests.slices.elsewhere.sources import read_connectome
 
 CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
 

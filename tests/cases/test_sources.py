@@ -11,8 +11,8 @@ import pytest
 from scipy.io import savemat
 
 from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
-from tests.slices.elsewhere.sources import described, read_connectome
-from tests.slices.elsewhere.sources import table as write_table
+from tests.elsewhere.sources import described, read_connectome
+from tests.elsewhere.sources import table as write_table
 
 CHECK = ("--check", "--min-time", "0", "--nprocs", "1")
 PREDICT = ("--analyses", "prediction", "--folds", "3", "--repeats", "1", "--permutations", "0", "--min-time", "0")

@@ -14,8 +14,8 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
+from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN
-from tests.slices.elsewhere.sources import xcpd
 
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 FINGERPRINT = ("--analyses", "fingerprinting", "--quiet")

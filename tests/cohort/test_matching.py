@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cohort.people import match_ids
-from fcpower_bids.slices.elsewhere import arrays, imports
+from fcpower_bids.elsewhere import arrays, imports
 from tests.command import main
 
 WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]

@@ -12,7 +12,7 @@ from fcpower_bids.demo.__main__ import main as demo
 from fcpower_bids.demo.dataset import CENTRES
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from tests.doors.ways_on import run, table
-from tests.slices.elsewhere.sources import read_connectome
+from tests.elsewhere.sources import read_connectome
 
 STAGES = Path(__file__).parents[2] / "examples" / "stages"
 UPPER = np.triu_indices(400, 1)

@@ -18,7 +18,7 @@ from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
 from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
-from tests.slices.published_encoders.test_brainmass import published_shapes
+from tests.encoders.published.test_brainmass import published_shapes
 
 ORDER = parcel_order("Schaefer100")
 

@@ -19,6 +19,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
 from tests.command import parse_settings
+from tests.encoders.published.references import random_state
+from tests.encoders.published.test_brainlm import published_shapes
 from tests.planting.participant_outputs import (
     PARCELS,
     add_embedding,
@@ -28,8 +30,6 @@ from tests.planting.participant_outputs import (
     series_of,
     write_participants,
 )
-from tests.slices.published_encoders.references import random_state
-from tests.slices.published_encoders.test_brainlm import published_shapes
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
 

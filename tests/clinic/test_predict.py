@@ -11,9 +11,9 @@ import pytest
 from fcpower_bids.clinic import page as prediction
 from fcpower_bids.clinic.page import fitting
 from fcpower_bids.outputs.tables import read_table, write_table
+from tests.clinic.planted import as_arrays
 from tests.command import main
 from tests.planting.participant_outputs import make_outputs, write_participants
-from tests.slices.clinic.planted import as_arrays
 
 TARGET = [float(7 * person % 12) for person in range(12)]
 ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0"

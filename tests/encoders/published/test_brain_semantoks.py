@@ -21,7 +21,7 @@ from fcpower_bids.encoders.published.brain_semantoks import (
 )
 from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
 from fcpower_bids.errors import RecordingError
-from tests.slices.published_encoders.references import (
+from tests.encoders.published.references import (
     accepted,
     doubles,
     noise,

@@ -12,11 +12,11 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
-from fcpower_bids.slices.elsewhere.layouts import layout_names, load_layout
+from fcpower_bids.elsewhere.layouts import layout_names, load_layout
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
-from tests.slices.elsewhere import sources
-from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T, read_connectome
+from tests.elsewhere import sources
+from tests.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T, read_connectome
 
 TREES = {
     "xcpd": sources.xcpd,

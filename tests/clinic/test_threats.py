@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from tests.slices.clinic.planted import group, make_cohort, models
+from tests.clinic.planted import group, make_cohort, models
 
 PEOPLE = 120
 

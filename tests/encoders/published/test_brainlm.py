@@ -23,7 +23,7 @@ from fcpower_bids.encoders.published.brainlm import (
 )
 from fcpower_bids.encoders.statistics import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.slices.published_encoders.references import (
+from tests.encoders.published.references import (
     accepted,
     doubles,
     noise,

@@ -71,7 +71,7 @@ def check_names(offered: list[Offered]) -> None:
             )
 
 
-LAYOUTS = Path(__file__).parents[2] / "data" / "layouts"
+LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 GROUPS = {"participant": "sub", "session": "ses", "task": "task", "run": "run", "space": "space"}
 """Groups of a pattern, and the entity that each gives."""
 ATLAS = "parcellation"

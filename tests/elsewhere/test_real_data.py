@@ -11,8 +11,8 @@ from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
 from tests.command import main
-from tests.slices.elsewhere import sources
-from tests.slices.elsewhere.test_doors import identified, run_group, write_list, written
+from tests.elsewhere import sources
+from tests.elsewhere.test_doors import identified, run_group, write_list, written
 
 PARCELS = slice(0, 50)
 

@@ -13,8 +13,8 @@ import pytest
 from fcpower_bids.clinic.fit import judge_skill
 from fcpower_bids.clinic.page import say_added
 from fcpower_bids.outputs.tables import read_table
+from tests.clinic.planted import group, make_cohort, models
 from tests.command import main
-from tests.slices.clinic.planted import group, make_cohort, models
 
 ALARM = "This model does no better than guessing the average age."
 

@@ -18,8 +18,8 @@ from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
 from tests.command import main
+from tests.elsewhere.test_doors import write_list
 from tests.planting.participant_outputs import ATLAS, make_outputs
-from tests.slices.elsewhere.test_doors import write_list
 
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
 UPPER = np.triu_indices(PARCELS, 1)

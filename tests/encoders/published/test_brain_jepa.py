@@ -12,7 +12,7 @@ from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.encoders.published.patches import BrainJEPA, BrainJEPASize, load_brain_jepa
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.slices.published_encoders.references import (
+from tests.encoders.published.references import (
     accepted,
     doubles,
     noise,

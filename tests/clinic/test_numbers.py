@@ -15,10 +15,10 @@ from scipy import stats
 from fcpower_bids.core.regression.folds import deal_families
 from fcpower_bids.core.series import z_score
 from fcpower_bids.outputs.tables import read_table
+from tests.clinic.planted import group, make_cohort, models, series_with
 from tests.command import main
 from tests.doors.cohort import ridge
 from tests.planting.participant_outputs import add_output
-from tests.slices.clinic.planted import group, make_cohort, models, series_with
 
 PEOPLE, NEW = 120, 12
 EDGES = np.triu_indices(6, 1)

@@ -17,7 +17,7 @@ from fcpower_bids.encoders.published.patches import (
     resize_matrix,
 )
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.slices.published_encoders.references import (
+from tests.encoders.published.references import (
     accepted,
     doubles,
     noise,

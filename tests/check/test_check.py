@@ -11,9 +11,9 @@ from fcpower_bids.check.check import check_cohort
 from fcpower_bids.check.pairs import build_similarity
 from fcpower_bids.core.duplicates import recognise_groups
 from tests.analyses.cohorts import choose
+from tests.check.cohorts import in_memory
 from tests.doors.ways_on import run, table
 from tests.planting.planted import draw_series
-from tests.slices.check.cohorts import in_memory
 
 
 def test_twenty_sound_cohorts_are_not_accused():

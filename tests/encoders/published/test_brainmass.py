@@ -17,7 +17,7 @@ from fcpower_bids.encoders.published.brainmass import (
 )
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError
-from tests.slices.published_encoders.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
+from tests.encoders.published.references import accepted, doubles, noise, random_state, slow_attention, slow_norm
 
 SIZE = BrainMassSize(layers=2, heads=10, ff=24)
 NAMES = parcel_order("Schaefer100").names

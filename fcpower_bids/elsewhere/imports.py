@@ -29,6 +29,18 @@ from fcpower_bids.core.connectome.edges import (
 )
 from fcpower_bids.core.connectome.spd import eigenvalues
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
+from fcpower_bids.elsewhere.arrays import read_array
+from fcpower_bids.elsewhere.layouts import (
+    MATRIX,
+    SERIES,
+    Offered,
+    check_names,
+    find_offered,
+    label_of,
+    layout_names,
+    load_layout,
+    recognise,
+)
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import unique_names
 from fcpower_bids.inputs.roots import output_folders
@@ -43,18 +55,6 @@ from fcpower_bids.progress import say
 from fcpower_bids.records import Entities, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.elsewhere.arrays import read_array
-from fcpower_bids.slices.elsewhere.layouts import (
-    MATRIX,
-    SERIES,
-    Offered,
-    check_names,
-    find_offered,
-    label_of,
-    layout_names,
-    load_layout,
-    recognise,
-)
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),

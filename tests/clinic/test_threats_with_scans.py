@@ -13,9 +13,9 @@ from safetensors import safe_open
 from scipy import stats
 
 from fcpower_bids.outputs.tables import read_table
+from tests.clinic.planted import MEAN, QUICK, SD
 from tests.command import main
 from tests.doors.cohort import ONE, Truth, by_list, power
-from tests.slices.clinic.planted import MEAN, QUICK, SD
 
 PEOPLE, PARCELS = 30, 20
 NAMES = [f"sub-p{number:02d}" for number in range(PEOPLE)]

@@ -1,1 +1,0 @@
-"""Each folder is one thing to a person, whole."""
