@@ -49,7 +49,7 @@ def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
     modules = {entry, *graph.find_upstream_modules(entry)}
     for registry in REGISTRIES & modules:
         modules |= graph.find_descendants(registry)
-    modules |= graph.find_descendants("fcpower_bids.slices")
+    modules |= graph.find_descendants("fcpower_bids.elsewhere")
     reading = [one for one in modules if not one.startswith("fcpower_bids.settings") and not one.endswith(".options")]
     read_there = set().union(*map(attributes, reading))
     assert shown(level) - read_there - ELSEWHERE == set()
