@@ -111,10 +111,10 @@ run_as() {
   compare "$out"
 }
 
-check_readme() { # the lines of the README as they stand there, but for the atlas, which would have to be fetched
+check_readme() { # the lines of the README as they stand there, but without network, so with an atlas that needs none
   say "the README's lines"
   local out line; out=$(open_folder readme)
-  docker() { "${bounded[@]}" "$engine" "$@"; }
+  docker() { "${bounded[@]}" "$engine" "$1" --network none --pull never "${@:2}"; }
   "$engine" tag "$IMAGE" fcpower_bids
   while read -r line; do
     line=${line%%#*} line=${line//BIDS/$SCRATCH/data}
