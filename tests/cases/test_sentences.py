@@ -78,6 +78,17 @@ def test_35_an_analysis_answers_for_every_target(tmp_path, options, capsys):
     page, lines = page_of(folder), capsys.readouterr().err.splitlines()
     of_sites = [line.partition("Sites: ")[2].partition(" from ")[0] for line in lines if line.startswith("Sites: ")]
     assert sorted(of_sites) == (sorted(names) if "--site-column" in options else [])
+    told = re.compile(
+        r"Sites: (\w+) from (FC\S*): within sites r (-?\d\.\d\d) \(3 sites\), all together (-?\d\.\d\d).*"
+    )
+    for target, title, within, together in (told.fullmatch(line).groups() for line in lines if "Sites: " in line):
+        name = {"FC": "fc", "FC^0.35": "fc_power"}[title]
+        by_site, people = (read(folder, table) for table in ("prediction_sites", "predictions"))
+        by_site, people = (
+            rows[(rows["target"] == target) & (rows["representation"] == name)] for rows in (by_site, people)
+        )
+        assert float(within) == pytest.approx(by_site.set_index("over").loc["within sites", "value"], abs=0.00501)
+        assert float(together) == pytest.approx(people["observed"].corr(people["predicted"]), abs=0.00501)
     assert "FC^nan" not in page
     head = page[: page.index("In the cohort")]
     assert "Nothing was predicted or identified" not in head
