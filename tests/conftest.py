@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import pickle
 import shutil
@@ -29,6 +30,13 @@ from tests.running import PLAIN, run_app  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", ROOT.parent / "shared"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported libraries out of every collection of garbage: a twelfth of the time of all tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
