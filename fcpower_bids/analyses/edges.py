@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,17 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.edge_model import (
+    SAMPLE,
     EdgeModel,
+    EdgeTests,
     Statistic,
     average_pairs,
-    build_model,
     cohens_d,
     number_pairs,
+    p_of_largest,
     partial_correlation,
+    permute_edges,
 )
-from fcpower_bids.analyses.edge_permutations import SAMPLE, EdgeTests, p_of_largest, permute_edges
 from fcpower_bids.analyses.features import (
     FC,
     FC_POWER,
@@ -33,7 +34,7 @@ from fcpower_bids.analyses.features import (
     expand_names,
 )
 from fcpower_bids.analyses.study import Exchange, plan_exchange, resolve_preset
-from fcpower_bids.analyses.targets import People, Target, choose_people, choose_targets
+from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.differences import POWER, largest_of_permutations
@@ -46,25 +47,25 @@ from fcpower_bids.settings import Analysis
 
 STRONGEST = 100
 """So many edges of each target and representation are listed whatever their p."""
-
 R, D = "r", "d"
-LARGEST = (
-    "p against the largest |t| of all {} of the target and representation in each permutation, each |t| brought to "
-    "the degrees of freedom of the model: corrected for their number"
-)
-
-EDGES = TABLES["edges"]
-NETWORK_PAIRS = TABLES["edges_networks"]
 STRONGER, WEAKER = "stronger", "weaker"
-COMPONENTS = TABLES["edges_components"]
-SUMMARY = TABLES["edges_summary"]
-NULL = TABLES["edges_null"]
-MATRIX = TABLES["edges_LABEL_target-TARGET-REPRESENTATION"]
-
-
+LABELS = ("t", "slope", "p")
+"""Of the matrices."""
 SIGNIFICANT = 0.05
 FEWEST_EDGES = 2
 """A network of edges has so many at least."""
+MOST_CELLS = 10_000_000
+"""Above so many numbers (60 matrices of 400 parcels) the matrices are left out."""
+PERMUTATIONS = 1000
+"""Taken where no number is asked for."""
+THRESHOLD_P = 0.001
+"""Two-sided p of the threshold of networks of edges where none is asked for."""
+UNKNOWN = "n/a"
+
+SPECS = EDGES, PAIRS, COMPONENTS, NULL, SUMMARY = tuple(
+    TABLES[f"edges{part}"] for part in ("", "_networks", "_components", "_null", "_summary")
+)
+MATRIX = TABLES["edges_LABEL_target-TARGET-REPRESENTATION"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,214 +81,185 @@ class Question:
     smallest_p: float  # least p of these permutations
     related: bool  # whether there are families
 
-    @property
-    def measure(self) -> str:
-        """Kind of its effects."""
-        return R if self.positive is None else D
-
     def effect(self, found: Statistic) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Effect of each t, and the limits of its interval."""
-        if self.positive is not None:
-            return cohens_d(found, self.model.length)
-        return partial_correlation(found, self.model.df)
-
-    def effect_of(self, t: float) -> float:
-        """Effect of a t at the degrees of freedom of the model, where all are equally spread."""
-        return float(self.effect(Statistic(*np.array([[t], [float(self.model.df)], [1.0]])))[0][0])
-
-
-@dataclass(frozen=True, eq=False)
-class Tested:
-    """The answer of one representation."""
-
-    question: Question
-    representation: str
-    weight: float  # factor of the edges in the features
-    edges: EdgeTests
-    pairs: EdgeTests | None  # the same for means of edges between networks
-
-    @property
-    def keys(self) -> dict[str, str]:
-        """First columns of every table."""
-        return {"target": self.question.target, "representation": self.representation}
-
-    @cached_property
-    def ranked(self) -> Rows:
-        """Networks of edges that count as such, the largest first."""
-        found = self.edges.components
-        order = np.lexsort((-found.intensity, -found.extent))
-        return np.asarray(order[found.extent[order] >= FEWEST_EDGES])
-
-    @cached_property
-    def component(self) -> FloatArray:
-        """Number of the network of edges that each edge is part of, from 1; NaN for none."""
-        number = np.full(len(self.edges.components.extent), np.nan)
-        number[self.ranked] = np.arange(len(self.ranked)) + 1
-        of_edge = np.full(self.edges.t.shape, np.nan)
-        of_edge[self.edges.above] = number[self.edges.components.label]
-        return of_edge
+        return (partial_correlation if self.positive is None else cohens_d)(found, self.model)
 
     def columns(self, tests: EdgeTests) -> dict[str, Any]:
         """Effect, t and p of edges, or of pairs of networks."""
         found, p = tests.found, tests.p
-        if self.question.related:  # relatives are alike: the spread of the permutations stands for that of chance
+        if self.related:  # relatives are alike: the spread of the permutations stands for that of chance
             found = replace(found, t=found.t / tests.inflation, spread=found.spread * tests.inflation)
             p = np.full(p.shape, np.nan)
-        effect, low, high = self.question.effect(found)
-        return {
-            "measure": self.question.measure,
-            "effect": effect,
-            "ci_low": low,
-            "ci_high": high,
-            "t": tests.t,
-            "df": tests.found.df,
-            "p": p,
-            "p_permutation": tests.p_permutation,
-            "p_family_wise": tests.p_family_wise,
-        }
+        effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(found), strict=True))
+        columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t, "df": tests.found.df, "p": p}
+        return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 
-def describe_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any]) -> dict[str, Table]:
-    """Make the tables."""
-    nulls = []
-    for each in tested:
-        tests = each.edges
-        columns = {"largest_t": tests.largest, "extent": tests.extents, "intensity": tests.intensities}
-        null = pd.DataFrame({"permutation": np.arange(len(tests.largest)) + 1, **columns})
-        nulls.append(null.assign(**each.keys))
-    frames = (
-        (EDGES, [_list_edges(each, cohort) for each in tested]),
-        (NETWORK_PAIRS, [_list_pairs(each, cohort) for each in tested if each.pairs is not None]),
-        (COMPONENTS, [_list_components(each, cohort) for each in tested]),
-        (NULL, nulls),
-    )
-    tables = {
-        spec.name: Table(pd.concat(each, ignore_index=True)[list(spec.columns)], spec, facts)
-        for spec, each in frames
-        if each
-    }
-    tables[EDGES.name] = _with_places(tables[EDGES.name], cohort)
-    if len(tested) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS:
-        left_out = {"MatricesLeftOut": f"More than {MOST_CELLS:,} numbers; ask for fewer targets."}
-        tables[EDGES.name] = replace(tables[EDGES.name], facts={**tables[EDGES.name].facts, **left_out})
-    else:
-        for one in tested:
-            asked = one.question.target, one.representation, one.edges, one.weight
-            tables |= matrices_of(*asked, cohort.parcels, facts)
-    rows = [_summarise(each, [one for one in tested if one.question is each.question]) for each in tested]
-    return tables | {SUMMARY.name: Table(pd.DataFrame(rows, columns=list(SUMMARY.columns)), SUMMARY, facts)}
+def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchange, list[Question]]:
+    """Representations of edges, the people and their blocks, and the model of every target.
+
+    Refuses embeddings alone, targets that no edge can go with, and blocks that allow no exchange.
+    """
+    names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
+    if FC in names:  # a single edge of FC^alpha has no meaning of its own
+        names = tuple(name for name in names if name != FC_POWER)
+    preset = resolve_preset(settings)
+    people = choose_people(cohort, settings, names, preset.covariates)
+    made = build_representations(cohort, people.scans, names, settings)
+    edges = tuple(each.name for each in made if each.is_edges)
+    if not edges:
+        raise Unfit(
+            "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
+        )
+    exchange, questions = plan_exchange(cohort, people, settings), []
+    number = PERMUTATIONS if settings.permutations is None else settings.permutations
+    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
+        known, sites = target.known, exchange.sites_of(target.name)
+        values, groups = target.build()(np.flatnonzero(known))[known, 0], exchange.variance_groups(target)[known]
+        sites = None if sites is None else sites[known]
+        try:
+            model = EdgeModel(values, people.covariates[known], sites, groups)
+            orders = exchange.orders(target, number)
+            repeats = int(model.keeps_design(orders).sum())
+            if number and repeats == number:
+                raise Unfit(
+                    "Families and sites allow no exchange of people that would change it; leave out --family-column."
+                )
+        except Unfit as error:
+            raise type(error)(f"Target '{target.name}': {error}") from error
+        threshold = settings.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
+        least, related = (1 + repeats) / (1 + number), people.families is not None
+        asked = target.name, target.positive, np.flatnonzero(known), model, orders, threshold, least, related
+        questions.append(Question(*asked))
+    return edges, exchange, questions
 
 
-def _with_places(edges: Table, cohort: Cohort) -> Table:
-    """Say in the sidecar where the parcels of the listed edges are, for who draws them."""
-    if cohort.centroids is None:
-        return edges
-    there = {*edges.frame["parcel_a"], *edges.frame["parcel_b"]}
-    places = {
-        name: [float(each) for each in place]
-        for name, place in zip(cohort.parcels, cohort.centroids, strict=True)
-        if name in there and np.isfinite(place).all()
-    }
-    return replace(edges, facts={**edges.facts, "Centroids": places})
+def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Test every edge against every target. Raises Unfit, NotInCohort."""
+    names, exchange, questions = prepare(cohort, settings)
+    pair = number_pairs(cohort.networks)[1] if set(cohort.networks) != {UNKNOWN} else None
+    facts = _facts(cohort, exchange, questions, settings)
+    too_many = len(questions) * len(names) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS
+    frames: dict[str, list[list[pd.DataFrame]]] = {spec.name: [[] for _ in questions] for spec in SPECS}
+    largest: list[list[FloatArray]] = [[] for _ in questions]
+    matrices: dict[str, Table] = {}
+    for each in build_representations(cohort, exchange.people.scans, names, settings):
+        features = each.features()
+        means = None if pair is None else average_pairs(features, pair)
+        for place, asked in enumerate(track(questions, f"permutations of edges ({each.name})", settings)):
+            with threadpool_limits(1):  # with more, the last bits would depend on the machine
+                choices = asked.people, asked.model, asked.orders
+                tests = permute_edges(features, *choices, asked.threshold, available_bytes())
+                of_pairs = None if means is None else permute_edges(means, *choices, np.inf, available_bytes())
+            largest[place].append(tests.largest)
+            for name, frame in describe_edges(asked, tests, of_pairs, each.weight, cohort).items():
+                frames[name][place].append(frame.assign(target=asked.target, representation=each.name))
+            if not too_many:
+                matrices |= matrices_of(asked.target, each.name, tests, each.weight, cohort.parcels, facts)
+    for of_target, found in zip(frames[SUMMARY.name], largest, strict=True):
+        of_all = np.max(found, axis=0)  # of all representations
+        for row in of_target:
+            row["p_max"] = p_of_largest(row["p_max"].to_numpy(), of_all)
+    tables = {}
+    for spec in SPECS:
+        if parts := [frame for of_target in frames[spec.name] for frame in of_target]:
+            tables[spec.name] = Table(pd.concat(parts, ignore_index=True)[list(spec.columns)], spec, facts)
+    listed = tables[EDGES.name]
+    more: dict[str, Any] = {}
+    if cohort.centroids is not None:  # where the parcels of the listed edges are, for who draws them
+        there = {*listed.frame["parcel_a"], *listed.frame["parcel_b"]}
+        places = zip(cohort.parcels, np.asarray(cohort.centroids, dtype=float).tolist(), strict=True)
+        more["Centroids"] = {name: place for name, place in places if name in there and np.isfinite(place).all()}
+    if too_many:
+        more["MatricesLeftOut"] = f"More than {MOST_CELLS:,} numbers; ask for fewer targets."
+    tables[EDGES.name] = replace(listed, facts={**facts, **more})
+    return tables | matrices
 
 
-def _list_edges(each: Tested, cohort: Cohort) -> pd.DataFrame:
-    tests, (first, second) = each.edges, np.triu_indices(len(cohort.parcels), 1)
-    size = np.nan_to_num(np.abs(tests.size), nan=-1.0)
-    order = np.argsort(-size, kind="stable")
-    p_extent = np.append(tests.p_components()[0][each.ranked], np.nan)  # the last is that of no network
-    of_edge = np.nan_to_num(each.component, nan=len(p_extent)).astype(int) - 1
-    listed = (tests.p_family_wise < SIGNIFICANT) | (each.edges.q < SIGNIFICANT) | (p_extent[of_edge] < SIGNIFICANT)
-    listed[order[:STRONGEST]] = True
-    chosen = order[listed[order] & (size[order] >= 0)]
+def describe_edges(
+    asked: Question, tests: EdgeTests, of_pairs: EdgeTests | None, weight: float, cohort: Cohort
+) -> dict[str, pd.DataFrame]:
+    """Rows of every table for one target and representation; `weight` is the factor of the edges in the features."""
+    first, second = np.triu_indices(len(cohort.parcels), 1)
     parcels, networks = (np.array(each, dtype=object) for each in (cohort.parcels, cohort.networks))
-    frame = pd.DataFrame(each.columns(tests) | {"q": each.edges.q, "component": each.component})
-    frame = frame.assign(
-        **each.keys,
-        parcel_a=parcels[first],
-        parcel_b=parcels[second],
-        network_a=networks[first],
-        network_b=networks[second],
-        slope=tests.slope / each.weight,
-    )
-    return frame.iloc[chosen]
-
-
-def _list_pairs(each: Tested, cohort: Cohort) -> pd.DataFrame:
-    assert each.pairs is not None
-    names, pair = number_pairs(cohort.networks)
-    t = each.edges.t
-    known, sizes = np.isfinite(t), np.bincount(pair, minlength=len(names))
-    significant = np.bincount(pair, weights=each.edges.p_family_wise < SIGNIFICANT, minlength=len(names))
-    sums, counts = (np.bincount(pair, weights=w, minlength=len(names)) for w in (np.nan_to_num(t), known))
-    frame = pd.DataFrame(each.columns(each.pairs))
-    return frame.assign(
-        **each.keys,
-        network_a=[one for one, _ in names],
-        network_b=[other for _, other in names],
-        n_edges=sizes,
-        n_significant=significant.astype(int),
-        mean_t=np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
-    )
-
-
-def _list_components(each: Tested, cohort: Cohort) -> pd.DataFrame:
-    found, ranked = each.edges.components, each.ranked
-    p_extent, p_intensity = each.edges.p_components()
-    ends = np.column_stack(np.triu_indices(len(cohort.parcels), 1))[each.edges.above]
-    parcels = [np.unique(ends[found.label == number]).size for number in ranked]
-    return pd.DataFrame(
-        {
-            "component": np.arange(len(ranked)) + 1,
-            "sign": np.where(found.graph[ranked] == 1, STRONGER, WEAKER),
-            "n_edges": found.extent[ranked],
-            "n_parcels": parcels,
-            "intensity": found.intensity[ranked],
-            "p_extent": p_extent[ranked],
-            "p_intensity": p_intensity[ranked],
-        }
-    ).assign(**each.keys)
-
-
-def _summarise(each: Tested, alike: Sequence[Tested]) -> dict[str, Any]:
-    """One row; ``alike`` are all representations of the same question."""
-    asked, tests, model = each.question, each.edges, each.question.model
-    known, p_extent = np.isfinite(tests.t), tests.p_components()
-    best = int(np.nan_to_num(np.abs(tests.size), nan=-1.0).argmax())
-    largest = np.max([one.edges.largest for one in alike], axis=0)
+    significant, size = tests.p_family_wise < SIGNIFICANT, np.nan_to_num(np.abs(tests.size), nan=-1.0)
+    # Networks of edges that count as such, the largest first, and of which each edge is part, from 1.
+    found, (p_extent, p_intensity) = tests.components, tests.p_components()
+    ranked = np.lexsort((-found.intensity, -found.extent))
+    ranked = ranked[found.extent[ranked] >= FEWEST_EDGES]
+    numbers = np.arange(len(ranked)) + 1
+    number = np.full(len(found.extent), np.nan)
+    number[ranked] = numbers
+    component = np.full(tests.t.shape, np.nan)
+    component[tests.above] = number[found.label]
+    p_extent, p_intensity = p_extent[ranked], p_intensity[ranked]
+    # All significant edges and those of significant networks, and the strongest.
+    order = np.argsort(-size, kind="stable")
+    p_of_edge = np.append(p_extent, np.nan)[np.nan_to_num(component, nan=len(p_extent) + 1).astype(int) - 1]
+    listed = significant | (tests.q < SIGNIFICANT) | (p_of_edge < SIGNIFICANT)
+    listed[order[:STRONGEST]] = True
+    ends = {"parcel_a": parcels[first], "parcel_b": parcels[second]}
+    ends |= {"network_a": networks[first], "network_b": networks[second], "slope": tests.slope / weight}
+    edges = pd.DataFrame(asked.columns(tests) | {"q": tests.q, "component": component} | ends)
+    members = np.column_stack([first, second])[tests.above]
+    components = {
+        "component": numbers,
+        "sign": np.where(found.graph[ranked] == 1, STRONGER, WEAKER),
+        "n_edges": found.extent[ranked],
+        "n_parcels": [np.unique(members[found.label == each]).size for each in ranked],
+        "intensity": found.intensity[ranked],
+        "p_extent": p_extent,
+        "p_intensity": p_intensity,
+    }
+    null = {"permutation": np.arange(len(tests.largest)) + 1, "largest_t": tests.largest}
+    null |= {"extent": tests.extents, "intensity": tests.intensities}
+    model, best = asked.model, int(size.argmax())
     needed = largest_of_permutations([], tests.largest[:, None])[1]
-    significant = tests.p_family_wise < SIGNIFICANT
-    needed = needed if np.isfinite(needed) else np.nan
-    return {
-        **each.keys,
+    needed = float(needed) if np.isfinite(needed) else np.nan
+    sizes = np.array([needed, needed + POWER])
+    needed_effect, powered = asked.effect(Statistic(sizes, np.full(2, float(model.df)), np.ones(2)))[0]
+    summary = {
         "n_people": len(asked.people),
         "n_covariates": model.covariates.shape[1],
         "n_sites": int(model.sites.max()) + 1,
         "n_variances": len(model.freedom),
         "df": model.df,
-        "n_edges": int(known.sum()),
+        "n_edges": int(np.isfinite(tests.t).sum()),
         "n_permutations": len(asked.orders),
         "smallest_p": asked.smallest_p,
         "n_family_wise": int(significant.sum()),
         "n_stronger": int((significant & (tests.t > 0)).sum()),
-        "n_fdr": int((each.edges.q < SIGNIFICANT).sum()),
+        "n_fdr": int((tests.q < SIGNIFICANT).sum()),
         "p_family_wise": tests.p_family_wise[best],
-        "p_max": p_of_largest(np.abs(tests.size[[best]]), largest)[0],
+        "p_max": np.abs(tests.size[best]),  # found when all representations are known
         "t_needed": needed,
-        "measure": asked.measure,
-        "effect_needed": asked.effect_of(needed),
-        "effect_powered": asked.effect_of(needed + POWER),
+        "measure": edges["measure"].iloc[0],
+        "effect_needed": needed_effect,
+        "effect_powered": powered,
         "effect_largest": asked.effect(tests.found)[0][best],
         "threshold": asked.threshold,
-        "n_components": len(each.ranked),
-        "p_component": p_extent[0][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
-        "p_component_intensity": p_extent[1][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
+        "n_components": len(ranked),
+        "p_component": p_extent.min() if len(ranked) else np.nan,
+        "p_component_intensity": p_intensity.min() if len(ranked) else np.nan,
     }
-
-
-MOST_CELLS = 10_000_000
-"""Above so many numbers (60 matrices of 400 parcels) the matrices are left out."""
-LABELS = ("t", "slope", "p")
+    tables = {
+        EDGES.name: edges.iloc[order[listed[order] & (size[order] >= 0)]],
+        COMPONENTS.name: pd.DataFrame(components),
+        NULL.name: pd.DataFrame(null),
+        SUMMARY.name: pd.DataFrame([summary]),
+    }
+    if of_pairs is not None:
+        names, pair = number_pairs(cohort.networks)
+        sums, counts, hits = (
+            np.bincount(pair, weights=each, minlength=len(names))
+            for each in (np.nan_to_num(tests.t), np.isfinite(tests.t), significant)
+        )
+        sides: dict[str, Any] = {"network_a": [one for one, _ in names], "network_b": [other for _, other in names]}
+        sides |= {"n_edges": np.bincount(pair, minlength=len(names)), "n_significant": hits.astype(int)}
+        sides["mean_t"] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        tables[PAIRS.name] = pd.DataFrame(asked.columns(of_pairs) | sides)
+    return tables
 
 
 def matrices_of(
@@ -308,86 +280,6 @@ def matrices_of(
         about = {"Target": target, "Representation": representation, "Statistic": label, **facts}
         tables[f"edges_{label}_target-{stem}"] = Table(frame, spec, about)
     return tables
-
-
-PERMUTATIONS = 1000
-"""Taken where no number is asked for."""
-THRESHOLD_P = 0.001
-"""Two-sided p of the threshold of networks of edges where none is asked for."""
-UNKNOWN = "n/a"
-WITHOUT_EDGES = (
-    "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
-)
-
-
-def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Test every edge against every target. Raises Unfit, NotInCohort."""
-    names, exchange, questions = prepare(cohort, settings)
-    tested = list(_test(cohort, exchange.people, names, questions, settings))
-    tested.sort(key=lambda each: questions.index(each.question))
-    facts = _facts(cohort, exchange, questions, settings)
-    return describe_edges(tested, cohort, facts)
-
-
-def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchange, list[Question]]:
-    """Representations of edges, the people and their blocks, and the model of every target.
-
-    Refuses embeddings alone, targets that no edge can go with, and blocks that allow no exchange.
-    """
-    names = tuple(name for name in expand_names(cohort, settings) if not encoder_of(name))
-    if FC in names:  # a single edge of FC^alpha has no meaning of its own
-        names = tuple(name for name in names if name != FC_POWER)
-    preset = resolve_preset(settings)
-    people = choose_people(cohort, settings, names, preset.covariates)
-    made = build_representations(cohort, people.scans, names, settings)
-    edges = tuple(each.name for each in made if each.is_edges)
-    if not edges:
-        raise Unfit(WITHOUT_EDGES)
-    exchange, questions = plan_exchange(cohort, people, settings), []
-    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
-        try:
-            questions.append(_ask(target, exchange, settings))
-        except Unfit as error:
-            raise type(error)(f"Target '{target.name}': {error}") from error
-    return edges, exchange, questions
-
-
-def _ask(target: Target, exchange: Exchange, settings: Analysis) -> Question:
-    """Model and permutations of a target."""
-    people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
-    values = target.build()(known)[known, 0]
-    sites = None if sites is None else sites[known]
-    groups, covariates = exchange.variance_groups(target)[known], people.covariates[known]
-    model = build_model(values, covariates, sites, groups)
-    number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    orders = exchange.orders(target, number)
-    repeats = int(model.keeps_design(orders).sum())
-    if number and repeats == number:
-        raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
-    threshold = settings.nbs_threshold or float(-special.stdtrit(model.df, THRESHOLD_P / 2))
-    smallest = (1 + repeats) / (1 + number)
-    families = people.families is not None
-    return Question(target.name, target.positive, known, model, orders, threshold, smallest, families)
-
-
-def _test(
-    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: Analysis
-) -> Iterator[Tested]:
-    known = set(cohort.networks) != {UNKNOWN}
-    pair = number_pairs(cohort.networks)[1] if known else None
-    for each in build_representations(cohort, people.scans, names, settings):
-        features = each.features()
-        means = None if pair is None else average_pairs(features, pair)
-        for asked in track(questions, f"permutations of edges ({each.name})", settings):
-            with threadpool_limits(1):  # with more, the last bits would depend on the machine
-                found, of_pairs = (
-                    None
-                    if source is None
-                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, available_bytes())
-                    for source, threshold in ((features, asked.threshold), (means, np.inf))
-                )
-            assert found is not None
-            yield Tested(asked, each.name, each.weight, found, of_pairs)
 
 
 def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.analyses.edge_model import build_model, cohens_d, comparable_t, partial_correlation
+from fcpower_bids.analyses.edge_model import EdgeModel, cohens_d, comparable_t, partial_correlation
 
 
 def test_without_covariates_it_is_pearsons_r_with_fishers_interval():
     x, y = np.random.default_rng(0).standard_normal((2, 30))
-    model = build_model(x, np.zeros((30, 0)))
-    r, low, high = partial_correlation(model.statistic(model.residuals(y[:, None])), model.df)
+    model = EdgeModel(x, np.zeros((30, 0)))
+    r, low, high = partial_correlation(model.statistic(model.residuals(y[:, None])), model)
     expected = stats.pearsonr(x, y)
     assert r.item() == pytest.approx(expected.statistic)
     assert (low.item(), high.item()) == pytest.approx(tuple(expected.confidence_interval()))
@@ -21,9 +21,9 @@ def test_without_covariates_it_is_pearsons_r_with_fishers_interval():
 def test_d_is_the_difference_in_standard_deviations_and_its_limits_have_their_probability():
     rng = np.random.default_rng(0)
     one, other = rng.standard_normal(12) + 1, rng.standard_normal(17)
-    model = build_model(np.repeat([1.0, 0.0], [12, 17]), np.zeros((29, 0)))
+    model = EdgeModel(np.repeat([1.0, 0.0], [12, 17]), np.zeros((29, 0)))
     found = model.statistic(model.residuals(np.concatenate([one, other])[:, None]))
-    d, low, high = cohens_d(found, model.length)
+    d, low, high = cohens_d(found, model)
     pooled = np.sqrt((one.var(ddof=1) * 11 + other.var(ddof=1) * 16) / 27)
     assert d.item() == pytest.approx((one.mean() - other.mean()) / pooled)
     assert stats.nct.cdf(found.t, model.df, low * model.length).item() == pytest.approx(0.975, abs=1e-6)
@@ -36,16 +36,16 @@ def test_intervals_given_a_covariate_cover_the_truth():
     n, draws = 25, 2000
     covariate = rng.standard_normal(n)
     group = (rng.standard_normal(n) + covariate > 0).astype(float)
-    model = build_model(group, covariate[:, None])
+    model = EdgeModel(group, covariate[:, None])
     edges = 0.8 * group[:, None] + covariate[:, None] + rng.standard_normal((n, draws))
-    _, low, high = cohens_d(model.statistic(model.residuals(edges)), model.length)
+    _, low, high = cohens_d(model.statistic(model.residuals(edges)), model)
     assert 0.935 < np.mean((low < 0.8) & (high > 0.8)) < 0.965
     hits = []
     for _ in range(draws):
         shared, own, other = rng.standard_normal((3, n))
         x, y = shared + own, shared + 0.4 * own + np.sqrt(1 - 0.16) * other
-        r_model = build_model(x, shared[:, None])
-        _, low, high = partial_correlation(r_model.statistic(r_model.residuals(y[:, None])), r_model.df)
+        r_model = EdgeModel(x, shared[:, None])
+        _, low, high = partial_correlation(r_model.statistic(r_model.residuals(y[:, None])), r_model)
         hits.append(low.item() < 0.4 < high.item())
     assert 0.935 < np.mean(hits) < 0.965
 
@@ -58,10 +58,10 @@ def test_intervals_cover_the_truth_where_classes_and_sites_are_not_equally_sprea
     edges = scale * rng.standard_normal((52, draws))
     covered = []
     for groups in (None, group):
-        model = build_model(group, np.zeros((52, 0)), groups=groups)
+        model = EdgeModel(group, np.zeros((52, 0)), groups=groups)
         for effect in (cohens_d, partial_correlation):
             found = model.statistic(model.residuals(edges))
-            _, low, high = effect(found, model.length if effect is cohens_d else model.df)
+            _, low, high = effect(found, model)
             covered.append(np.mean((low < 0) & (high > 0)))
     assert max(covered[:2]) < 0.85
     assert min(covered[2:]) > 0.935

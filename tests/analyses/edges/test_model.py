@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.edge_model import build_model, comparable_t
+from fcpower_bids.analyses.edge_model import EdgeModel, comparable_t
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
 
@@ -41,11 +41,11 @@ def test_t_is_that_of_least_squares(data):
     target, covariates, sites, edges = data
     _, full = designs(*data[:3])
     expected, df = least_squares_t(full, edges)
-    model = build_model(target, covariates, sites)
+    model = EdgeModel(target, covariates, sites)
     assert model.df == df == N - 6
     np.testing.assert_allclose(model.statistic(model.residuals(edges)).t, expected, rtol=1e-10)
     np.testing.assert_allclose(model.slopes(edges), np.linalg.lstsq(full, edges, rcond=None)[0][-1], rtol=1e-9)
-    twice = build_model(target, np.column_stack([covariates, covariates[:, 0] + 1, sites == "one"]), sites)
+    twice = EdgeModel(target, np.column_stack([covariates, covariates[:, 0] + 1, sites == "one"]), sites)
     assert twice.df == df
     np.testing.assert_allclose(twice.statistic(twice.residuals(edges)).t, expected, rtol=1e-8)
 
@@ -54,7 +54,7 @@ def test_without_covariates_it_is_the_test_of_two_groups(data):
     from scipy import stats
 
     edges, group = data[3], np.arange(N) % 3 == 0
-    model = build_model(group, np.zeros((N, 0)))
+    model = EdgeModel(group, np.zeros((N, 0)))
     expected = stats.ttest_ind(edges[group], edges[~group])
     np.testing.assert_allclose(model.statistic(model.residuals(edges)).t, expected.statistic, rtol=1e-10)
 
@@ -63,7 +63,7 @@ def test_with_a_variance_of_each_group_it_is_welchs_test(data):
     from scipy import stats
 
     edges, group = data[3] * np.where(np.arange(N) % 3 == 0, 3, 1)[:, None], np.arange(N) % 3 == 0
-    model = build_model(group, np.zeros((N, 0)), groups=group)
+    model = EdgeModel(group, np.zeros((N, 0)), groups=group)
     found = model.statistic(model.residuals(edges))
     expected = stats.ttest_ind(edges[group], edges[~group], equal_var=False)
     np.testing.assert_allclose(found.t, expected.statistic, rtol=1e-10)
@@ -84,7 +84,7 @@ def test_welchs_t_with_covariates_and_sites_is_that_of_the_residuals_in_any_orde
     """Two variance groups in each site; permuted residuals are not fitted to the covariates again."""
     target, covariates, sites, edges = data
     groups = np.array([f"{site}{number % 2}" for number, site in enumerate(sites)])
-    model = build_model(target, covariates, sites, groups)
+    model = EdgeModel(target, covariates, sites, groups)
     full = designs(target, covariates, sites)[1]
     leverage = np.einsum("ij,ji->i", full, np.linalg.pinv(full))
     np.testing.assert_allclose(model.freedom, np.bincount(model.groups, 1 - leverage))
@@ -101,11 +101,11 @@ def test_welchs_t_with_covariates_and_sites_is_that_of_the_residuals_in_any_orde
 
 
 def test_groups_too_small_for_a_variance_of_their_own_share_one():
-    model = build_model(np.arange(20.0), np.zeros((20, 0)), groups=[0] * 10 + [1] * 5 + [2, 3, 4, 5, 6])
+    model = EdgeModel(np.arange(20.0), np.zeros((20, 0)), groups=[0] * 10 + [1] * 5 + [2, 3, 4, 5, 6])
     assert np.bincount(model.groups).tolist() in ([10, 5, 5], [10, 10])
     assert model.freedom.min() >= 3
     assert model.freedom.sum() == pytest.approx(model.df)
-    alone = build_model([0.0, 0, 0, 0, 0, 1], np.zeros((6, 0)), groups=[0, 0, 0, 0, 0, 1])
+    alone = EdgeModel([0.0, 0, 0, 0, 0, 1], np.zeros((6, 0)), groups=[0, 0, 0, 0, 0, 1])
     assert alone.freedom.tolist() == pytest.approx([4])
 
 
@@ -114,7 +114,7 @@ def test_permuted_t_is_that_of_freedman_and_lane(data, with_sites):
     target, covariates, sites, edges = data
     labels = sites if with_sites else np.repeat("all", N)
     reduced, full = designs(target, covariates, labels)
-    model = build_model(target, covariates, sites if with_sites else None)
+    model = EdgeModel(target, covariates, sites if with_sites else None)
     orders = permuted_rows(N, 5, 0, None, sites if with_sites else None)
     found = model.permuted_t(model.residuals(edges), orders)
     fitted = reduced @ np.linalg.lstsq(reduced, edges, rcond=None)[0]
@@ -128,7 +128,7 @@ def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
     target, covariates, sites, edges = data
     flat = edges.copy()
     flat[:, 3], flat[:, 5] = 0.3, 0.2 + 0.1 * covariates[:, 0]
-    model = build_model(target, covariates, sites)
+    model = EdgeModel(target, covariates, sites)
     t = model.statistic(model.residuals(flat)).t
     assert np.isnan(t).tolist() == [i in (3, 5) for i in range(EDGES)]
     expected = model.statistic(model.residuals(edges)).t
@@ -136,10 +136,10 @@ def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
 
 
 def test_permutations_that_can_only_repeat_the_result_are_told():
-    model = build_model([0.0, 0, 0, 1, 1, 1], np.zeros((6, 0)))
+    model = EdgeModel([0.0, 0, 0, 1, 1, 1], np.zeros((6, 0)))
     orders = np.array([[0, 1, 2, 3, 4, 5], [1, 0, 2, 5, 3, 4], [3, 4, 5, 0, 1, 2], [0, 1, 3, 2, 4, 5]])
     assert model.keeps_design(orders).tolist() == [True, True, True, False]
-    covariate = build_model([0.0, 0, 0, 1, 1, 1], np.array([[1.0], [2], [4], [1], [2], [4]]))
+    covariate = EdgeModel([0.0, 0, 0, 1, 1, 1], np.array([[1.0], [2], [4], [1], [2], [4]]))
     assert covariate.keeps_design(orders).tolist() == [True, False, True, False]
 
 
@@ -158,4 +158,4 @@ def test_permutations_that_can_only_repeat_the_result_are_told():
 )
 def test_what_cannot_be_asked_is_refused(target, covariates, said):
     with pytest.raises(Unfit, match=said):
-        build_model(target, covariates)
+        EdgeModel(target, covariates)

@@ -10,9 +10,8 @@ import pytest
 from nilearn.mass_univariate import permuted_ols
 from scipy import stats
 
-from fcpower_bids.analyses import edge_permutations as permuted
-from fcpower_bids.analyses.edge_model import build_model
-from fcpower_bids.analyses.edge_permutations import find_components, permute_edges
+from fcpower_bids.analyses import edge_model as permuted
+from fcpower_bids.analyses.edge_model import EdgeModel, find_components, permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
 
 N, PARCELS, THRESHOLD = 30, 15, 2.0
@@ -33,7 +32,7 @@ def data():
 def tests(data):
     target, covariates, edges = data
     orders = permuted_rows(N, 300, 0)
-    model = build_model(target, covariates)
+    model = EdgeModel(target, covariates)
     return permute_edges(edges, np.arange(N), model, orders, THRESHOLD), model, orders
 
 
@@ -93,7 +92,7 @@ def test_blocks_and_their_memory_change_nothing(data, tests, monkeypatch):
 
 
 def test_without_permutations_there_is_t_and_its_p_alone(data):
-    model = build_model(data[0], data[1])
+    model = EdgeModel(data[0], data[1])
     found = permute_edges(data[2], np.arange(N), model, np.zeros((0, N), dtype=int), THRESHOLD)
     assert np.isfinite(found.p).all()
     assert np.isnan(found.p_family_wise).all()
@@ -104,7 +103,7 @@ def test_without_permutations_there_is_t_and_its_p_alone(data):
 def test_nilearn_finds_the_same_t_and_the_same_null(data):
     target, covariates, edges = data
     theirs = permuted_ols(target, edges, covariates, n_perm=1000, random_state=0, output_type="dict")
-    model = build_model(target, covariates)
+    model = EdgeModel(target, covariates)
     ours = permute_edges(edges, np.arange(N), model, permuted_rows(N, 1000, 1), THRESHOLD)
     np.testing.assert_allclose(ours.t, theirs["t"][0], rtol=1e-8)
     assert stats.ks_2samp(ours.largest, np.ravel(theirs["h0_max_t"])).pvalue > 0.01
@@ -120,7 +119,7 @@ def test_networks_and_their_p_are_those_of_bctpy(shared, threshold):
     upper = np.triu_indices(groups[0].shape[1], 1)
     edges = np.concatenate(groups)[:, upper[0], upper[1]]
     target = np.repeat([1.0, 0.0], [len(each) for each in groups])
-    model = build_model(target, np.zeros((len(target), 0)))
+    model = EdgeModel(target, np.zeros((len(target), 0)))
     t = model.statistic(model.residuals(edges)).t
     above = np.flatnonzero(t > float(threshold))
     found = find_components(
@@ -157,10 +156,10 @@ def test_noise_is_seldom_found_where_people_differ(kind):
             families, groups = np.arange(n) // 2, np.zeros(n)
             target, edges = np.repeat(target[::2], 2), edges + np.repeat(edges[::2], 2, axis=0)
         edges *= (1 + groups)[:, None]
-        model, orders = build_model(target, np.zeros((n, 0)), sites, groups), permuted_rows(n, 99, 0, families, sites)
+        model, orders = EdgeModel(target, np.zeros((n, 0)), sites, groups), permuted_rows(n, 99, 0, families, sites)
         found = permute_edges(edges, np.arange(n), model, orders, THRESHOLD)
         hits.append([found.p_family_wise.min() <= 0.05, found.q.min() < 0.05])
-        t = build_model(target, np.zeros((n, 0)), sites).statistic(model.residuals(edges)).t
+        t = EdgeModel(target, np.zeros((n, 0)), sites).statistic(model.residuals(edges)).t
         plain.append(stats.false_discovery_control(2 * stats.t.sf(np.abs(t), model.df)).min() < 0.05)
     assert np.max(np.sum(hits, axis=0)) <= 6
     assert np.sum(plain) > 12
@@ -173,7 +172,7 @@ def test_equally_spread_classes_lose_nothing_to_their_own_variances():
     for _ in range(40):
         edges = rng.standard_normal((n, 300)) + 0.7 * rng.standard_normal((n, 5)) @ rng.standard_normal((5, 300))
         edges[:20, :10] += 1.2 * edges[:, :10].std(axis=0)
-        models = [build_model(target, np.zeros((n, 0)), None, groups) for groups in (None, target)]
+        models = [EdgeModel(target, np.zeros((n, 0)), None, groups) for groups in (None, target)]
         found = [permute_edges(edges, np.arange(n), model, orders, THRESHOLD) for model in models]
         hits.append([(each.p_family_wise[:10] <= 0.05).mean() for each in found])
     student, ours = np.mean(hits, axis=0)
@@ -186,7 +185,7 @@ def test_ratios_of_variances_are_those_of_the_sample_in_whatever_blocks_edges_ar
     rng, n = np.random.default_rng(2), 40
     target = (np.arange(n) < 12).astype(float)
     edges = rng.standard_normal((n, permuted.SAMPLE + 201)) * (1 + target)[:, None]
-    model, orders = build_model(target, np.zeros((n, 0)), None, target), permuted_rows(n, 20, 0)
+    model, orders = EdgeModel(target, np.zeros((n, 0)), None, target), permuted_rows(n, 20, 0)
     whole = permute_edges(edges, np.arange(n), model, orders, THRESHOLD)
     monkeypatch.setattr(permuted, "BLOCK", 100)
     parts = permute_edges(edges, np.arange(n), model, orders, THRESHOLD)
@@ -200,7 +199,7 @@ def test_families_and_sites_stay_where_they_are():
     rng = np.random.default_rng(0)
     site = np.arange(24) % 2
     edges = rng.standard_normal((24, 10)) + 2.0 * site[:, None]
-    free = build_model(site, np.zeros((24, 0)))
+    free = EdgeModel(site, np.zeros((24, 0)))
     blocked = permuted_rows(24, 50, 0, sites=site.astype(str))
     assert free.keeps_design(blocked).all()
     found = permute_edges(edges, np.arange(24), free, blocked, THRESHOLD)
