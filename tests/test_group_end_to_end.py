@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import html
 import json
+import os
 import re
 import shlex
 import shutil
@@ -237,7 +238,7 @@ def test_the_command_in_the_logs_runs_where_it_was_run(analysed):
 def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(analysed, tmp_path):
     """A configuration file may hold choices of other levels; the group level does not use them and does not say so."""
     out, choices = tmp_path / "out", tmp_path / "c.toml"
-    shutil.copytree(analysed, out)
+    shutil.copytree(analysed, out, copy_function=os.link)
     choices.write_text('strategy = "36P"\nfd_thresh = 0.27\nhigh_pass = 0.023\n')
     bids = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())["bids_dir"]
     line = [bids, out, "group", "-c", choices, "--atlas", "builtin", "--name", "again", "--check", "--quiet"]
@@ -549,12 +550,21 @@ def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path,
     assert "weights.npz is not the file that was written with the model" in capsys.readouterr().err
 
 
-def test_the_dry_run_writes_nothing(study, capsys):
-    shutil.copytree(study / "out", study / "dry", dirs_exist_ok=True)
-    shutil.rmtree(study / "dry" / "group", ignore_errors=True)
-    assert main([str(study / "in"), str(study / "dry"), "group", "--dry-run", "-w", str(study / "w")]) == 0
+def test_the_dry_run_writes_nothing(unanalysed, capsys):
+    assert main([str(unanalysed / "in"), str(unanalysed / "out"), "group", "--dry-run"]) == 0
     assert "24 people" in capsys.readouterr().err
-    assert not (study / "dry" / "group").exists()
+    assert not (unanalysed / "out" / "group").exists()
+
+
+@pytest.fixture(scope="module")
+def unanalysed(cohort_of_24, tmp_path_factory):
+    """The cohort without results of the group level, and columns that nothing can be done with."""
+    study = copy_study(cohort_of_24, tmp_path_factory.mktemp("unanalysed"))
+    shutil.rmtree(study / "out" / "group", ignore_errors=True)
+    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
+    table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
+    table.to_csv(study / "extra.tsv", sep="\t", index=False, na_rep="n/a")
+    return study
 
 
 @pytest.mark.parametrize(
@@ -577,21 +587,15 @@ def test_the_dry_run_writes_nothing(study, capsys):
         (["--task-id", "none"], ["none"]),
     ],
 )
-def test_bad_requests_are_told_in_one_sentence_and_write_nothing(study, capsys, tmp_path, options, words):
-    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
-    table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
-    extra = tmp_path / "extra.tsv"
-    table.to_csv(extra, sep="\t", index=False, na_rep="n/a")
-    shutil.rmtree(study / "bad", ignore_errors=True)
-    shutil.copytree(study / "out", study / "bad", ignore=shutil.ignore_patterns("group*", "*.html"))
-    tables = [str(extra), str(study / "in" / "participants.tsv"), str(study / "in" / "phenotype" / "cognition.tsv")]
-    code = group(study, "--phenotypes", *tables, *options, out="bad")
+def test_bad_requests_are_told_in_one_sentence_and_write_nothing(unanalysed, capsys, options, words):
+    tables = ("extra.tsv", "in/participants.tsv", "in/phenotype/cognition.tsv")
+    code = group(unanalysed, "--phenotypes", *(str(unanalysed / name) for name in tables), *options)
     text = capsys.readouterr().err
     assert code in (2, 3), text
     assert "Traceback" not in text
     for word in words:
         assert word in text
-    assert not list((study / "bad").glob("group/prediction*"))
+    assert not list(unanalysed.glob("out/group/prediction*"))
 
 
 @pytest.mark.parametrize(
@@ -616,8 +620,7 @@ def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path,
 
 
 def test_mixed_exponents_are_refused(study, capsys):
-    shutil.rmtree(study / "mixed", ignore_errors=True)
-    shutil.copytree(study / "out", study / "mixed", ignore=shutil.ignore_patterns("group*"))
+    shutil.copytree(study / "out", study / "mixed", copy_function=os.link, ignore=shutil.ignore_patterns("group*"))
     for path in (study / "mixed" / "sub-02").rglob("*desc-power0p35*"):
         path.rename(path.with_name(path.name.replace("power0p35", "power0p5")))
     assert group(study, "--targets", "planted_score", out="mixed") == 3
