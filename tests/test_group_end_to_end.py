@@ -28,6 +28,7 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
+from tests.cases import cohorts
 from tests.command import main, parse_settings
 from tests.conftest import copy_study
 from tests.page_figures import unchecked_figures
@@ -644,24 +645,28 @@ def test_little_memory_changes_the_seventh_digit_and_says_so(study):
     assert 0 < np.abs(one - other).max() < 1e-4 * one.std()
 
 
-def test_no_table_depends_on_who_does_the_work(study, monkeypatch):
+def test_no_table_depends_on_who_does_the_work(tmp_path, monkeypatch):
     """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
-    asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
-    asked += ("--repeats", "1", "--inner-folds", "2")
+    random = np.random.default_rng(3)
+    cohorts.write_series(tmp_path, parcels=20)
+    columns = {name: random.standard_normal(len(cohorts.PEOPLE)) for name in ("score", "age")}
+    table = cohorts.write_table(tmp_path / "x.tsv", participant_id=cohorts.PEOPLE, **columns)
+    asked = ("--analyses", "prediction", "--targets", "score", "--covariates", "age", "--phenotypes", table)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", address)}
         for name, options in kinds.items():
-            assert group(study, *asked, "--name", name, *options) == 0
-    tables = {name: sorted((study / "out" / "group" / name).glob("*.tsv")) for name in kinds}
+            words = ("-w", tmp_path / "w", "--permutations", 20, "--name", name, *options)
+            assert cohorts.group(tmp_path, *asked, *words) == 0
+    tables = {name: sorted((tmp_path / "out" / "group" / name).glob("*.tsv")) for name in kinds}
     assert len(tables["alone"]) > 8
     for name in ("processes", "dask"):
         assert [path.name for path in tables[name]] == [path.name for path in tables["alone"]]
         for one, other in zip(tables["alone"], tables[name], strict=True):
             assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
-    assert not list((study / "w" / "shared").glob("*")), "what was shared is removed"
+    assert not list((tmp_path / "w" / "shared").glob("*")), "what was shared is removed"
 
 
 @pytest.mark.parametrize(("how", "words"), [("recommended", "put end to end"), ("paper", "mean of their Fisher z")])
