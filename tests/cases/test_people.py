@@ -132,30 +132,14 @@ def test_08_targets_folds_and_decisions_mean_the_same_people(people, first):
 
 def test_08_a_code_is_missing_where_it_is_declared(people):
     ages = np.where(np.arange(30) < 4, 77, AGES)
-    hints = {"level": {"Levels": {"77": "refused to answer"}}, "code": {"MissingValues": [77]}, "option": {}, "none": {}}
+    hints = {"level": {"Levels": {"77": "refused to answer"}}, "code": {"MissingValues": [77]}}
+    hints |= {"option": {}, "none": {}}
     table = write_table(people / "x.tsv", participant_id=PEOPLE, **dict.fromkeys(hints, ages))
     (people / "x.json").write_text(json.dumps(hints))
     options = ("--targets", *hints, "--phenotypes", table, "--missing-values", "option=77")
     assert group(people, *PREDICT, *options) == 0
     missing = {name for name in hints if PEOPLE[0] not in observed(people, name)}
     assert missing == {"level", "code", "option"}
-
-
-@pytest.mark.parametrize(
-    ("hint", "named", "missing"),
-    [
-        ({"Levels": {"77": "refused to answer"}}, (), True),
-        ({"MissingValues": [77]}, (), True),
-        ({}, ("--missing-values", "age=77"), True),
-        ({}, (), False),
-    ],
-)
-def test_08_a_code_is_missing_where_it_is_declared(people, hint, named, missing):
-    ages = np.where(np.arange(30) < 4, 77, AGES)
-    table = write_table(people / "x.tsv", participant_id=PEOPLE, age=ages)
-    (people / "x.json").write_text(json.dumps({"age": hint}))
-    assert group(people, *PREDICT, "--targets", "age", "--phenotypes", table, *named) == 0
-    assert (PEOPLE[0] not in observed(people, "age")) == missing
 
 
 @pytest.fixture(scope="module")
