@@ -63,7 +63,8 @@ def test_the_people_are_those_of_the_source(shared):
 def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     ended = run(
         STAGES, tmp_path / "out", "group", "-d", f"list={STAGES / 'list.tsv'}", "--targets", "sofas_change_6mo",
-        "--analyses", "fingerprinting", "prediction", "--repeats", "1", "--permutations", "0", "--nprocs", "2",
+        "--analyses", "fingerprinting", "prediction", "--folds", "3", "--inner-folds", "3", "--repeats", "1",
+        "--permutations", "0", "--nprocs", "2",
     )  # fmt: skip
     assert ended.code == 0, ended.said
     found = read_table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
