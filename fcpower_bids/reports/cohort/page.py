@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction, spectra
+from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -77,7 +77,7 @@ CHAPTERS = (
     Chapter("sweep", "Parcellations", comparisons.sweep_chapter, quoted=True),
     Chapter("encoder", "Encoder against connectivity", comparisons.encoder_chapter),
     Chapter("encoders", "Comparison of encoders", comparisons.encoders_chapter, quoted=True),
-    Chapter("spectrum", "The spectrum", spectra.spectrum_chapter, quoted=True),
+    Chapter("spectrum", "The spectrum", curves.spectrum_chapter, quoted=True),
     Chapter("privacy", "Privacy", identification.privacy_chapter),
 )
 """Chapters of the page in their order."""
