@@ -156,7 +156,8 @@ def spectrum_chapter(tables: GroupTables) -> Iterator[Section]:
     if path.empty:
         return
     panels = (*_spectra(tables), *_matrices(tables), _path(path, tables), *_sphere(tables))
-    yield Section("spectrum", "The spectrum", tuple(_say_spectrum(path, tables)), panels)
+    said = tuple(_say_spectrum(path, tables))
+    yield Section("spectrum", "The spectrum", said, panels, answers=said[:1])
 
 
 def _say_spectrum(path: pd.DataFrame, tables: GroupTables) -> Iterator[str]:

@@ -72,7 +72,7 @@ def copy_of(outputs, tmp_path, *without):
 
 def make_one(tables, anchor):
     """The sections of one part of the page."""
-    return list(next(chapter for chapter in CHAPTERS if chapter.anchor == anchor).make(tables))
+    return list(CHAPTERS[anchor](tables))
 
 
 def panel(sections, anchor, title):
