@@ -83,7 +83,7 @@ def as_arrays(out: Path, copy: Path) -> Path:
     return copy
 
 
-def group(root: Path, *options: str, target: str = "age", permutations: int = 200) -> int:
+def group(root: Path, *options: str, target: str = "age", permutations: int = 60) -> int:
     """The exit code of the group level with ``--save-models``."""
     words = f"--analyses prediction --targets {target} --representations fc --permutations {permutations}"
     places = [str(root / "bids"), str(root / "out"), "group", "-w", str(root / "w")]
