@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from fcpower_bids.check import check
