@@ -12,8 +12,8 @@ import pandas as pd
 from fcpower_bids.analyses.features import FC
 from fcpower_bids.analyses.sites import HANDLINGS, RANDOM, SITE, WITHIN
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.cohort.brains import connections_panels, parcels_panels
 from fcpower_bids.reports.cohort.drawings import draw_exponents, draw_folds, draw_intervals, draw_null, draw_scatter
+from fcpower_bids.reports.cohort.edges import connections_panels, parcels_panels
 from fcpower_bids.reports.cohort.findings import Finding, describe_difference, describe_finding, find_targets
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
