@@ -49,7 +49,7 @@ def curves_chapter(tables: GroupTables) -> Iterator[Section]:
         gains = tables.rows("identification_gains")
         said.append(_say_curves("Identification", scans, "accuracy", "share found", tables))
         panels += _curves("Identification", scans, gains, "accuracy", said[-1], tables)
-    verdicts = tuple(said)
+    answers = tuple(said)
     facts = tables.facts("learning_curves") or tables.facts("identification_curves")
     said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
     said += [str(note) for note in facts.get("Notes", [])]
@@ -59,7 +59,7 @@ def curves_chapter(tables: GroupTables) -> Iterator[Section]:
         ("identification_gains", "p_greater", "p (better)"),
     ):
         grids += tables.grid(name, text=str(tables.facts(name).get("GainRule", "")).replace(old, new))
-    yield Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(grids), verdicts)
+    yield Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(grids), answers)
 
 
 def _say_curves(name: str, rows: pd.DataFrame, score: str, label: str, tables: GroupTables) -> str:

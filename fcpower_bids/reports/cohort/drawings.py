@@ -122,27 +122,6 @@ def draw_differences(
     return sheet.svg()
 
 
-def draw_pairs(titles: Sequence[str], columns: Mapping[str, Curves], labels: Sequence[str]) -> str:
-    """Draw scores (n,) of the same entries under several representations, joined by lines, a panel per target."""
-    key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
-    every = {target: np.stack(list(scores.values())) for target, scores in columns.items()}
-    scales = {target: reaching(values) for target, values in every.items()}
-    sheet, charts = rows_with_names(titles, scales, WIDE if len(scales) > 1 else NARROW, 0.26, key)
-    place = -np.arange(len(titles), dtype=float)
-    for chart, label, (target, scores) in zip(charts, labels, columns.items(), strict=True):
-        for row in np.flatnonzero(np.isfinite(every[target]).any(axis=0)):
-            ends = (np.nanmin(every[target][:, row]), np.nanmax(every[target][:, row]))
-            chart.plot(ends, (place[row], place[row]), GREY, 1.4)
-        for number, values in enumerate(scores.values()):
-            colour, marker = style(number)
-            chart.marks(values, place, colour, 32, marker)
-        for number, title in enumerate(titles):
-            words = [f"{name} {values[number]:.3f}" for name, values in scores.items() if np.isfinite(values[number])]
-            chart.answer(-number, f"{title}, {target}: {', '.join(words)}")
-        chart.frame_below(label, most=5)
-    return sheet.svg()
-
-
 def draw_quality(values: Curves, marks: Curves) -> str:
     """Draw one strip of recordings (n,) per measure; ``marks`` says which stand out."""
     lines = -(-len(values) // 4)

@@ -147,9 +147,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     counts = [int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1)]
     said = say_tally(*counts, len(own) - sum(counts))
     assert f"planted: of {len(own)} transforms compared with FC^0.35, {said}." in sections["screen"].sentences
-    best = own.loc[own["mean_difference"].idxmax()]
-    extremes = sections["screen"].sentences[1]
-    assert f"{best['mean_difference']:+.3f}, 95 % CI {best['ci_low']:+.3f} to {best['ci_high']:+.3f}" in extremes
 
 
 def test_what_cannot_be_tested_is_neither_better_nor_worse():
