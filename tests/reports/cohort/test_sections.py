@@ -142,9 +142,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     counts = [int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1)]
     said = say_tally(*counts, len(own) - sum(counts))
     assert f"planted: of {len(own)} transforms compared with FC^0.35, {said}." in sections["screen"].sentences
-    best = own.loc[own["mean_difference"].idxmax()]
-    extremes = sections["screen"].sentences[1]
-    assert f"{best['mean_difference']:+.3f}, 95 % CI {best['ci_low']:+.3f} to {best['ci_high']:+.3f}" in extremes
 
 
 def test_what_cannot_be_tested_is_neither_better_nor_worse():
@@ -291,7 +288,6 @@ def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
     assert "alignment with the target" in shown.svg
     said = [one for one in sections["exponent"].sentences if one.startswith("planted (")]
     assert [one.split(":")[0] for one in said] == ["planted (prediction)", "planted (alignment)"]
-    assert [row[1].text for row in sections["exponent"].grids[0].rows[:4:3]] == ["prediction", "alignment"]
 
 
 def test_the_spectrum_is_described_by_its_means(outputs, sections):
@@ -341,7 +337,7 @@ def test_qc_fc_shows_the_distance_where_the_parcels_have_a_place(tmp_path):
 
 
 def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(opened, page):
-    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 21, 40)[0]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 16, 40)[0]
     for number in range(opened.evaluate("document.querySelectorAll('.part .sortable').length")):
         one = f"document.querySelectorAll('.part .sortable')[{number}]"
         names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
