@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import html
 import json
+import os
 import re
 import shlex
 import shutil
@@ -27,6 +28,7 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
+from tests.cases import cohorts
 from tests.command import main, parse_settings
 from tests.conftest import copy_study
 from tests.page_figures import unchecked_figures
@@ -237,7 +239,7 @@ def test_the_command_in_the_logs_runs_where_it_was_run(analysed):
 def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(analysed, tmp_path):
     """A configuration file may hold choices of other levels; the group level does not use them and does not say so."""
     out, choices = tmp_path / "out", tmp_path / "c.toml"
-    shutil.copytree(analysed, out)
+    shutil.copytree(analysed, out, copy_function=os.link)
     choices.write_text('strategy = "36P"\nfd_thresh = 0.27\nhigh_pass = 0.023\n')
     bids = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())["bids_dir"]
     line = [bids, out, "group", "-c", choices, "--atlas", "builtin", "--name", "again", "--check", "--quiet"]
@@ -549,12 +551,21 @@ def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path,
     assert "weights.npz is not the file that was written with the model" in capsys.readouterr().err
 
 
-def test_the_dry_run_writes_nothing(study, capsys):
-    shutil.copytree(study / "out", study / "dry", dirs_exist_ok=True)
-    shutil.rmtree(study / "dry" / "group", ignore_errors=True)
-    assert main([str(study / "in"), str(study / "dry"), "group", "--dry-run", "-w", str(study / "w")]) == 0
+def test_the_dry_run_writes_nothing(unanalysed, capsys):
+    assert main([str(unanalysed / "in"), str(unanalysed / "out"), "group", "--dry-run"]) == 0
     assert "24 people" in capsys.readouterr().err
-    assert not (study / "dry" / "group").exists()
+    assert not (unanalysed / "out" / "group").exists()
+
+
+@pytest.fixture(scope="module")
+def unanalysed(cohort_of_24, tmp_path_factory):
+    """The cohort without results of the group level, and columns that nothing can be done with."""
+    study = copy_study(cohort_of_24, tmp_path_factory.mktemp("unanalysed"))
+    shutil.rmtree(study / "out" / "group", ignore_errors=True)
+    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
+    table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
+    table.to_csv(study / "extra.tsv", sep="\t", index=False, na_rep="n/a")
+    return study
 
 
 @pytest.mark.parametrize(
@@ -577,21 +588,15 @@ def test_the_dry_run_writes_nothing(study, capsys):
         (["--task-id", "none"], ["none"]),
     ],
 )
-def test_bad_requests_are_told_in_one_sentence_and_write_nothing(study, capsys, tmp_path, options, words):
-    table = read_table(study / "in" / "participants.tsv")[["participant_id"]]
-    table = table.assign(constant=1.0, missing=pd.NA, words=[f"w{i}" for i in range(len(table))], everybody="one")
-    extra = tmp_path / "extra.tsv"
-    table.to_csv(extra, sep="\t", index=False, na_rep="n/a")
-    shutil.rmtree(study / "bad", ignore_errors=True)
-    shutil.copytree(study / "out", study / "bad", ignore=shutil.ignore_patterns("group*", "*.html"))
-    tables = [str(extra), str(study / "in" / "participants.tsv"), str(study / "in" / "phenotype" / "cognition.tsv")]
-    code = group(study, "--phenotypes", *tables, *options, out="bad")
+def test_bad_requests_are_told_in_one_sentence_and_write_nothing(unanalysed, capsys, options, words):
+    tables = ("extra.tsv", "in/participants.tsv", "in/phenotype/cognition.tsv")
+    code = group(unanalysed, "--phenotypes", *(str(unanalysed / name) for name in tables), *options)
     text = capsys.readouterr().err
     assert code in (2, 3), text
     assert "Traceback" not in text
     for word in words:
         assert word in text
-    assert not list((study / "bad").glob("group/prediction*"))
+    assert not list(unanalysed.glob("out/group/prediction*"))
 
 
 @pytest.mark.parametrize(
@@ -616,8 +621,7 @@ def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path,
 
 
 def test_mixed_exponents_are_refused(study, capsys):
-    shutil.rmtree(study / "mixed", ignore_errors=True)
-    shutil.copytree(study / "out", study / "mixed", ignore=shutil.ignore_patterns("group*"))
+    shutil.copytree(study / "out", study / "mixed", copy_function=os.link, ignore=shutil.ignore_patterns("group*"))
     for path in (study / "mixed" / "sub-02").rglob("*desc-power0p35*"):
         path.rename(path.with_name(path.name.replace("power0p35", "power0p5")))
     assert group(study, "--targets", "planted_score", out="mixed") == 3
@@ -641,24 +645,28 @@ def test_little_memory_changes_the_seventh_digit_and_says_so(study):
     assert 0 < np.abs(one - other).max() < 1e-4 * one.std()
 
 
-def test_no_table_depends_on_who_does_the_work(study, monkeypatch):
+def test_no_table_depends_on_who_does_the_work(tmp_path, monkeypatch):
     """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
     distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
-    asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
-    asked += ("--repeats", "1", "--inner-folds", "2")
+    random = np.random.default_rng(3)
+    cohorts.write_series(tmp_path, parcels=20)
+    columns = {name: random.standard_normal(len(cohorts.PEOPLE)) for name in ("score", "age")}
+    table = cohorts.write_table(tmp_path / "x.tsv", participant_id=cohorts.PEOPLE, **columns)
+    asked = ("--analyses", "prediction", "--targets", "score", "--covariates", "age", "--phenotypes", table)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", address)}
         for name, options in kinds.items():
-            assert group(study, *asked, "--name", name, *options) == 0
-    tables = {name: sorted((study / "out" / "group" / name).glob("*.tsv")) for name in kinds}
+            words = ("-w", tmp_path / "w", "--permutations", 20, "--name", name, *options)
+            assert cohorts.group(tmp_path, *asked, *words) == 0
+    tables = {name: sorted((tmp_path / "out" / "group" / name).glob("*.tsv")) for name in kinds}
     assert len(tables["alone"]) > 8
     for name in ("processes", "dask"):
         assert [path.name for path in tables[name]] == [path.name for path in tables["alone"]]
         for one, other in zip(tables["alone"], tables[name], strict=True):
             assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
-    assert not list((study / "w" / "shared").glob("*")), "what was shared is removed"
+    assert not list((tmp_path / "w" / "shared").glob("*")), "what was shared is removed"
 
 
 @pytest.mark.parametrize(("how", "words"), [("recommended", "put end to end"), ("paper", "mean of their Fisher z")])

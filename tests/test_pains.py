@@ -7,7 +7,6 @@ tests/test_bad_input.py.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -25,7 +24,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.names import ENTITY_ORDER, LABEL, parse_name
 from fcpower_bids.outputs.tables import read_matrix
-from tests.running import PATIENCE, PLAIN, contents, run_app, start_app
+from tests.running import PATIENCE, PLAIN, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
 SERIES = "stat-mean_timeseries.tsv"
@@ -141,28 +140,6 @@ def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path
     assert process.returncode in (2, 3), err
     assert "prefetch" in err
     assert "Traceback" not in err
-
-
-def test_pain_13_no_home_and_a_read_only_input(exact_demo, tmp_path):
-    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
-    for path in [*copy.rglob("*"), copy]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    before = contents(copy)
-    out = tmp_path / "out"
-    out.mkdir(mode=0o777)
-    out.chmod(0o777)
-    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    if other:
-        for folder in tmp_path.parents:
-            if not folder.stat().st_mode & 0o001:
-                other = {}  # the other user could not come here
-    environment = {"HOME": "/nonexistent"}
-    process = start_app(copy, out, *ATLAS, "--participant-label", "01", env=environment, cwd="/", **other)
-    _, err = process.communicate(timeout=PATIENCE)
-    for path in [copy, *copy.rglob("*")]:
-        path.chmod(0o755)
-    assert process.returncode == 0, err
-    assert contents(copy) == before
 
 
 def test_pain_14_the_index_is_kept_and_used_again(exact_demo, tmp_path):

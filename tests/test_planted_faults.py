@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.command import main
 from tests.planting.planted import Planted, draw_series, make_cohort
 
 PEOPLE = 24
+UNITS = {"months": 12, "decades": 1 / 12}
 
 
 @pytest.fixture(scope="module")
@@ -77,24 +79,24 @@ PROCESSED = {
 }
 
 
-@pytest.mark.parametrize("name", PROCESSED)
-def test_one_scan_under_two_names_is_named_and_shares_a_fold(check, planted, name):
+def test_scans_under_two_names_are_named_and_share_a_fold(check, planted):
     cohort, series = planted
-    cohort.put(6, "b", PROCESSED[name](series[2, "a"]))
+    for place, process in enumerate(PROCESSED.values()):
+        cohort.put(6 + place, "b", process(series[place, "a"]))
     found, told = check()
-    assert "sub-003 and sub-007" in found.loc["same scan", "finding"]
-    assert "sub-003 and sub-007" in told
     rows = cohort.table("check_pairs").set_index("verdict").loc[["same scan"]]
-    assert rows[["participant_id", "session", "other", "other_session"]].to_numpy().tolist() == [
-        ["sub-003", "ses-a", "sub-007", "ses-b"]
-    ]
-    assert rows["series_correlation"].iloc[0] > 0.8
+    pairs = [[f"sub-{place + 1:03d}", "ses-a", f"sub-{place + 7:03d}", "ses-b"] for place in range(len(PROCESSED))]
+    assert sorted(rows[["participant_id", "session", "other", "other_session"]].to_numpy().tolist()) == pairs
+    assert (rows["series_correlation"] > 0.8).all()
     assert main([*map(str, [cohort.bids, cohort.out, "group"]), *QUICK, "--targets", "score"]) == 0
     folds = cohort.table("folds").pivot_table(
         index=["repeat", "fold"], columns="participant_id", values="role", aggfunc="first"
     )
-    assert (folds["sub-003"] == folds["sub-007"]).all()
-    assert any((folds["sub-003"] != folds[other]).any() for other in folds)
+    for one, _, other, _ in pairs:
+        assert f"{one} and {other}" in found.loc["same scan", "finding"]
+        assert f"{one} and {other}" in told
+        assert (folds[one] == folds[other]).all()
+        assert any((folds[one] != folds[stranger]).any() for stranger in folds)
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "3", "--analyses", "prediction"]
@@ -261,23 +263,27 @@ def test_a_target_made_of_site_is_named_with_its_share(check, planted):
     assert "'Site_ID'" in check()[0].loc["site and target", "finding"]
 
 
-@pytest.mark.parametrize("code", [-1, 99, 0, -818])
-def test_a_code_among_the_values_is_named_and_can_be_declared(check, planted, code):
+def test_codes_among_the_values_are_named_and_can_be_declared(check, planted):
     cohort, _ = planted
-    table = cohort.phenotypes
-    ages = table["age"].clip(upper=70)
-    ages.iloc[[1, 5, 8]] = code
-    cohort.phenotypes = table.assign(age=ages)
-    found, _ = check()
-    assert (found.loc["repeated extreme value", ["n", "value"]] == [3, code]).all()
-    assert f"missing_values age={code}" in found.loc["repeated extreme value", "remedy"]
-    assert check("--missing-values", f"age={code}")[0].empty
+    ages = cohort.phenotypes["age"].clip(upper=70)
+    codes = {"first": -1, "second": 99, "third": 0, "fourth": -818}
+    columns = {name: ages.where(~ages.index.isin([1, 5, 8]), code) for name, code in codes.items()}
+    cohort.phenotypes = cohort.phenotypes.assign(**columns)
+    targets = ("--targets", *codes)
+    found, _ = check(*targets)
+    found = found.loc["repeated extreme value"]
+    assert sorted(found["value"]) == sorted(codes.values())
+    assert (found["n"] == 3).all()
+    declared = [f"{name}={code}" for name, code in codes.items()]
+    assert all(f"missing_values {words}" in " ".join(found["remedy"]) for words in declared)
+    assert check(*targets, "--missing-values", *declared)[0].empty
     excluded = cohort.table("excluded")
-    read = excluded[excluded["reason"].str.endswith("read as missing")]["participant_id"]
-    assert sorted(read) == ["sub-002", "sub-006", "sub-009"]
-    sidecar = cohort.bids / "participants.json"
-    sidecar.write_text(f'{{"age": {{"Levels": {{"{code}": "not known"}}}}}}')
-    assert check()[0].empty
+    read = excluded[excluded["reason"].str.endswith("read as missing")].set_index("participant_id")["reason"]
+    assert sorted(read.index) == ["sub-002", "sub-006", "sub-009"]
+    assert all(name in reason for name in codes for reason in read)
+    hints = {name: {"Levels": {str(code): "not known"}} for name, code in codes.items()}
+    (cohort.bids / "participants.json").write_text(json.dumps(hints))
+    assert check(*targets)[0].empty
 
 
 def test_codes_inside_the_range_and_single_ones_are_named(check, planted):
@@ -299,13 +305,14 @@ def test_a_site_in_another_unit_is_named(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes
     there = table["site"] == "s2"
-    for factor in (12, 1 / 12):
-        ages = table["age"].where(~there, factor * table["age"])
-        cohort.phenotypes = table.assign(age=ages)
-        row = check()[0].loc["units by site"]
+    columns = {name: table["age"].where(~there, factor * table["age"]) for name, factor in UNITS.items()}
+    cohort.phenotypes = table.assign(**columns)
+    rows = check("--targets", *columns)[0].loc["units by site"]
+    for name, ages in columns.items():
         ratio = ages[there].median() / ages[~there].median()
-        assert row[["n", "value"]].tolist() == [there.sum(), pytest.approx(ratio)]
-        assert f"The median age of site s2 is {ratio:.3g} times that of the others" in row["finding"]
+        (row,) = rows[rows["finding"].str.contains(f"The median {name} of site")].to_dict("records")
+        assert (row["n"], row["value"]) == (there.sum(), pytest.approx(ratio))
+        assert f"The median {name} of site s2 is {ratio:.3g} times that of the others" in row["finding"]
 
 
 def test_covariates_that_hold_the_target_are_named(check, planted):

@@ -24,9 +24,9 @@ ALL = os.environ.get("FCPOWER_FAULTS") == "all"
 
 
 def ways_on(way_in: str, shape: str) -> list[str]:
-    """Ways on that are walked from a way in with a shape; the group level always, since a model is made there."""
-    number = PAIRS.index((way_in, shape))
-    return [way for place, way in enumerate(WAYS_ON) if ALL or way == "group" or (place + number) % 3 == 0]
+    """Ways on that are walked from a way in with a shape."""
+    walks = [("group", "check"), ("identify",), ("group", "models then predict", "pack, pretrain, embed")]
+    return list(WAYS_ON) if ALL else list(walks[PAIRS.index((way_in, shape)) % 3])
 
 
 def why_not(way_in: str, way_on: str, sessions: int) -> str:

@@ -201,10 +201,9 @@ def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
 
 
 @needs_proc
-@pytest.mark.parametrize("nprocs", [1, 2])
-def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path, nprocs):
+def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path):
     """As the kernel does when memory runs out."""
-    process = start(tmp_path / "out", "--nprocs", nprocs)
+    process = start(tmp_path / "out", "--nprocs", 2)
     watch = Watch(tmp_path / "out")
     written = [tmp_path / "out" / path for path in by_workers(whole, OTHERS)]
     assert {path.parent.name for path in written} == {"figures", "func"}
@@ -231,13 +230,15 @@ def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tm
 
 
 @needs_proc
-def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, start, tmp_path):
+def test_kill_9_ends_the_workers_and_loses_nothing_that_was_finished(demo, whole, start, tmp_path):
     output = tmp_path / "out"
     process = start(output, "--nprocs", 1)
     Watch(output).wait()
-    os.killpg(process.pid, signal.SIGKILL)
+    left = workers(process.pid)
+    assert left
+    process.kill()
     process.communicate(timeout=PATIENCE)
-    assert process.returncode == -signal.SIGKILL
+    wait_for(lambda: not any(map(is_alive, left)), "the end of the workers")
     assert read_status(output, VICTIM).state == "running"
     before = times_of(output)
     assert len(before) > 30
@@ -248,17 +249,6 @@ def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, start
     assert {path: after[path] for path in before} == before
     assert files_of(again) == files_of(whole)
     assert set(again.states().values()) == {"done"}
-
-
-@needs_proc
-def test_workers_end_when_their_process_is_killed(start, tmp_path):
-    process = start(tmp_path / "out", "--nprocs", 2)
-    Watch(tmp_path / "out").wait()
-    left = workers(process.pid)
-    assert len(left) >= 2
-    process.kill()
-    process.communicate(timeout=PATIENCE)
-    wait_for(lambda: not any(map(is_alive, left)), "the end of the workers")
 
 
 def is_alive(process: int) -> bool:
@@ -274,12 +264,18 @@ def times_of(output: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
 
 
-def test_a_second_run_has_nothing_to_do(demo, whole):
+def test_a_second_run_makes_what_is_lost_and_nothing_else(demo, whole):
+    lost = whole.file("sub-01_ses-b", "stat-pearsoncorrelation_relmat.tsv")
+    content = lost.read_bytes()
+    lost.unlink()
     before = times_of(whole.output)
     again = run_app(demo, whole.output, *ATLAS)
     assert again.code == 0
-    assert "4 of them finished before" in again.err
-    assert times_of(whole.output) == before
+    assert "3 of them finished before" in again.err
+    assert lost.read_bytes() == content
+    after = times_of(whole.output)
+    kept = {path for path in before if "sub-01_ses-b" not in path.name and path.suffix != ".html"}
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
 
 
 def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
@@ -334,24 +330,15 @@ def test_what_is_excluded_now_has_no_connectome_of_before(demo, tmp_path):
     assert found.file("sub-01", "desc-fcpower_qc.tsv").is_file()
 
 
-def test_a_lost_output_is_made_again(demo, whole):
-    lost = whole.file("sub-01_ses-b", "stat-pearsoncorrelation_relmat.tsv")
-    content = lost.read_bytes()
-    lost.unlink()
-    again = run_app(demo, whole.output, *ATLAS)
-    assert "3 of them finished before" in again.err
-    assert lost.read_bytes() == content
-
-
-def test_two_runs_at_once_on_one_output_are_as_good_as_one(demo, whole, tmp_path):
+def test_two_runs_at_once_on_one_output_are_as_good_as_one(whole, start, go, tmp_path):
     """For different participants, with one index: pains 14 and 16."""
-    options = ("--bids-database-dir", tmp_path / "index", *ATLAS, "--nprocs", 1)
-    runs = [start_app(demo, tmp_path / "out", *options, "--participant-label", label) for label in ("01", "02")]
+    go.touch()
+    options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
+    runs = [start(tmp_path / "out", *options, "--participant-label", label) for label in ("01", "02")]
     ends = [run.communicate(timeout=PATIENCE) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], ends
     together = Finished(0, "", "", tmp_path / "out")
-    ours, theirs = files_of(together), files_of(whole)
-    assert ours == theirs
+    assert files_of(together) == files_of(whole)
     assert set(together.states().values()) == {"done"}
 
 
@@ -364,40 +351,29 @@ def await_line(run, part: str) -> None:
     pytest.fail(f"it ended without the words {part!r}: {seen}")
 
 
-@pytest.mark.parametrize("before", [(), ALONE], ids=["one machine", "process 1 twice"])
-def test_two_runs_of_the_same_people_share_the_work(whole, start, go, tmp_path, before):
-    if before and not has_namespaces():
-        pytest.skip("needs the right to make PID namespaces (root)")
-    output = tmp_path / "out"
-    first = start(output, "--nprocs", 1, before=before)
-    Watch(output).wait()
-    os.killpg(first.pid, signal.SIGSTOP)
+def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):
+    """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container."""
+    output, before = tmp_path / "out", ALONE if has_namespaces() else ()
+    watch = Watch(output)
+    killed = start(output, "--nprocs", 1, before=before)
+    watch.wait()
+    os.killpg(killed.pid, signal.SIGSTOP)
     second = start(output, "--nprocs", 1, before=before)
     await_line(second, f"{VICTIM}: another run is at work on it")
+    os.killpg(killed.pid, signal.SIGKILL)
+    watch.wait()  # the second is at it now
+    os.killpg(second.pid, signal.SIGSTOP)
+    third = start(output, "--nprocs", 1, before=before)
+    await_line(third, f"{VICTIM}: another run is at work on it")
     go.touch()
-    os.killpg(first.pid, signal.SIGCONT)
-    ends = [run.communicate(timeout=PATIENCE)[1] for run in (first, second)]
-    assert [first.returncode, second.returncode] == [0, 0], ends
+    os.killpg(second.pid, signal.SIGCONT)
+    ends = [run.communicate(timeout=PATIENCE)[1] for run in (second, third)]
+    assert [second.returncode, third.returncode] == [0, 0], ends
     together = Finished(0, "", "", output)
     assert files_of(together) == files_of(whole)
     assert set(together.states().values()) == {"done"}
     assert not (output / "logs" / "locks").exists()
     assert not [path for path in output.rglob(".*") if TEMPORARY.fullmatch(path.name)]
-
-
-def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(whole, start, go, tmp_path):
-    output = tmp_path / "out"
-    first = start(output, "--nprocs", 1)
-    Watch(output).wait()
-    os.killpg(first.pid, signal.SIGSTOP)
-    second = start(output, "--nprocs", 1)
-    await_line(second, "another run is at work on it")
-    go.touch()
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    _, err = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 0, err
-    assert files_of(Finished(0, "", "", output)) == files_of(whole)
 
 
 @needs_proc

@@ -105,7 +105,7 @@ def test_all_does_not_hide_a_mistake_that_stops_everything(settings):
 
 @pytest.fixture
 def brainlm(tmp_path, monkeypatch):
-    """Nine people under A424 without any embedding, and a small BrainLM in the layout of the published ones."""
+    """Six people under A424 without any embedding, and a small BrainLM in the layout of the published ones."""
     size = BrainLMSize(d=8, layers=1, heads=2, ff=12, patch=16, side=432)
     monkeypatch.setattr(brainlm_module, "load_brainlm", partial(load_brainlm, size=size))
     (tmp_path / "weights").mkdir()
@@ -122,10 +122,10 @@ def brainlm(tmp_path, monkeypatch):
         networks=networks,
         hemispheres=networks,
     )
-    for person in range(9):
+    for person in range(6):
         series = z_score(np.random.default_rng(person).standard_normal((200, 424)) ** 3)
         add_output(tmp_path / "out", f"sub-{person + 1:02d}", series, atlas=a424)
-    write_participants(tmp_path / "bids" / "participants.tsv", 9)
+    write_participants(tmp_path / "bids" / "participants.tsv", 6)
     return Settings(
         tmp_path / "bids",
         tmp_path / "out",
@@ -153,8 +153,8 @@ def test_brainlm_is_fitted_to_the_training_people_of_every_fold_without_any_stor
     monkeypatch.setattr(BrainLMEncoder, "fit", watched)
     assert run_group(brainlm) == 0
     everyone, *folds = fitted
-    assert len(everyone) == 9
-    assert [len(train) for train in folds] == [6, 6, 6]
+    assert len(everyone) == 6
+    assert [len(train) for train in folds] == [4, 4, 4]
     assert set.union(*(everyone - train for train in folds)) == everyone  # each is left out where they are tested
     folder = brainlm.output_dir / "group"
     rows = read_table(folder / "encoders.tsv").set_index("representation")

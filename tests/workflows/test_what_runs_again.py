@@ -18,7 +18,7 @@ from fcpower_bids.outputs import status
 from fcpower_bids.workflows import participant
 from tests.running import run_app
 
-SESSIONS, VOLUMES = 6, 90
+SESSIONS, VOLUMES = 2, 90
 READ = 1 + VOLUMES
 """Volumes of one pass, and the look at the first that comes before it."""
 WITHIN = (

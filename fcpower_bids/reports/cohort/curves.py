@@ -1,27 +1,34 @@
-"""More people, longer scans: curves of every target and of identification, and the gains of every cell."""
+"""Curves: more people and longer scans with the gains of every cell, and the spectra along the exponent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports.cohort.comparisons import MOST_TARGETS
-from fcpower_bids.reports.cohort.drawings import draw_curves, draw_gains, with_band
+from fcpower_bids.reports.cohort.drawings import draw_curves, draw_gains, draw_sphere, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
     GroupTables,
     Section,
     count,
+    count_people,
     own_rows,
     score_label,
     targets_of,
 )
+from fcpower_bids.reports.kit.figures import draw_powers
 from fcpower_bids.reports.kit.page import Panel
 
 MOST_PAIRS = 3
+DRAWN_EXPONENTS = (0.6, 0.1)
+"""Beside FC and FC^alpha."""
+BINS_TOGETHER = 4
+"""Bins of the histogram that are drawn as one."""
 UNKNOWN = -1.0
 """In place of minutes where no repetition time is known: the cell is of whole scans."""
 
@@ -138,3 +145,119 @@ def _gains(name: str, gains: pd.DataFrame, label: str, kind: str, tables: GroupT
         grey="Grey: not known. " if unknown else "",
         said=". ".join(said),
     )
+
+
+# The spectrum
+
+
+def spectrum_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Say how even the spectra become, and draw their path from the identity to FC."""
+    path = tables.rows("spectrum_path")
+    if path.empty:
+        return
+    panels = (*_spectra(tables), *_matrices(tables), _path(path, tables), *_sphere(tables))
+    said = tuple(_say_spectrum(path, tables))
+    yield Section("spectrum", "The spectrum", said, panels, answers=said[:1])
+
+
+def _say_spectrum(path: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+    facts, power = tables.facts("spectrum_path"), tables.title("fc_power")
+    means: dict[str, Any] = facts.get("Means", {})
+    if {"participation_ratio", "participation_ratio_power"} <= set(means):
+        yield (
+            f"Over {count_people(path['participant_id'].nunique())} the effective number of eigenvectors "
+            f"(participation ratio) goes from {means['participation_ratio']:.1f} for FC to "
+            f"{means['participation_ratio_power']:.1f} for {power} (mean; all scans of a person together)."
+        )
+    if {"first_to_twentieth", "first_to_twentieth_power"} <= set(means):
+        yield (
+            f"The first eigenvalue is {means['first_to_twentieth']:.1f} times the twentieth in FC and "
+            f"{means['first_to_twentieth_power']:.1f} times in {power}."
+        )
+    if clipped := int(facts.get("RankDeficient", 0)):
+        yield (
+            f"{count_people(clipped)} {'has' if clipped == 1 else 'have'} connectomes of incomplete rank "
+            "(fewer independent volumes than parcels): eigenvalues that are zero to rounding stay zero."
+        )
+    yield "This describes the connectomes; it does not say whether they predict anything."
+
+
+def _spectra(tables: GroupTables) -> Iterator[Panel]:
+    """Histograms of the eigenvalues and their mean by rank, FC and FC^alpha in the colours that they have elsewhere."""
+    histogram, ranks = tables.rows("spectrum_histogram"), tables.rows("spectrum_ranks")
+    if histogram.empty or ranks.empty:
+        return
+    shares, means = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    for alpha in dict.fromkeys((1.0, tables.alpha, *DRAWN_EXPONENTS)):
+        name, part = f"α = {alpha:g}", histogram[histogram["alpha"] == alpha]
+        if len(part):
+            bins = part.assign(middle=(part["low"] + part["high"]) / 2).groupby(np.arange(len(part)) // BINS_TOGETHER)
+            columns = bins.agg({"middle": "mean", "share": "sum"}).to_numpy(dtype=float)
+            known = np.flatnonzero(columns[:, 1])
+            shares[name] = columns[known[0] : known[-1] + 1] * [1, 100]
+        part = ranks[(ranks["alpha"] == alpha) & (ranks["mean"] > 0)]
+        if len(part):
+            means[name] = part[["rank", "mean"]].assign(mean=np.log10(part["mean"])).to_numpy(dtype=float)
+    place = "log₁₀ of the eigenvalue"
+    panels = [
+        ("Where the eigenvalues lie", "eigenvalues (%)", place, shares),
+        ("Mean eigenvalue by rank", place, "rank", means),
+    ]
+    yield tables.panel("spectra", draw_curves(panels, 0.0), drawn=", ".join(name[4:] for name in shares))
+
+
+def _matrices(tables: GroupTables) -> Iterator[Panel]:
+    table = tables.rows("spectrum_matrices")
+    if table.empty:
+        return
+    matrices = {
+        float(str(alpha)): from_triangle(part["value"].to_numpy(dtype=float)) for alpha, part in table.groupby("alpha")
+    }
+    person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
+    exponents = ", ".join(f"{alpha:g}" for alpha in matrices)
+    yield tables.panel("spectrum_matrices", draw_powers(matrices), person=person, exponents=exponents)
+
+
+def from_triangle(values: np.ndarray) -> np.ndarray:
+    """Return the symmetric matrix (P, P) of its upper triangle, row by row, with the diagonal."""
+    size = int((np.sqrt(8 * len(values) + 1) - 1) / 2)
+    matrix = np.empty((size, size))
+    first, second = np.triu_indices(size)
+    matrix[first, second] = matrix[second, first] = values
+    return matrix
+
+
+def _path(path: pd.DataFrame, tables: GroupTables) -> Panel:
+    distances = ["from_identity", "to_fc"]
+    known = path.groupby("participant_id")[distances].transform("count").eq(path["alpha"].nunique()).all(axis=1)
+
+    def mean(column: str, rows: pd.DataFrame = path) -> np.ndarray:
+        return with_band(rows.groupby("alpha")[column].agg(["mean", "std"]).reset_index())
+
+    horizontal, ratio = "exponent α (1 is FC)", mean("participation_ratio")
+    heat = "Heat trace" if known.any() else "Heat trace (distances need full rank)"
+    panels = [
+        ("Effective number of eigenvectors", "participation ratio", horizontal, {"mean over people": ratio}),
+        (heat, "Z(α)", horizontal, {"mean over people": mean("heat_trace")}),
+    ]
+    if known.any():
+        names = zip(("from the identity", "to FC"), distances, strict=True)
+        away = {name: mean(column, path[known]) for name, column in names}
+        panels.append(("Distance", "log-Euclidean distance", horizontal, away))
+    said = f"participation ratio {ratio[-1, 1]:.1f} at α = {ratio[-1, 0]:g}, {ratio[0, 1]:.1f} at α = {ratio[0, 0]:g}"
+    svg = draw_curves(panels, mark=tables.alpha)
+    return tables.panel("spectrum_path", svg, alpha=f"{tables.alpha:g}", said=said)
+
+
+def _sphere(tables: GroupTables) -> Iterator[Panel]:
+    sphere = tables.rows("spectrum_sphere")
+    if sphere.empty or not (sphere["radius"] > 0).all():
+        return
+    modes = {}
+    for alpha, part in sphere.groupby("alpha", sort=False):
+        title = "FC" if alpha == 1 else tables.title("fc_power")
+        modes[title] = (part[["x", "y"]].to_numpy(dtype=float), float(part["radius"].iloc[0]))
+    said = "; ".join(
+        f"{title}: {int((np.linalg.norm(places, axis=1) > radius).sum())}" for title, (places, radius) in modes.items()
+    )
+    yield tables.panel("spectrum_sphere", draw_sphere(modes), said=said, modes=" and ".join(modes))

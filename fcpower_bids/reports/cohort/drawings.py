@@ -29,7 +29,7 @@ from fcpower_bids.reports.kit.charts import (
     with_interval,
 )
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
-from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around, colour_table
+from fcpower_bids.reports.kit.svg import Box, Drawing, Scale, around, colour_table
 
 WIDE, NARROW = 9.6, 4.8
 """Inches of several panels side by side, and of a lone one."""
@@ -40,6 +40,10 @@ MANY_EDGES = 3000
 FEW_COLUMNS = 6
 """With more columns a cell has room for two decimals, not three."""
 MOST_TICKS = 8
+MOST_MARKED = 30
+"""A curve of more points is a line without marks."""
+MANY_MODES = 60
+"""More eigenvectors are drawn as thinner arrows."""
 Curves = Mapping[str, np.ndarray]
 """By name: columns x and y, or x, y and the lower and upper end of a band."""
 
@@ -253,7 +257,10 @@ def draw_curves(
             low, high = _ends(values).T
             if values.shape[1] > 2:
                 chart.band(values[:, 0], low, high, colour, 0.15)
-            chart.marked_line(values[:, 0], values[:, 1], colour, marker)
+            if len(values) > MOST_MARKED:
+                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+            else:
+                chart.marked_line(values[:, 0], values[:, 1], colour, marker)
         chart.title(title)
         if doubling:
             words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
@@ -363,22 +370,21 @@ def centred_square(box: Box) -> Box:
     return box._replace(left=box.left + (box.width - side) / 2, width=side, height=side)
 
 
-def draw_matches(matches: Mapping[str, tuple[np.ndarray, np.ndarray]], size: int) -> str:
-    """Draw the match of each person by representation: places of the person and of the match among ``size`` people."""
-    sheet = Drawing(WIDE if len(matches) > 1 else NARROW, 3.4)
-    boxes = lay_out(sheet, 1, len(matches), (24, 10, 20, 26), (16, 0))
-    dot = float(np.clip(2500 / size, 2, 30))
-    for number, (box, (title, (person, match))) in enumerate(zip(boxes, matches.items(), strict=True)):
-        square = centred_square(box)
-        chart = Chart(sheet, square, Scale(-0.7, size - 0.3), Scale(size - 0.3, -0.7))
-        hit = person == match
-        chart.dots(match[hit], person[hit], AFTER, dot, "s")
-        chart.dots(match[~hit], person[~hit], BEFORE, 1.6 * dot, "X")
-        sheet.line((square.left, square.left, square.right), (square.top, square.bottom, square.bottom), width=0.7)
+def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
+    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is."""
+    limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
+    sheet = Drawing(NARROW, 2.7)
+    boxes = lay_out(sheet, 1, len(modes), (6, 6, 20, 6), (6, 0))
+    for box, (title, (places, radius)), colour in zip(boxes, modes.items(), (BEFORE, AFTER), strict=False):
+        chart = Chart(sheet, centred_square(box), Scale(-limit, limit), Scale(-limit, limit))
+        ends = places / radius
+        middle = (float(chart.across(0)), float(chart.down(0)))
+        size = float(chart.across(1)) - middle[0]
+        sheet.add("circle", cx=middle[0], cy=middle[1], r=size, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
+        gaps = np.full(len(ends), np.nan)
+        x, y = (np.column_stack([np.zeros(len(ends)), ends[:, axis], gaps]).ravel() for axis in (0, 1))
+        chart.plot(x, y, colour, 0.9 if len(ends) < MANY_MODES else 0.5, stroke_opacity=0.7)
         chart.title(title)
-        sheet.text((square.left + square.right) / 2, square.bottom + 4 + SIZE, "most similar person")
-        if number == 0:
-            sheet.text(square.left - 8, (square.top + square.bottom) / 2, "person", turned=True)
     return sheet.svg()
 
 

@@ -53,7 +53,7 @@ def edges_chapter(tables: GroupTables) -> Iterator[Section]:
     for name, rows in firsts.items():
         grids += tables.grid(name, tables.titled(rows))
     title = "Connections that go with a phenotype"
-    yield Section("edges", title, tuple(said), (*panels, *_networks(tables)), tuple(grids))
+    yield Section("edges", title, tuple(said), (*panels, *_networks(tables)), tuple(grids), tuple(said[:1]))
 
 
 def _headline(summary: pd.DataFrame) -> Iterator[str]:

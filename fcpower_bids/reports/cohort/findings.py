@@ -103,8 +103,8 @@ class Finding:
 
 def find_targets(tables: GroupTables) -> list[Finding]:
     """Return what was found for every target, in the order of the tables."""
-    summary, comparisons = tables.frame("prediction_summary"), tables.rows("comparisons")
-    if summary is None:
+    summary, comparisons = tables.rows("prediction_summary"), tables.rows("comparisons")
+    if summary.empty:
         return []
     sites = tables.facts("prediction").get("TargetsThatGoWithSites", {})
     asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique())

@@ -135,8 +135,8 @@ def _identification(tables: GroupTables) -> Iterator[Panel]:
 
 def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
     """Return the table, a row per target; None where nothing was predicted."""
-    summary, sites = tables.frame("prediction_summary"), tables.rows("prediction_sites")
-    if summary is None or not findings:
+    summary, sites = tables.rows("prediction_summary"), tables.rows("prediction_sites")
+    if summary.empty or not findings:
         return None
     names = [str(name) for name in summary["representation"].unique()]
     rows = [_row(finding, own_rows(summary, finding.target), names) for finding in findings]

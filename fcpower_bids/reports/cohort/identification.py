@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.cohort.drawings import draw_curves, draw_intervals, draw_matches
+from fcpower_bids.reports.cohort.drawings import draw_curves
 from fcpower_bids.reports.cohort.findings import (
     describe_power,
     describe_seen_identification,
@@ -27,7 +27,6 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.page import Panel
 
-MOST_MATRICES = 3
 FEWEST_DIFFERENT = 6
 """People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 
@@ -94,50 +93,16 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
 
 
 def identification_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Accuracy, who is taken for whom, accuracy against exponent and length, reliability of the edges."""
+    """Accuracy, against exponent and length too, and reliability of the edges."""
     rows = tables.rows("identification")
     if rows.empty:
         return
-    panels = (*_accuracy(tables), *_length(tables), *_matches(tables), *_exponents(tables))
+    panels = (*_length(tables), *_exponents(tables))
     if rows["chance_within"].isna().all():
         rows = rows.drop(columns=["accuracy_within", "chance_within"])
     grids = (*tables.grid("identification", tables.titled(rows)), *tables.grid("identification_icc"))
     said = tuple(describe_identification(tables))
     yield Section("identification", "Identification across sessions", said, panels, grids)
-
-
-def _accuracy(tables: GroupTables) -> Iterator[Panel]:
-    rows = identification_rows(tables)
-    points = {
-        tables.title(row["representation"]): row[["accuracy", "ci_low", "ci_high"]].to_numpy(dtype=float)
-        for _, row in rows.iterrows()
-    }
-    chance = float(rows["chance"].iloc[0])
-    seen = ", ".join(map(tables.title, rows.loc[seen_rows(rows), "representation"]))
-    yield tables.panel(
-        "identification",
-        draw_intervals(points, "share of searches that find the person", chance),
-        chance=percent(chance, 1),
-        marked=f" No score for new people: {seen} (trained on people shown here)." if seen else "",
-        said="; ".join(f"{title} {percent(values[0])}" for title, values in points.items()),
-    )
-
-
-def _matches(tables: GroupTables) -> Iterator[Panel]:
-    scans = tables.rows("identification_scans")
-    if scans.empty:
-        return
-    people = sorted({*scans["participant_id"].astype(str), *scans["matched"].dropna().astype(str)})
-    place = {name: i for i, name in enumerate(people)}
-    matches = {}
-    for name, part in list(scans.dropna(subset=["matched"]).groupby("representation", sort=False))[:MOST_MATRICES]:
-        person, match = (
-            part[column].astype(str).map(place).to_numpy(float) for column in ("participant_id", "matched")
-        )
-        matches[tables.title(name)] = (person, match)
-    said = "; ".join(f"{title}: {int((a == b).sum())} of {len(a)}" for title, (a, b) in matches.items())
-    if matches:
-        yield tables.panel("matches", draw_matches(matches, len(people)), len(matches) > 1, said=said)
 
 
 def _exponents(tables: GroupTables) -> Iterator[Panel]:

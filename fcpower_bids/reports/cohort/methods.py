@@ -61,7 +61,7 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    damaged = tables.frame("prediction_summary") is None  # which the page says
+    damaged = tables.rows("prediction_summary").empty  # which the page says
     done = [name for name in tables.done if not (name == "prediction" and damaged)]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction, spectra
+from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -33,7 +33,6 @@ from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_rep
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
-    Chapter,
     Grid,
     GroupTables,
     Section,
@@ -49,38 +48,32 @@ from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, wri
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 
-CHAPTERS = (
-    Chapter("check", "Check before the first model", people.check_chapter),
-    Chapter("cohort", "Cohort", people.cohort_chapter),
-    Chapter("quality", "Quality of the recordings", people.quality_chapter),
-    Chapter("motion", "Motion and connectivity", people.motion_chapter, quoted=True),
-    Chapter("prediction", "Prediction of phenotypes", prediction.prediction_chapter, smallest_p=smallest_p_of_targets),
-    Chapter("sites", "Sites", prediction.sites_chapter, quoted=True),
-    Chapter(
-        "edges",
-        "Connections that go with a phenotype",
-        edges.edges_chapter,
-        quoted=True,
-        answers=edges.ANSWERS,
-        smallest_p=edges.smallest_p_of_edges,
-    ),
-    Chapter(
-        "identification",
-        "Identification across sessions",
-        identification.identification_chapter,
-        smallest_p=identification.smallest_p_identified,
-    ),
-    Chapter("exponent", "The exponent", prediction.exponent_chapter, quoted=True),
-    Chapter("screen", "Transforms of the connectome", comparisons.screen_chapter, quoted=True),
-    Chapter("controls", "Where the gain comes from", comparisons.controls_chapter, quoted=True),
-    Chapter("curves", "More people, longer scans", curves.curves_chapter, quoted=True),
-    Chapter("sweep", "Parcellations", comparisons.sweep_chapter, quoted=True),
-    Chapter("encoder", "Encoder against connectivity", comparisons.encoder_chapter),
-    Chapter("encoders", "Comparison of encoders", comparisons.encoders_chapter, quoted=True),
-    Chapter("spectrum", "The spectrum", spectra.spectrum_chapter, quoted=True),
-    Chapter("privacy", "Privacy", identification.privacy_chapter),
-)
-"""Chapters of the page in their order."""
+CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
+    "check": people.check_chapter,
+    "cohort": people.cohort_chapter,
+    "quality": people.quality_chapter,
+    "motion": people.motion_chapter,
+    "prediction": prediction.prediction_chapter,
+    "sites": prediction.sites_chapter,
+    "edges": edges.edges_chapter,
+    "identification": identification.identification_chapter,
+    "exponent": prediction.exponent_chapter,
+    "screen": comparisons.screen_chapter,
+    "controls": comparisons.controls_chapter,
+    "curves": curves.curves_chapter,
+    "sweep": comparisons.sweep_chapter,
+    "encoder": comparisons.encoder_chapter,
+    "encoders": comparisons.encoders_chapter,
+    "spectrum": curves.spectrum_chapter,
+    "privacy": identification.privacy_chapter,
+}
+"""What makes the sections of each chapter, the first with its anchor, in the order of the page."""
+SMALLEST_P = {
+    "prediction": smallest_p_of_targets,
+    "edges": edges.smallest_p_of_edges,
+    "identification": identification.smallest_p_identified,
+}
+"""The smallest p of what a chapter may find, corrected for all that it tests; NaN where nothing was tested."""
 MADE_BY_A_RUN = "scans.tsv"
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
@@ -163,8 +156,15 @@ def write_group_report(settings: Places) -> tuple[Path, list[str]]:
 
 
 def make_sections(tables: GroupTables) -> list[Section]:
-    """Make every section that has tables, in the order of the page."""
-    return [section for chapter in CHAPTERS for section in chapter.sections(tables)]
+    """Make every section that has tables, in the order of the page; where one cannot be made, it says why."""
+    sections: list[Section] = []
+    for anchor, make in CHAPTERS.items():
+        try:
+            sections += list(make(tables))
+        except Exception as error:
+            said = f"This part could not be made. {tables.explain(error, anchor)}"
+            sections.append(Section(anchor, anchor.capitalize(), (said,)))
+    return sections
 
 
 def write_index(settings: Places) -> Path | None:
@@ -215,12 +215,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
     if identified := identification.describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
-    quoted = {chapter.anchor for chapter in CHAPTERS if chapter.quoted}
     further = tuple(
-        (section.title, said, section.anchor)
-        for section in sections
-        if section.anchor in quoted
-        for said in section.answers[:MOST_TARGETS]
+        (section.title, said, section.anchor) for section in sections for said in section.answers[:MOST_TARGETS]
     )
     serious = checked[checked["level"] != NOTE] if len(checked) else checked
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
@@ -228,7 +224,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
     if n < FEW_IDENTIFIED:
         cautions.append(f"Identification among {count_people(n)} is easy; accuracy falls as the group grows.")
-    was_checked = tables.frame("check_pairs") is not None or tables.has("check")
+    was_checked = tables.has("check")
     done = tuple(name for name in tables.done if name != "check")
     level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
     said = list(_sentences(targets, tables, further)) or [_without_headline(done, was_checked)]
@@ -299,16 +295,14 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
     for finding in targets:
         if not finding.site and finding.added is not None and finding.state == FOUND:
             said.append(_beside_known(finding, tables))
-    answers = {chapter.anchor: chapter.answers for chapter in CHAPTERS}
-    said += [text for _, text, anchor in further if answers[anchor] and (not said or text.startswith(answers[anchor]))]
+    said += [text for _, text, anchor in further if anchor == "edges" and (not said or text.startswith(edges.ANSWERS))]
     if not said and further:
         answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
         said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
         said = said or ["Nothing was predicted or identified; the cohort is described below."]
     yield from said
     # what the analyses of this page found, corrected for their number, as they have no permutations in common
-    asked = {chapter.anchor: chapter.smallest_p(tables) for chapter in CHAPTERS if chapter.smallest_p}
-    tested = {name: p for name, p in asked.items() if not missing(p)}
+    tested = {name: p for name, smallest in SMALLEST_P.items() if not missing(p := smallest(tables))}
     if len(tested) < 2 or min(tested.values()) >= SIGNIFICANT:
         return
     corrected = dict(zip(tested, adjust_p_values(list(tested.values())).tolist(), strict=True))
@@ -344,16 +338,16 @@ def _identified(best: pd.Series, tables: GroupTables) -> str:
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
-    scans, excluded, left_out = (tables.frame(name) for name in ("scans", "excluded", "left_out"))
-    if scans is not None:
+    scans, excluded, left_out = (tables.rows(name) for name in ("scans", "excluded", "left_out"))
+    if len(scans):
         yield "In the cohort", f"{count_people(scans['participant_id'].nunique())}, {count(len(scans), 'scan')}"
     if predicted := known_people(tables):
         yield "Prediction", predicted
     facts = tables.facts("identification")
     if "NumberOfPeople" in facts:
         yield "Identification", f"{count_people(facts['NumberOfPeople'])}, {count(int(facts['NumberOfScans']), 'scan')}"
-    if left_out is not None:
+    if len(left_out):
         states = left_out["state"].astype(str).value_counts()
         yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
-    kinds = excluded["what"].astype(str).value_counts().items() if excluded is not None else ()
+    kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
     yield "Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds) or "nothing"

@@ -103,8 +103,8 @@ def _pooled_r(predictions: pd.DataFrame) -> float:
 
 def cohort_chapter(tables: GroupTables) -> Iterator[Section]:
     """How many recordings and people are left after each step, and who was left out and why."""
-    excluded, steps = tables.frame("excluded"), list(_steps(tables))
-    if not steps and excluded is None and tables.frame("left_out") is None:
+    excluded, steps = tables.rows("excluded"), list(_steps(tables))
+    if not steps and excluded.empty and tables.rows("left_out").empty:
         return
     sources = tables.links("scans", "excluded", "folds", "identification_scans")
     status = tables.root / "logs" / "status.tsv"
@@ -119,7 +119,7 @@ def cohort_chapter(tables: GroupTables) -> Iterator[Section]:
     flow = Grid("Cohort flow", text, ("Step", "Recordings or scans", "People"), rows, sources)
     grids = [*([flow] if rows else []), *tables.grid("left_out")]
     said = "No person and no recording was left out at group level."
-    if excluded is not None:
+    if len(excluded):
         grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a")), participant_id=tables.person)
         kinds = excluded["what"].value_counts()
         said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
@@ -135,16 +135,16 @@ def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
         done = status[status["state"] == "done"]
         for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
             yield name, len(part), part["recording"].str.split("_").str[0].nunique()
-    scans = tables.frame("scans")
-    if scans is not None:
+    scans = tables.rows("scans")
+    if len(scans):
         yield "In the cohort, as scans", len(scans), scans["participant_id"].nunique()
         sessions = list(scans.groupby("session", sort=False)) if "session" in scans else []
         for session, part in sessions[:MOST_SESSIONS] if len(sessions) > 1 else ():
             yield f"– of session {session}", len(part), part["participant_id"].nunique()
     if tables.has("folds"):
         yield "In the prediction", None, tables.people("folds")
-    found = tables.frame("identification_scans")
-    if found is not None:
+    found = tables.rows("identification_scans")
+    if len(found):
         searches = found[["participant_id", "session"]].drop_duplicates()
         yield "In the identification (two sessions or more)", len(searches), searches["participant_id"].nunique()
 
@@ -294,8 +294,8 @@ def _quality_grid(
 
 def motion_chapter(tables: GroupTables) -> Iterator[Section]:
     """How much of the connectomes goes with motion (QC-FC)."""
-    summary, edges = tables.frame("qcfc_summary"), tables.frame("qcfc")
-    if summary is None or edges is None:
+    summary, edges = tables.rows("qcfc_summary"), tables.rows("qcfc")
+    if summary.empty or edges.empty:
         return
     rows = [(tables.title(row["representation"]), row) for _, row in summary.iterrows()]
     shares = ", ".join(f"{title} {100 * row['share_significant']:.1f} %" for title, row in rows)
@@ -318,7 +318,7 @@ def motion_chapter(tables: GroupTables) -> Iterator[Section]:
         said.append("The distance between parcels is not known here, so its dependence is left out.")
     svg = draw_edge_motion(shown, int(summary["n_people"].iloc[0]))
     panels = (tables.panel("motion", svg, said=" ".join(said)), *_motion_brains(tables))
-    yield Section("motion", "Motion and connectivity (QC-FC)", tuple(said), panels)
+    yield Section("motion", "Motion and connectivity (QC-FC)", tuple(said), panels, answers=tuple(said[:1]))
 
 
 def _motion_brains(tables: GroupTables) -> Iterator[Any]:

@@ -254,7 +254,7 @@ def sites_chapter(tables: GroupTables) -> Iterator[Section]:
     by_site = tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score)))
     grids = (*by_site, *tables.grid("harmonisation"))
     if grids:
-        yield Section("sites", "Sites", tuple(chain(*said)), (), grids, tuple(said[0]) if said else None)
+        yield Section("sites", "Sites", tuple(chain(*said)), (), grids, tuple(said[0]) if said else ())
 
 
 def worst_first(found: Iterable[Sentence]) -> list[str]:

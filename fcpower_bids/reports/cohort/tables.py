@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -84,46 +84,19 @@ class Section:
     sentences: tuple[str, ...] = ()
     panels: tuple[Panel, ...] = ()
     grids: tuple[Grid, ...] = ()
-    verdicts: tuple[str, ...] | None = None  # the answer for every target; None where the first sentence is the answer
-
-    @property
-    def answers(self) -> tuple[str, ...]:
-        """Sentences that the first lines of the page quote."""
-        return self.sentences[:1] if self.verdicts is None else self.verdicts
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A chapter of the page: what makes its sections, and its share in the first lines of the page."""
-
-    anchor: str
-    title: str
-    # yields the sections, the first with the anchor and the title of the chapter
-    make: Callable[[GroupTables], Iterable[Section]]
-    quoted: bool = False  # whether the first lines quote its answers
-    answers: tuple[str, ...] = ()  # beginnings of a first sentence that belongs in the headline
-    # the smallest p of what it may find, corrected for all that it tests; NaN where nothing was tested
-    smallest_p: Callable[[GroupTables], float] | None = None
-
-    def sections(self, tables: GroupTables) -> Sequence[Section]:
-        """Make the sections; where they cannot be made, one that says why: the other chapters are made."""
-        try:
-            return list(self.make(tables))
-        except Exception as error:
-            said = f"This part could not be made. {tables.explain(error, self.anchor)}"
-            return [Section(self.anchor, self.title, (said,))]
+    answers: tuple[str, ...] = ()  # the answer for every target, which the first lines of the page quote
 
 
 @dataclass(frozen=True, eq=False)
 class GroupTables:
-    """The tables of ``group/``, read when they are asked for; one that is not there is None."""
+    """The tables of ``group/``, read when they are asked for; one that is not there has no rows."""
 
     settings: Places  # where the outputs are
     problems: dict[str, str] = field(default_factory=dict)  # broken tables with their faults; their content is left out
     # parts of the page that a mistake of the program has stopped, and where its traceback is
     failures: dict[str, str] = field(default_factory=dict)
     causes: list[Exception] = field(default_factory=list)  # those mistakes
-    _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
+    _frames: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -158,21 +131,16 @@ class GroupTables:
         finished = FinishedAnalyses(self.settings.results)
         return finished.tables_of({*finished.names} - {*self.done})
 
-    def frame(self, name: str) -> pd.DataFrame | None:
-        """Read a table; None where it is not there, has no rows, or is broken."""
+    def rows(self, name: str) -> pd.DataFrame:
+        """Read a table; without rows and columns where it is not there, has no rows, or is broken."""
         if name not in self._frames:
-            table = None
+            table = pd.DataFrame()
             try:
-                table = read_long(self.path(name), TABLES[name]) if self.has(name) else None
+                table = read_long(self.path(name), TABLES[name]) if self.has(name) else table
             except DatasetError as error:
                 self.problems[name] = describe_without_folders(str(error), known_folders(self.root))
-            self._frames[name] = None if table is None or table.empty else table
+            self._frames[name] = pd.DataFrame() if table.empty else table
         return self._frames[name]
-
-    def rows(self, name: str) -> pd.DataFrame:
-        """Read a table; without rows and columns where it is not there."""
-        table = self.frame(name)
-        return pd.DataFrame() if table is None else table
 
     def facts(self, name: str) -> dict[str, Any]:
         """Read a sidecar; nothing where there is none."""
@@ -181,8 +149,8 @@ class GroupTables:
 
     def predicted(self) -> pd.DataFrame:
         """Read the predictions of single people; their means over repeats where only these are there."""
-        table = self.frame("predictions")
-        return self.rows("prediction_means") if table is None else table
+        table = self.rows("predictions")
+        return self.rows("prediction_means") if table.empty else table
 
     def people(self, name: str) -> int:
         """How many people a table has that may have millions of rows; 0 where it is not there, or is broken."""

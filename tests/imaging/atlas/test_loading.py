@@ -136,18 +136,18 @@ TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
 
 
 def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monkeypatch, tmp_path):
-    """An archive on this machine serves small files under the names of real ones."""
-    image = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes()
-    content, asked = {".gz": image, ".tsv": TABLE}, []
+    """An archive on this machine serves a small file under the name of a real one."""
+    image, asked = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes(), []
+    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
+    save_table(folder / f"tpl-{SPACE}_atlas-{THALAMUS}_dseg.tsv", [(1, "left-one"), (2, "right-two")])
 
     class Archive(BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append(self.path)
-            body = content[self.path[self.path.rindex(".") :]]
             self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(image)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(image)
 
         def log_message(self, *_):
             pass
@@ -158,10 +158,9 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
         monkeypatch.setattr(templateflow_atlases, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
         atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
         server.shutdown()
-    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
     assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
     assert atlas.image.read_bytes() == image
-    assert asked[0] == f"/tpl-{SPACE}/{atlas.image.name}"
+    assert asked == [f"/tpl-{SPACE}/{atlas.image.name}"]
     assert len(list((tmp_path / "templateflow").rglob("*.*"))) == 2, "no stub is left in the home"
     assert load_atlas(f"templateflow:{THALAMUS}", SPACE) == atlas, "the second time nothing is fetched"
 

@@ -31,7 +31,7 @@ def parts(panel, kind):
 
 def test_every_score_is_said_and_marked(figures):
     tables, panels = figures
-    summary = tables.frame("prediction_summary")
+    summary = tables.rows("prediction_summary")
     binary = summary["auc_pooled_mean"].notna()
     for label, column, rows in (("r", "r_pooled_mean", summary[~binary]), ("AUC", "auc_pooled_mean", summary[binary])):
         panel = panels[f"Prediction ({label})"]
@@ -47,7 +47,7 @@ def test_every_score_is_said_and_marked(figures):
 
 def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     tables, panels = figures
-    panel, summary = panels["Prediction (r)"], tables.frame("prediction_summary")
+    panel, summary = panels["Prediction (r)"], tables.rows("prediction_summary")
     rows = summary[summary["auc_pooled_mean"].isna()]
     shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
     assert len(shades) == len(rows) > 0
@@ -61,7 +61,7 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
 
 def test_every_row_answers_with_the_numbers_of_the_table(figures):
     tables, panels = figures
-    summary = tables.frame("prediction_summary")
+    summary = tables.rows("prediction_summary")
     for score, label in (("r", "Prediction (r)"), ("auc", "Prediction (AUC)")):
         rows = summary[summary["auc_pooled_mean"].notna() == (score == "auc")]
         answers = [one.findtext("{*}title") for one in parts(panels[label], "rect")]
@@ -75,7 +75,7 @@ def test_every_row_answers_with_the_numbers_of_the_table(figures):
 
 def test_bars_of_identification_end_at_the_accuracy(figures):
     tables, panels = figures
-    rows = tables.frame("identification").sort_values("accuracy", ascending=False, kind="stable")
+    rows = tables.rows("identification").sort_values("accuracy", ascending=False, kind="stable")
     panel = panels["Identification"]
     said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
     bars = [one for one in parts(panel, "rect") if one.get("fill-opacity")]

@@ -13,9 +13,9 @@ import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.comparisons import control_title, judge, say_difference, say_tally
+from fcpower_bids.reports.cohort.curves import from_triangle
 from fcpower_bids.reports.cohort.drawings import draw_gains, spaced
 from fcpower_bids.reports.cohort.page import CHAPTERS, judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.spectra import coarser, from_triangle
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
@@ -50,7 +50,7 @@ def outputs(tmp_path_factory):
     """Settings and tables of the further analyses of an invented cohort."""
     folder = tmp_path_factory.mktemp("further")
     settings = Settings(folder / "bids", folder / "out", "group", scan_minutes=(1.0, 2.0), sample_sizes=(12,))
-    settings = replace(settings, **SETTINGS)
+    settings = replace(settings, **SETTINGS | {"targets": ("planted", "group"), "folds": 3, "inner_folds": 2})
     write_further(settings, make_cohort(n_people=24))
     return settings, GroupTables(settings)
 
@@ -72,7 +72,7 @@ def copy_of(outputs, tmp_path, *without):
 
 def make_one(tables, anchor):
     """The sections of one part of the page."""
-    return list(next(chapter for chapter in CHAPTERS if chapter.anchor == anchor).make(tables))
+    return list(CHAPTERS[anchor](tables))
 
 
 def panel(sections, anchor, title):
@@ -313,15 +313,6 @@ def test_the_matrix_of_a_person_is_put_together_again(outputs):
     np.testing.assert_array_equal(matrix, matrix.T)
     for _, row in part.iloc[::7].iterrows():
         assert matrix[names.index(row["parcel"]), names.index(row["other"])] == row["value"]
-
-
-def test_bins_that_are_put_together_lose_nothing(outputs):
-    histogram = table(outputs, "spectrum_histogram")
-    part = histogram[histogram["alpha"] == 1.0]
-    edges, shares = coarser(part)
-    assert len(edges) == len(shares) + 1 == 51
-    assert shares.sum() == pytest.approx(1)
-    assert (edges[0], edges[-1]) == (part["low"].iloc[0], part["high"].iloc[-1])
 
 
 def test_what_was_not_done_is_listed_with_its_reason(sections):
