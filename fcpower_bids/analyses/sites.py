@@ -20,8 +20,7 @@ from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import random_effects, site_scores, weighted_score
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis, GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
@@ -38,7 +37,6 @@ RULE = (
     f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
 )
 SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
-PREDICTION_SITES = TABLES["prediction_sites"]
 NONE, COMBAT, COVARIATE, BOTH, HELD_OUT = "none", "combat", "covariate", "both", "held out"
 HANDLINGS = {
     NONE: "as they are",
@@ -48,8 +46,6 @@ HANDLINGS = {
     HELD_OUT: "held out in turn",
 }
 """Handling of sites, in words."""
-
-HARMONISATION = TABLES["harmonisation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,14 +234,13 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
         rows += [about | row for row in _describe(part, part["participant_id"].map(of_people), score)]
     if not rows:
         return {}
-    frame = pd.DataFrame(rows, columns=list(PREDICTION_SITES.columns))
     facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.protocol.held_out is not None}
-    return {PREDICTION_SITES.name: Table(frame, PREDICTION_SITES, facts | study.protocol.facts(study.targets))}
+    return tabulate(facts | study.protocol.facts(study.targets), prediction_sites=rows)
 
 
 def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], dict[str, float]]:
     """``r_within_mean`` or ``auc_within_mean`` of every target and representation."""
-    frame = tables[PREDICTION_SITES.name].frame
+    frame = tables["prediction_sites"].frame
     rows = frame[frame["over"] == WITHIN].to_dict("records")
     return {(row["target"], row["representation"]): {f"{row['score']}_within_mean": row["value"]} for row in rows}
 
@@ -308,11 +303,9 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
             rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in unscored]
             continue
         rows += _score(study, handling)
-    frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
-    order = {name: place for place, name in enumerate(dict.fromkeys(frame["target"]))}
-    frame = frame.sort_values("target", key=lambda column: column.map(order), kind="stable", ignore_index=True)
-    facts = {"Rule": RULE, "Null": NULL_FACTS["Rule"]}
-    return {HARMONISATION.name: Table(frame, HARMONISATION, facts)}
+    first = {row["target"]: place for place, row in reversed(list(enumerate(rows)))}
+    rows.sort(key=lambda row: first[row["target"]])
+    return tabulate({"Rule": RULE, "Null": NULL_FACTS["Rule"]}, harmonisation=rows)
 
 
 def _check(settings: Analysis) -> None:
@@ -343,7 +336,7 @@ def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
         results[entry] = cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}")
         null += null_rows(solver, study, entry)
     pooled, p_values = pooled_scores(study, results), null_p_values(null)
-    sites = tabulate_sites(study, person_frames(study, results))[PREDICTION_SITES.name].frame
+    sites = tabulate_sites(study, person_frames(study, results))["prediction_sites"].frame
     unadjusted = len(people_unadjusted(study)) if adjusted else None
     for target in study.targets:
         for entry in results:

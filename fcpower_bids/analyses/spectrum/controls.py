@@ -43,9 +43,8 @@ from fcpower_bids.core.regression.krr import Regression, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
@@ -88,7 +87,6 @@ EMBEDDING_SIZE = 512
 ROUNDING = 1e-9
 """Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
-MATCHED = TABLES["spectral_matched"]
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
@@ -133,8 +131,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
             "(n_ambiguous), so which eigenvectors are taken there is decided by rounding."
         )
     tables = screen.tables("spectral_controls", FACTS | notes, question="control")
-    matched = tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
-    return tables | {MATCHED.name: matched}
+    return tables | tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
 
 
 Row = tuple[str, NestedResult | Callable[[], NestedResult | Regression], dict[str, Any]]
@@ -259,7 +256,7 @@ def principal_scores(gram: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> Table:
+def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> dict[str, Table]:
     """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
 
     Source: the paper, Table "top-k eigenvectors".
@@ -270,7 +267,7 @@ def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> Table
     tests = compare(folds, study, pairs)
     tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
     frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
-    return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})
+    return tabulate({"Comparisons": RULE}, spectral_matched=frame)
 
 
 # --- Filters of the eigenvalues ---------------------------------------------------------------------------------------
