@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +94,7 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people; ``kept`` (n, c) stays. Raises Unfit."""
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
-    n_features, n_kept = features.shape[1], kept.shape[1]
-    if len(names) < 2:
-        names = names[:0]
+    names, n_features, n_kept = names if len(names) > 1 else names[:0], features.shape[1], kept.shape[1]
     rows = train[np.isin(sites[train], names)]
     members = (sites[rows][:, None] == names).astype(float)
     design = np.hstack([members, kept[rows]])
@@ -112,7 +110,10 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
         shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
         residual = standard - members @ shift[:, columns]
         spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
-    shift, variance = _shrink(shift, spread, members.sum(axis=0))
+    variance = np.where(spread > 0, spread, 1.0)
+    if n_features > 1 and len(names):  # priors are shared by the features of a site
+        each = map(_shrink_site, shift, spread, members.sum(axis=0))
+        shift, variance = (np.stack(own) for own in zip(*each, strict=True))
     return Combat(names, mean, scale, slopes, shift, np.sqrt(variance))
 
 
@@ -128,15 +129,6 @@ def _standardise(
     about = block - mean - design[:, n_sites:] @ slopes
     standard: FloatArray = np.divide(about, scale, out=np.zeros_like(about), where=scale > 0)
     return mean, scale, slopes, standard
-
-
-def _shrink(shift: FloatArray, variance: FloatArray, sizes: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Posterior means of shift and variance of each site under priors shared by its features, each (k, E)."""
-    if shift.shape[1] < 2 or not len(shift):
-        return shift, np.where(variance > 0, variance, 1.0)
-    return tuple(  # type: ignore[return-value]
-        np.stack(each) for each in zip(*map(_shrink_site, shift, variance, sizes), strict=True)
-    )
 
 
 def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[FloatArray, FloatArray]:
@@ -183,13 +175,7 @@ def harmonise(representation: Representation, study: Study) -> Representation:
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, what was done, and which people were left as they were."""
-    unadjusted = people_unadjusted(study)
-    return {
-        "Harmonisation": {
-            "Method": RULE,
-            "PeopleTestedUnadjusted": unadjusted,
-        }
-    }
+    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": people_unadjusted(study)}}
 
 
 def people_unadjusted(study: Study) -> list[str]:
@@ -257,18 +243,11 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     means = each.groupby("site", sort=True).mean().reset_index()
     sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
     empty = {"site": None, "ci_low": np.nan, "ci_high": np.nan, "mae": np.nan, "bias": np.nan}
-    rows = [
-        empty
-        | {
-            "over": SITE,
-            "site": row["site"],
-            "n_people": int(row["n"]),
-            "n_compared": row["n_compared"],
-            "value": row["score"],
-        }
-        | ({"mae": row["mae"], "bias": row["bias"]} if score == "r" else {})  # classes are coded, not measured
-        for row in means.to_dict("records")
-    ]
+    rows = []
+    for row in means.to_dict("records"):
+        about = {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "n_compared": row["n_compared"]}
+        measured = {"mae": row["mae"], "bias": row["bias"]} if score == "r" else {}  # classes are coded
+        rows.append(empty | about | {"value": row["score"]} | measured)
     together = empty | {"n_people": int(means["n"].sum()), "n_compared": sizes.sum()}
     rows.append(together | {"over": WITHIN, "value": weighted_score(values, sizes, fisher=score == "r")})
     if score == "r":
