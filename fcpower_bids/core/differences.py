@@ -255,7 +255,8 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Float
     largest = np.nan_to_num(np.asarray(null, dtype=np.float64), nan=-np.inf).max(axis=1)
     values = np.asarray(observed, dtype=np.float64)
     p_values = [np.nan if np.isnan(value) else permutation_p_value(float(value), largest) for value in values]
-    return np.array(p_values), _needed(largest)
+    allowed = int(np.ceil(0.05 * (1 + len(largest)))) - 2  # permutations that may still be as good
+    return np.array(p_values), float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")
 
 
 def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -266,8 +267,3 @@ def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     standard = (table - centre) / spread
     p_values, needed = largest_of_permutations(standard[0], standard[1:])
     return p_values, centre + needed * spread
-
-
-def _needed(largest: FloatArray, level: float = 0.05) -> float:
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # permutations that may still be as good
-    return float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")
