@@ -1,6 +1,6 @@
 """Real series of twelve people, painted into a real parcellation: what is written identifies them as the series do.
 
-The published identification of all 37 is that of the series (tests/core/test_stages_identification.py).
+The published identification of all 37 is that of the series (tests/analyses/identification/test_fingerprinting.py).
 """
 
 from __future__ import annotations

@@ -153,12 +153,3 @@ def test_the_ends_of_ranges_are_no_value_of_a_person(split):
 def test_sex_is_read_from_words_and_never_from_codes():
     said = is_female(pd.Series(["F", "male", " Woman", "1", "n/a", np.nan, "M"]))
     np.testing.assert_array_equal(said, [1, 0, 1, np.nan, np.nan, np.nan, 0])
-
-
-def test_classes_that_cannot_be_ruled_out_are_named(split):
-    cohort, train = split
-    model = fit_final_model(train, choose(**CHOICES), "sex", "fc")
-    found = apply_model(model, connectome(cohort, 0), cohort.parcels)
-    assert np.isnan(found.low)
-    assert set(found.classes) <= {"M", "F"}
-    assert set(model.facts["Interval"]["RadiusOfClasses"]) == {"M", "F"}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -86,17 +84,6 @@ def test_a_changed_card_is_named(tmp_path, old, new):
     assert old in text
     card.write_text(text.replace(old, new))
     with pytest.raises(DatasetError, match=r"model\.json is not the file|model 5 is needed"):
-        load_model(path)
-
-
-def test_a_missing_array_of_a_model_is_named(tmp_path):
-    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
-    text = (path / "model.json").read_text()
-    digest = json.loads(text)["Digests"]["weights.npz"]
-    np.savez(path / "weights.npz", other=np.arange(3.0))
-    digest_now = sha256((path / "weights.npz").read_bytes()).hexdigest()
-    (path / "model.json").write_text(text.replace(digest, digest_now))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file"):
         load_model(path)
 
 

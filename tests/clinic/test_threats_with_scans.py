@@ -82,12 +82,6 @@ def test_who_has_a_scan_can_see_that_it_took_part_and_reads_its_value(attacked):
     assert stats.pearsonr(others[NAMES], attacked.age).statistic < 0.1
 
 
-def test_another_scan_of_the_same_people_does_nearly_as_well(attacked):
-    with np.load(attacked.model / "weights.npz") as arrays:
-        guess = attacked.rows("b") @ arrays["weights"][:, 0]
-    assert stats.pearsonr(guess, attacked.age).statistic > 0.7
-
-
 def test_who_has_all_scans_solves_for_every_value(attacked):
     """Weights are a sum of the training scans: its coefficients and the penalty give the values to the last digit."""
     with np.load(attacked.model / "weights.npz") as arrays:
@@ -96,14 +90,6 @@ def test_who_has_all_scans_solves_for_every_value(attacked):
     coefficients = np.linalg.lstsq(centred.T, weights, rcond=None)[0]
     found = centred @ weights + penalty * coefficients + level
     np.testing.assert_allclose(found, attacked.age, atol=1e-3)
-
-
-def test_two_models_that_differ_by_one_person_give_their_value(attacked):
-    (other,) = (attacked.out / "group" / "without-one" / "models").iterdir()
-    with np.load(attacked.model / "weights.npz") as one, np.load(other / "weights.npz") as two:
-        sums = [n * float(each["intercept"][0]) for n, each in ((PEOPLE, one), (PEOPLE - 1, two))]
-    assert sums[0] - sums[1] == pytest.approx(attacked.age.iloc[0], abs=1e-3)
-    assert sums[0] - attacked.age.iloc[1:].sum() == pytest.approx(attacked.age.iloc[0], abs=1e-3)
 
 
 def test_outputs_have_rows_by_person(attacked):

@@ -20,7 +20,6 @@ from tests.command import main
 from tests.planting.participant_outputs import (
     PARCELS,
     P,
-    add_embedding,
     add_output,
     make_outputs,
     other_atlas,
@@ -92,24 +91,6 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     assert np.isnan(cohort.phenotypes.loc["sub-03", "score"])
 
 
-def test_the_same_recording_under_two_names_is_found(tmp_path):
-    settings = make_outputs(tmp_path, people=3)
-    add_output(settings.output_dir, "sub-03_ses-b", series_of(ord("a")))
-    one, other = rows_of(load_cohort(settings), "recording")
-    assert (one[:2], other[:2]) == (("sub-01", "ses-a"), ("sub-03", "ses-b"))
-    assert "identical to that of sub-01_ses-a_task-rest" in other[2]
-    assert "identical to that of sub-03_ses-b_task-rest" in one[2]
-
-
-def test_people_without_phenotypes_stay_for_identification(tmp_path):
-    settings = make_outputs(tmp_path)
-    write_participants(settings.bids_dir / "participants.tsv", 5)
-    cohort = load_cohort(settings)
-    assert len(cohort.scans) == 12
-    assert "sub-06" not in cohort.phenotypes.index
-    assert rows_of(cohort, "person")[0][0] == "sub-06"
-
-
 def test_without_any_phenotype_table_there_is_still_a_cohort(tmp_path):
     settings = make_outputs(tmp_path, people=2)
     (settings.bids_dir / "participants.tsv").unlink()
@@ -117,20 +98,6 @@ def test_without_any_phenotype_table_there_is_still_a_cohort(tmp_path):
     assert cohort.phenotypes.empty
     assert cohort.targets == ()
     assert cohort.excluded.empty
-
-
-def test_runs_are_combined_and_it_is_said(tmp_path):
-    settings = make_outputs(tmp_path, people=2, sessions="a")
-    for run in (1, 2):
-        add_output(settings.output_dir, f"sub-03_ses-a_run-{run}", series_of(run, 40 * run))
-        add_embedding(settings.output_dir, f"sub-03_ses-a_run-{run}", np.array([float(run), 0.0]))
-    cohort = load_cohort(settings)
-    assert cohort.scans["n_runs"].tolist() == [1, 1, 2]
-    expected = edges_of(np.concatenate([series_of(1, 40), series_of(2, 80)]))
-    np.testing.assert_allclose(cohort.edges[2], expected, rtol=0, atol=1e-15)
-    assert "combined by 'concat'" in cohort.notes[0]
-    assert "combined by 'average'" in load_cohort(replace(settings, preset="paper")).notes[0]
-    assert cohort.embeddings["fbert1m"][2].tolist() == [1.5, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fcpower_bids.ondisk import ScratchRows
 from fcpower_bids.outputs.tables import write_matrix
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
-from tests.planting.participant_outputs import PARCELS, add_output, other_atlas, series_of
+from tests.planting.participant_outputs import PARCELS, add_output, series_of
 
 NAMES = ("sub-01", "sub-02", "sub-03")
 
@@ -40,14 +40,6 @@ def test_the_rows_are_the_edges_to_the_bit(tree):
     assert len(set(edges.digests)) == 3
 
 
-def test_uncovered_parcels_are_known(tree):
-    paths, settings = tree
-    paths[1] = add_output(settings.output_dir, "sub-02", series_of(1, missing=(0, 4)))
-    edges = read_edges(paths, settings)
-    assert np.flatnonzero(edges.missing[1]).tolist() == [0, 4]
-    assert edges.missing.sum() == 2
-
-
 def test_what_does_not_fit_lies_on_disk_and_is_the_same(tree, tmp_path):
     paths, settings = tree
     paths[1].write_bytes(paths[1].read_bytes()[:100])
@@ -64,14 +56,6 @@ def test_processes_give_the_same(tree, monkeypatch):
     monkeypatch.setattr(cohort_edges, "WORTH_PROCESSES", 1)
     together = values(read_edges(paths, replace(settings, nprocs=2)))
     np.testing.assert_array_equal(alone, together)
-
-
-def test_other_parcels_are_an_error(tree):
-    paths, settings = tree
-    renamed = other_atlas("Toy", (*PARCELS[:-1], "LH_z"))
-    paths[2] = add_output(settings.output_dir, "sub-03", series_of(2), atlas=renamed)
-    with pytest.raises(DatasetError, match=r"parcels differ between people: .*sub-0\d.*lack"):
-        read_edges(paths, settings)
 
 
 @pytest.mark.parametrize(

@@ -132,21 +132,6 @@ def test_a_length_that_is_not_known_is_not_told_as_a_number(listed):
     assert " nan " not in page
 
 
-def test_lists_of_people_that_lost_their_zeros_mean_the_same_people(listed, capsys):
-    scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
-    decided = listed / "decided.tsv"
-    decided.write_text("participant_id\tdecision\n1\treject\n77\treject\n")
-    words = ("--phenotypes", scores, "--exclude-file", decided, "--verbose")
-    source = ["-d", f"list={listed / 'list.tsv'}"]
-    arguments = [str(word) for word in (*WORDS, *source, *words) if word != "--quiet"]
-    assert main([str(listed / "bids"), str(listed / "out"), *arguments]) == 0
-    scans = pd.read_csv(listed / "out" / "group" / "scans.tsv", sep="\t")
-    assert "sub-01" not in set(scans["participant_id"])
-    told = capsys.readouterr().err
-    assert "Left out: sub-01: sub-01_task-rest: decided.tsv: named there" in told
-    assert "Left out: sub-77: decided.tsv names it, but it is not here" in told
-
-
 def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
     scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
     asked = [*(word for word in WORDS if word != "--check"), "--analyses", "prediction", "--permutations", "0"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -75,16 +74,6 @@ def test_what_is_no_file_under_the_name_of_a_table_is_named(tmp_path, place):
     assert "Put the table there, or remove it." in str(raised.value)
 
 
-def test_rows_of_several_sessions_give_that_of_the_scan(tmp_path):
-    path = put(tmp_path / "x.tsv", "participant_id\tsession_id\tscore\n01\tb\t2\n01\ta\t1\n02\tb\t4\n")
-    found = load(tmp_path, sessions=("ses-a", "ses-b"), phenotypes=(path,))
-    assert found.frame["score"].tolist() == [1.0, 4.0]
-    assert load(tmp_path, sessions=("ses-B",), phenotypes=(path,)).frame["score"].tolist() == [2.0, 4.0]
-    found = load(tmp_path, sessions=("ses-a",), phenotypes=(path,))
-    assert found.frame["score"].fillna(-1).tolist() == [1.0, -1.0]
-    assert [row.participant_id for row in found.rows] == ["sub-02"]
-
-
 def test_a_column_called_session_is_a_value_where_nobody_has_two_rows(tmp_path):
     path = put(tmp_path / "x.tsv", "participant_id\tsession\n01\t12\n02\t3\n")
     assert load(tmp_path, phenotypes=(path,)).frame["session"].tolist() == [12.0, 3.0]
@@ -109,22 +98,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert found.frame["age"].tolist() == [20.0, 31.0]
     assert set(found.conflicts) == {"sex"}
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
-
-
-def test_codes_are_reported_per_person_and_the_sidecar_is_read(tmp_path):
-    put(tmp_path / "participants.tsv", "participant_id\tage\tscale\nsub-01\t20\t-1\nsub-02\t-9999\t3\nsub-03\t44\t5\n")
-    put(tmp_path / "participants.json", json.dumps({"scale": {"Levels": {"-1": "not applicable"}}}))
-    found = load(tmp_path)
-    assert [(row.participant_id, row.what, row.reason) for row in found.rows] == [
-        ("sub-01", "value", "participants.tsv: scale = -1 read as missing"),
-        ("sub-02", "value", "participants.tsv: age = -9999 read as missing"),
-    ]
-    assert pd.isna(found.frame.loc["sub-02", "age"])
-
-
-def test_the_entity_may_stand_in_capitals(tmp_path):
-    path = put(tmp_path / "x.tsv", "participant_id\tage\nSUB-01\t3\nSub-02\t4\n")
-    assert load(tmp_path, phenotypes=(path,)).frame["age"].to_dict() == {"sub-01": 3, "sub-02": 4}
 
 
 def test_identifiers_keep_their_zeros(tmp_path):

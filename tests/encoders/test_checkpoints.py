@@ -17,7 +17,6 @@ from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     ModelCard,
     read_config,
-    read_tensors,
     save_checkpoint,
 )
 from fcpower_bids.encoders.fbert import FBert
@@ -237,15 +236,6 @@ def test_configuration_that_is_not_a_json_object(checkpoint, text):
     (checkpoint / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match="is not a JSON object"):
         load_encoder("fbert", checkpoint)
-
-
-def test_a_torch_file_is_read_by_the_weights_only_reader(tmp_path):
-    torch.save({"a": torch.ones(2)}, tmp_path / "good.pth")
-    assert torch.equal(read_tensors(tmp_path / "good.pth")["a"], torch.ones(2))
-
-    torch.save({"a": ModelCard(("A",))}, tmp_path / "bad.pth")
-    with pytest.raises(CheckpointError, match="more than tensors"):
-        read_tensors(tmp_path / "bad.pth")
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(checkpoint, config, monkeypatch):

@@ -22,7 +22,9 @@ def encoder(checkpoint):
 
 @pytest.mark.parametrize("read", ["sequence", "windows"])
 def test_one_by_one_equals_batched(encoder, recordings, read):
+    before = [one.copy() for one in recordings]
     together = encoder.embed(recordings, NAMES, 2.0, read)
+    assert all(np.array_equal(one, old) for one, old in zip(recordings, before, strict=True)), "input is left alone"
     apart = np.concatenate([encoder.embed([one], NAMES, 2.0, read) for one in recordings])
     assert together.shape == (4, 16)
     np.testing.assert_allclose(together, apart, rtol=0, atol=2e-6)
@@ -79,12 +81,6 @@ def test_parcels_are_matched_by_name(encoder, recordings):
     np.testing.assert_array_equal(encoder.embed([shuffled], names, 2.0), expected)
     with pytest.raises(AssertionError):
         np.testing.assert_allclose(encoder.embed([recordings[0][:, order]], NAMES, 2.0), expected, atol=1e-6)
-
-
-def test_units_do_not_matter(encoder, recordings):
-    scaled = recordings[0] * np.linspace(0.1, 1000, 12) - 5000
-    expected = encoder.embed(recordings[:1], NAMES, 2.0)
-    np.testing.assert_allclose(encoder.embed([scaled], NAMES, 2.0), expected, rtol=0, atol=1e-5)
 
 
 def test_missing_parcels_are_refused_or_filled_with_their_mean(checkpoint, encoder, recordings):

@@ -22,6 +22,11 @@ def test_names_and_errors_are_known_without_torch(module):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_names_give_labels_that_differ():
+    labels = ["".join(letter for letter in name if letter.isalnum()) for name in ENCODERS]
+    assert len(set(labels)) == len(labels)
+
+
 def test_every_entry_can_be_imported():
     assert {"fbert-1m", "fbert-8m", "fbert", "random-init"} <= set(ENCODERS)
     assert all(callable(ENCODERS[name]) for name in ENCODERS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.transforms.stateless import LogEuclidean, Power
+from fcpower_bids.transforms.stateless import LogEuclidean
 
 
 def test_agrees_with_pyriemann(shared):
@@ -16,12 +16,6 @@ def test_agrees_with_pyriemann(shared):
     np.testing.assert_allclose(
         logarithms[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2)), tangent, rtol=0, atol=1e-12
     )
-
-
-def test_power_tends_to_it():
-    connectivity = pearson_connectivity(np.random.default_rng(0).standard_normal((60, 8)))
-    quotient = (Power(alpha=1e-7).transform([connectivity]) - np.eye(8)) / 1e-7
-    np.testing.assert_allclose(quotient, LogEuclidean().transform([connectivity]), atol=1e-6)
 
 
 def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded():

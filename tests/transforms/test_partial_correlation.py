@@ -14,16 +14,6 @@ def test_agrees_with_nilearn(shared, standardised):
         np.testing.assert_allclose(partial, expected, rtol=0, atol=1e-12)
 
 
-def test_is_the_correlation_of_residuals_where_shrinkage_vanishes():
-    generator = np.random.default_rng(0)
-    series = generator.standard_normal((200_000, 4)) @ (np.eye(4) + 0.5 * generator.standard_normal((4, 4)))
-    others = np.column_stack([series[:, 2:], np.ones(len(series))])
-    residuals = series[:, :2] - others @ np.linalg.lstsq(others, series[:, :2], rcond=None)[0]
-    partial = PartialCorrelation().transform([series])[0]
-    assert partial[0, 1] == pytest.approx(np.corrcoef(residuals.T)[0, 1], abs=1e-3)
-    assert PartialCorrelation().metadata(series)["ShrinkageIntensity"] < 1e-3
-
-
 def test_is_a_statistic_of_its_own():
     assert PartialCorrelation().entities == (("stat", "partialcorrelation"),)
     partial = PartialCorrelation().transform([np.random.default_rng(0).standard_normal((10, 25))])[0]

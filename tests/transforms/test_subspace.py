@@ -48,12 +48,6 @@ def test_no_more_components_than_the_people_allow(name, expected):
     assert Subspace(name, 300).fit(draw_edges()).transform(draw_edges()).shape == (12, expected)
 
 
-def test_principal_components_keep_the_distances_of_the_people():
-    edges = draw_edges()
-    scores = Subspace("pca", 11).fit(edges).transform(edges)
-    np.testing.assert_allclose(scores @ scores.T, (edges - edges.mean(0)) @ (edges - edges.mean(0)).T, atol=1e-10)
-
-
 def test_principal_scores_carry_pca_to_its_last_component_and_to_people_who_were_not_fitted():
     edges, others = draw_edges(), draw_edges(seed=1)
     ours, theirs = Subspace("pca", 6).fit(edges), PCA(6, svd_solver="full").fit(edges)

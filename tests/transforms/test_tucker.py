@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.tucker import Tucker, decompose_tensor
+from fcpower_bids.transforms.tucker import Tucker
 from tests.planting.planted import draw_series
 
 
@@ -61,12 +61,6 @@ def test_recovers_a_tensor_of_low_rank_and_removes_noise():
     np.testing.assert_allclose(transform.fit_transform(clean), clean, atol=1e-10)
     noisy = clean + noise + noise.swapaxes(1, 2)
     assert np.linalg.norm(transform.fit_transform(noisy) - clean) < 0.4 * np.linalg.norm(noisy - clean)
-
-
-def test_factors_are_orthonormal():
-    factors, directions = decompose_tensor(draw_connectomes(), 3, 2)
-    np.testing.assert_allclose(factors.T @ factors, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-12)
 
 
 def test_somebody_new_is_denoised_alone():

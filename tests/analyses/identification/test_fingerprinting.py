@@ -38,12 +38,15 @@ def test_real_people_are_identified_as_the_reference_says(stages):
     curve = stages["identification_alpha"].frame.set_index("alpha")
     assert round(curve.loc[0.5, "accuracy"], 3) == 0.986
     assert round(curve.loc[1.0, "accuracy"], 3) == 0.838
-    assert curve.loc[0.35, "i_diff"] < curve.loc[1.0, "i_diff"]
+    assert curve.loc[0.35, "i_diff"] < curve.loc[0.5, "i_diff"] < curve.loc[1.0, "i_diff"]
+    # d', free of the scale, rises as well, though not monotonically
+    np.testing.assert_allclose(curve.loc[[1.0, 0.5, 0.35], "d_prime"], [2.45, 3.28, 3.11], atol=0.006)
     assert (frame["n_people"] == 37).all()
     assert (frame["p_permutation"] == 0.01).all()
     pair = stages["identification_comparisons"].frame.iloc[0]
     assert (pair["only_representation"], pair["only_reference"]) == (12, 0)
     assert pair["p_mcnemar"] == pytest.approx(2 * 0.5**12)
+    assert pair["ci_low"] > 0
     credit = stages["identification_scans"].frame.pivot_table(
         index=["participant_id", "session"], columns="representation", values="credit"
     )

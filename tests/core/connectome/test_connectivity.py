@@ -7,15 +7,10 @@ from hypothesis import strategies as st
 
 from fcpower_bids.core.connectome.connectivity import (
     ParcelError,
-    average_connectivity,
-    counted_among_all,
     covered_parcels,
     covered_series,
-    fisher_z,
     pearson_connectivity,
     pearson_of_parts,
-    spread,
-    standardise,
 )
 
 
@@ -69,19 +64,6 @@ def test_a_part_without_data_or_variance_is_told_as_ever():
     series[:20, 2] = 1e5
     with pytest.raises(ParcelError, match="constant"):
         list(pearson_of_parts(series, [slice(0, 20), slice(0, 40)]))
-
-
-def test_negated_parcel_flips_its_correlations():
-    series = draw_series()
-    negated = series * [1, -1, 1, 1, 1, 1]
-    signs = np.array([1, -1, 1, 1, 1, 1])
-    np.testing.assert_allclose(pearson_connectivity(negated), pearson_connectivity(series) * np.outer(signs, signs))
-
-
-def test_standardised_series_has_mean_zero_and_unit_variance():
-    standardised = standardise(1e4 + draw_series())
-    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-11)
-    np.testing.assert_allclose(standardised.var(axis=0, ddof=1), 1, rtol=1e-12)
 
 
 def test_input_is_left_alone():
@@ -145,30 +127,6 @@ def test_hopeless_series_are_refused():
         pearson_connectivity(np.full((5, 3), np.nan))
 
 
-def apply_to_covered(function, matrix):
-    """Apply a map as `Transform.transform` does: to the block of the covered parcels."""
-    covered = covered_parcels(matrix)
-    with counted_among_all(covered):
-        return spread(function(matrix[np.ix_(covered, covered)]), covered)
-
-
-def test_a_map_of_the_covered_block_and_puts_the_rest_back():
-    matrix = np.arange(16.0).reshape(4, 4)
-    matrix[2] = matrix[:, 2] = np.nan
-    result = apply_to_covered(lambda block: 10 * block, matrix)
-    np.testing.assert_array_equal(result, 10 * matrix)
-    np.testing.assert_array_equal(spread([[7.0]], np.array([False, True])), [[np.nan, np.nan], [np.nan, 7.0]])
-
-
-def test_parcels_named_from_a_block_are_counted_among_all():
-    matrix = np.eye(5)
-    matrix[3, 4] = matrix[4, 3] = 1
-    matrix[[0, 2]] = matrix[:, [0, 2]] = np.nan
-    with pytest.raises(ParcelError, match=r"perfectly .*counted from 0: 3, 4") as caught:
-        apply_to_covered(fisher_z, matrix)
-    assert caught.value.parcels == (3, 4)
-
-
 def test_connectomes_with_holes_are_refused():
     matrix = np.eye(4)
     matrix[1, 2] = matrix[2, 1] = np.nan
@@ -179,40 +137,3 @@ def test_connectomes_with_holes_are_refused():
         covered_parcels(np.eye(4)[:3])
     with pytest.raises(ValueError, match="No parcel"):
         covered_parcels(np.full((2, 2), np.nan))
-
-
-def test_fisher_z_names_perfectly_correlated_parcels():
-    series = draw_series()
-    series[:, 4] = 3 * series[:, 1]
-    with pytest.raises(ParcelError, match="perfectly") as caught:
-        fisher_z(pearson_connectivity(series))
-    assert caught.value.parcels == (1, 4)
-
-
-def test_average_is_the_fisher_z_mean():
-    connectomes = np.stack([pearson_connectivity(draw_series(seed=seed)) for seed in range(3)])
-    averaged = average_connectivity(connectomes)
-    edge = connectomes[:, 0, 1]
-    assert averaged[0, 1] == pytest.approx(np.tanh(np.arctanh(edge).mean()), abs=1e-14)
-    np.testing.assert_array_equal(averaged, averaged.T)
-    np.testing.assert_array_equal(np.diag(averaged), 1.0)
-
-
-def test_average_of_equals_is_the_same_and_weights_count():
-    first, second = (pearson_connectivity(draw_series(seed=seed)) for seed in (1, 2))
-    np.testing.assert_allclose(average_connectivity([first, first]), first, atol=1e-14)
-    np.testing.assert_allclose(
-        average_connectivity([first, second], weights=[2, 1]), average_connectivity([first, first, second]), atol=1e-14
-    )
-    with pytest.raises(ValueError, match="positive"):
-        average_connectivity([first, second], weights=[1, 0])
-    with pytest.raises(ValueError, match="There is no connectome"):
-        average_connectivity([])
-
-
-def test_average_misses_a_parcel_that_one_run_misses():
-    series = draw_series()
-    holed = series.copy()
-    holed[:, 3] = np.nan
-    averaged = average_connectivity([pearson_connectivity(series), pearson_connectivity(holed)])
-    assert covered_parcels(averaged).tolist() == [True, True, True, False, True, True]

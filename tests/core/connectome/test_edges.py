@@ -19,13 +19,6 @@ def test_order_is_row_major_upper_triangle():
     assert edge_names(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
-def test_names_follow_the_edges():
-    matrix = symmetric(6)
-    names = [str(parcel) for parcel in range(6)]
-    expected = [matrix[int(first), int(second)] for first, second in edge_names(names)]
-    np.testing.assert_array_equal(vectorise_edges(matrix, weighted=False), expected)
-
-
 def test_agrees_with_the_reference_vectors(shared):
     with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
         np.testing.assert_array_equal(vectorise_edges(golden["corr"], weighted=False), golden["X_triu"])
@@ -42,13 +35,6 @@ def test_rebuild_inverts_vectorise(n_parcels, n_leading, weighted, seed):
     np.testing.assert_allclose(rebuild_matrix(edges, diagonal, weighted), matrices, rtol=1e-15)
 
 
-def test_weighted_inner_product_is_frobenius_without_diagonals():
-    first, second = symmetric(7, seed=1), symmetric(7, seed=2)
-    off_diagonal = 1 - np.eye(7)
-    expected = np.sum(first * second * off_diagonal)
-    assert vectorise_edges(first) @ vectorise_edges(second) == pytest.approx(expected, rel=1e-13)
-
-
 def test_input_is_left_alone_and_single_precision_is_kept():
     matrix = symmetric(5).astype(np.float32)
     before = matrix.copy()
@@ -59,12 +45,6 @@ def test_input_is_left_alone_and_single_precision_is_kept():
 
 def test_integers_become_floats():
     np.testing.assert_allclose(vectorise_edges([[0, 3], [3, 0]]), [3 * np.sqrt(2)])
-
-
-def test_missing_parcels_stay_missing():
-    matrix = symmetric(4)
-    matrix[1] = matrix[:, 1] = np.nan
-    assert np.isnan(vectorise_edges(matrix)).tolist() == [True, False, False, True, True, False]
 
 
 def test_impossible_shapes_are_refused():

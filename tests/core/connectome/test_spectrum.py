@@ -49,19 +49,6 @@ def test_tolerance_is_relative_to_the_largest():
     assert clip_tolerance(np.float64) < clip_tolerance(np.float32)
 
 
-@given(spectra, st.floats(0.05, 2), st.floats(0.05, 2))
-@settings(deadline=None, derandomize=True)
-def test_powers_compose(eigenvalues, first, second):
-    twice = power_weights(power_weights(eigenvalues, first), second)
-    kept = in_range(power_weights(eigenvalues, first))
-    np.testing.assert_allclose(twice[kept], power_weights(eigenvalues, first * second)[kept], rtol=1e-10)
-
-
-def test_logarithm_of_a_deficient_spectrum_is_refused():
-    with pytest.raises(ValueError, match="3 of 5 eigenvalues are zero"):
-        regularise(DEFICIENT)
-
-
 def test_floor_and_shrinkage_make_it_full_rank():
     np.testing.assert_array_equal(regularise(DEFICIENT, floor=0.01), [5, 1, 0.01, 0.01, 0.01])
     np.testing.assert_allclose(regularise(DEFICIENT, shrinkage=0.5), 0.5 * DEFICIENT + 0.5 * 1.2)
@@ -75,15 +62,6 @@ def test_senseless_floor_and_shrinkage_are_refused(choice):
         regularise(SPECTRUM, **choice)
     with pytest.raises(ValueError, match="rank-deficient"):
         regularise(DEFICIENT, shrinkage=0.0)
-
-
-@given(spectra)
-@settings(deadline=None, derandomize=True)
-def test_participation_ratio_counts_modes(eigenvalues):
-    ratio = participation_ratio(eigenvalues)
-    assert 1 - 1e-12 <= ratio <= len(eigenvalues) + 1e-9
-    assert participation_ratio(np.ones(7)) == 7
-    assert participation_ratio([3.0, 0, 0]) == 1
 
 
 @given(spectra, st.floats(0.1, 1))

@@ -112,9 +112,3 @@ def test_the_higher_of_two_peaks_is_found():
     numerators = (np.exp(-(((nodes - 0.2) / 0.12) ** 2)) + 1.1 * np.exp(-(((nodes - 0.8) / 0.12) ** 2)))[:, None, None]
     found = AlignmentCurves(nodes, np.stack([numerators, np.ones_like(numerators)], axis=1)).optimum()
     assert found.alpha[0, 0] == pytest.approx(0.8, abs=0.01)
-
-
-def test_the_nodes_are_the_roots_of_the_chebyshev_polynomial():
-    nodes = chebyshev_nodes(11, (-1, 1))
-    np.testing.assert_allclose(np.polynomial.chebyshev.chebval(nodes, [0] * 11 + [1]), 0, atol=1e-13)
-    assert (np.diff(nodes) > 0).all()

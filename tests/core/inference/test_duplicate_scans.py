@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core import duplicates as duplicate_scans
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.duplicates import (
     PairScores,
     aligned_correlation,
@@ -16,9 +14,7 @@ from fcpower_bids.core.duplicates import (
     strange_pairs,
     swapped_scans,
 )
-from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.ondisk import ScratchRows
-from tests.analyses.stages import stages_cohort
 
 
 def kernel_of(n, seed=0, own=0.6):
@@ -52,12 +48,6 @@ def test_scores_need_four_people_and_a_spread():
     assert not PairScores(np.eye(6), np.arange(6)).known
 
 
-def test_what_all_share_does_not_matter():
-    kernel, persons, _ = kernel_of(8)
-    changed, scores = (PairScores(each, persons).rows(slice(None)) for each in (0.5 + 0.3 * kernel, kernel))
-    np.testing.assert_allclose(changed, scores, atol=1e-9)
-
-
 @pytest.mark.parametrize("n", [1, 2, 999, 1000])
 def test_the_median_of_parts_is_the_median_to_the_bit(n):
     for values in (np.random.default_rng(n).standard_normal(n).clip(-8, 8), np.repeat([-8.0, 0.25, 8.0], n)):
@@ -78,66 +68,6 @@ def test_strips_of_rows_on_disk_say_the_same(monkeypatch, tmp_path):
         found.append((strange_pairs(scores), swapped_scans(scores, sessions), misnamed_scans(scores)))
     assert found[0] == found[1]
     assert all(len(each) for each in (found[0][0][0], found[0][1], found[0][2]))
-
-
-def test_a_copy_is_found_and_the_same_person_again_is_a_place_to_look():
-    kernel, persons, _ = kernel_of(30)
-    assert strange_pairs(PairScores(kernel, persons)) == ([], [], [])
-    renamed = persons.copy()
-    renamed[1] = "other"
-    same, strange, _ = strange_pairs(PairScores(kernel, renamed))
-    assert same == []
-    assert [(pair.first, pair.second) for pair in strange] == [(0, 1)]
-    copied = kernel.copy()
-    copied[40], copied[:, 40] = copied[1], copied[:, 1]
-    copied[40, 40] = 1
-    same, strange, _ = strange_pairs(PairScores(copied, persons))
-    assert [(pair.first, pair.second) for pair in same] == [(1, 40)]
-    assert same[0].similarity == pytest.approx(1)
-
-
-def test_people_at_the_end_of_a_common_axis_are_not_alike_and_the_same_person_again_still_is():
-    rng = np.random.default_rng(0)
-    axis, traits = rng.standard_normal(2000), rng.standard_normal((300, 2000))
-    features = np.outer(0.3 * rng.standard_t(8, 300), axis) + traits
-    again = features[:1] + 0.5 * rng.standard_normal((1, 2000))
-    kernel = np.corrcoef(np.vstack([features, again]))
-    scores = PairScores(kernel, np.arange(301))
-    assert (scores.rows(slice(None))[np.triu_indices(300, 1)] >= 8).sum() > 0, "nothing to be misled by"
-    same, strange, _ = strange_pairs(scores)
-    assert [(pair.first, pair.second) for pair in same + strange] == [(0, 300)]
-
-
-def test_exchanged_names_are_found_in_any_order_of_scans():
-    kernel, persons, sessions = kernel_of(30)
-    assert swapped_scans(PairScores(kernel, persons), sessions) == []
-    renamed = persons.copy()
-    renamed[[5, 11]] = renamed[[11, 5]]
-    order = np.random.default_rng(0).permutation(60)
-    scores = PairScores(kernel[np.ix_(order, order)], renamed[order])
-    (swap,) = swapped_scans(scores, sessions[order])
-    assert {frozenset(order[list(pair)].tolist()) for pair in swap.pairs} == {frozenset({4, 5}), frozenset({10, 11})}
-    assert swap.crossed > swap.named + 3
-
-
-@pytest.mark.shared
-def test_real_people(shared):
-    """Nothing is found among 55 people; every exchange of sessions is."""
-    cohort = stages_cohort(shared)
-    flat = [vectorise_edges(spectral_power(rebuild_matrix(row, 1.0, weighted=False))) for row in cohort.edges]
-    kernel = correlation_kernel(np.stack(flat))
-    persons, sessions = (cohort.scans[name].astype(str).to_numpy() for name in ("participant_id", "session"))
-    scores = PairScores(kernel, persons)
-    assert strange_pairs(scores) == ([], [], [])
-    assert swapped_scans(scores, sessions) == []
-    rng = np.random.default_rng(0)
-    twice = np.flatnonzero((sessions == sessions.max()) & np.isin(persons, persons[sessions == sessions.min()]))
-    for _ in range(20):
-        one, other = rng.choice(twice, 2, replace=False)
-        renamed = persons.copy()
-        renamed[[one, other]] = renamed[[other, one]]
-        (swap,) = swapped_scans(PairScores(kernel, renamed), sessions)
-        assert {row for pair in swap.pairs for row in pair} >= {one, other}
 
 
 def test_series_are_compared_at_the_best_shift():

@@ -123,14 +123,6 @@ def test_the_interval_of_a_perfect_identification_ends_at_one_and_has_a_width():
     assert low == pytest.approx(20 / (20 + t**2))
 
 
-def test_the_null_lies_at_chance_and_real_sessions_above_it():
-    similarity, persons, sessions = cohort(3, n=10, noise=0.5)
-    null = permutation_null(similarity, persons, sessions, 400, seed=1)
-    assert null.mean() == pytest.approx(1 / 10, abs=0.02)
-    assert permutation_p_value(identify(similarity, persons, sessions).accuracy, null) == 1 / 401
-    np.testing.assert_array_equal(null[:5], permutation_null(similarity, persons, sessions, 5, seed=1))
-
-
 @pytest.mark.parametrize("sessions", [2, 3])
 @pytest.mark.parametrize("decimals", [0, 8])  # with ties, without
 @pytest.mark.parametrize("missing", [0, 3])  # scans: then another label changes who is compared with whom

@@ -16,16 +16,6 @@ def kernel_of(features):
     return np.corrcoef(features)
 
 
-def test_groups_with_their_own_mean_are_told():
-    rng = np.random.default_rng(0)
-    groups = np.arange(PEOPLE) % 3
-    features = rng.standard_normal((PEOPLE, 200)) + 0.5 * rng.standard_normal((3, 200))[groups]
-    found = recognise_groups(kernel_of(features), groups)
-    assert found.share > 0.9
-    assert found.p < 0.005
-    assert (found.n, found.n_groups) == (PEOPLE, 3)
-
-
 def test_groups_of_chance_are_seldom_told():
     shares, p_values = [], []
     for seed in range(60):

@@ -69,15 +69,6 @@ def test_the_unit_of_the_features_does_not_matter(planted):
         np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-8)
 
 
-def test_what_a_fold_selects_does_not_depend_on_the_other_folds(planted):
-    kernel, targets = planted
-    folds = replicated_folds(N, 5, 5, 1)
-    together = nested_cv(ladder_of(kernel), targets, folds, SELECTION)
-    for i, fold in enumerate(folds):
-        alone = nested_cv(ladder_of(kernel), targets, [fold], SELECTION)
-        np.testing.assert_array_equal(alone.chosen[0], together.chosen[i])
-
-
 def test_features_that_are_all_zero_are_refused():
     with pytest.raises(ValueError, match="all zero or missing"):
         ladder_of(np.zeros((5, 5)))

@@ -11,7 +11,7 @@ from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
-from fcpower_bids.core.regression.targets import composite_target, fixed_target
+from fcpower_bids.core.regression.targets import fixed_target
 
 PENALTIES = np.array([0.1, 1.0, 10.0, 100.0])
 
@@ -59,20 +59,6 @@ def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monk
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
 
 
-def test_single_precision_is_for_large_cohorts_and_hardly_changes_predictions(monkeypatch):
-    rng = np.random.default_rng(3)
-    signal = rng.standard_normal((80, 6))
-    features = signal @ rng.standard_normal((6, 3000)) + 0.3 * rng.standard_normal((80, 3000)) + 5
-    y = signal[:, :1] + rng.standard_normal((80, 1))
-    folds, penalties = replicated_folds(80, 5, 3, 2), np.logspace(-3, 3, 7)
-    double = nested_cv(LinearProbe(features, penalties), y, folds)
-    monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
-    single = nested_cv(LinearProbe(features, penalties), y, folds)
-    differences = np.concatenate(single.predicted) - np.concatenate(double.predicted)
-    assert 0 < np.abs(differences).max() < 1e-4
-    np.testing.assert_allclose(single.fold_scores("pearson"), double.fold_scores("pearson"), rtol=0, atol=1e-5)
-
-
 def test_features_that_are_not_kept_are_read_again(monkeypatch):
     rng = np.random.default_rng(4)
     features, y = rng.standard_normal((30, 50)), rng.standard_normal((30, 1))
@@ -92,27 +78,6 @@ def test_a_feature_that_is_constant_in_the_training_rows_counts_for_nothing():
     features[folds[0].test[0], 0] = 0.1 + 1e-3
     result = nested_cv(LinearProbe(features, PENALTIES), y, folds[:1])
     np.testing.assert_allclose(result.predicted[0], without.predicted[0], rtol=0, atol=1e-6)
-
-
-def test_primal_and_dual_agree(monkeypatch):
-    rng = np.random.default_rng(0)
-    features, measures = rng.standard_normal((60, 25)), rng.standard_normal((60, 4))
-    folds = replicated_folds(60, 4, 3, 1)
-    primal = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds)
-    monkeypatch.setattr("fcpower_bids.core.regression.probe.PRIMAL_WIDTH", 0)
-    dual = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds)
-    for a, b in zip(primal.predicted, dual.predicted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
-
-
-def test_unit_and_offset_of_a_feature_do_not_matter():
-    rng = np.random.default_rng(1)
-    features, y = rng.standard_normal((50, 12)), rng.standard_normal((50, 1))
-    folds = replicated_folds(50, 5, 3, 1)
-    one = nested_cv(LinearProbe(features, PENALTIES), y, folds)
-    other = nested_cv(LinearProbe(features * np.arange(1, 13) - 4, PENALTIES), y, folds)
-    for a, b in zip(one.predicted, other.predicted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
 def test_zero_penalty_needs_full_rank():

@@ -39,17 +39,6 @@ def test_linear_kind_is_ridge_on_z_scores(cohort):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", ["correlation", "linear"])
-def test_round_trip_without_pickle(cohort, tmp_path, kind):
-    features, y = cohort
-    arrays = ridge_model_arrays(features, y, 1.0, kind)
-    np.savez(tmp_path / "model.npz", **arrays)
-    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
-        again = predict_from_arrays(stored, features)
-    np.testing.assert_array_equal(again.predicted, predict_from_arrays(arrays, features).predicted)
-    assert not any(array.shape and array.shape[0] == 40 for array in arrays.values())
-
-
 def test_similarity_is_the_mean_correlation_with_the_others(cohort):
     features, y = cohort
     arrays = ridge_model_arrays(features, y, 1.0)

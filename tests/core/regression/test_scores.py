@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,18 +57,6 @@ def test_binary_scores_against_scikit_learn_with_ties(pairs):
     else:
         assert area == pytest.approx(metrics.roc_auc_score(y, f), abs=1e-12)
         assert accuracy == pytest.approx(metrics.balanced_accuracy_score(y, f > 1.5), abs=1e-12)
-
-
-@pytest.mark.shared
-def test_auc_of_the_golden_example(shared):
-    case = json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())["auc_ties"]
-    assert score_predictions("auc", case["y"], case["s"]) == pytest.approx(case["auc"], abs=1e-12)
-
-
-def test_predicting_the_training_mean_scores_zero():
-    y = np.array([1.0, 4.0, 5.0])
-    assert score_predictions("predictive_cod", y, np.full(3, 2.0), Training(np.array([2.0]), np.array([1.0]))) == 0
-    assert score_predictions("cod", y, np.full(3, y.mean())) == 0
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 + 0.3])

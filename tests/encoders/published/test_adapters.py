@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,19 +14,14 @@ from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.published.adapters import (
     Attention,
-    Block,
-    PublishedOptions,
-    crops,
     read_number_table,
     read_state,
     resample,
-    sincos,
     z_scored,
 )
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.loading import parcel_centroids
-from tests.encoders.published.references import doubles, slow_block, slow_sincos
 
 
 def test_every_published_encoder_is_registered_and_asks_for_weights_and_licence(tmp_path):
@@ -88,35 +82,12 @@ def test_tables_of_numbers_are_checked(tmp_path):
         read_number_table(tmp_path / "absent.csv", 2, 2)
 
 
-def test_block_equals_the_slow_one_with_and_without_its_options():
-    torch.manual_seed(0)
-    for bias, scale in ((True, False), (False, True)):
-        block = Block(8, 2, 12, eps=1e-6, qkv_bias=bias, layer_scale=scale)
-        for parameter in block.parameters():
-            torch.nn.init.normal_(parameter)
-        x = torch.randn(1, 7, 8)
-        expected = slow_block(x[0].double().numpy(), doubles(block.state_dict()), "", 2, 1e-6)
-        np.testing.assert_allclose(block(x)[0].detach(), expected, atol=1e-5)
-
-
-def test_attention_is_that_of_torch():
-    torch.manual_seed(0)
-    ours, theirs = Attention(8, 2), torch.nn.MultiheadAttention(8, 2, batch_first=True)
-    ours.qkv.weight, ours.qkv.bias, ours.proj = theirs.in_proj_weight, theirs.in_proj_bias, theirs.out_proj
-    x = torch.randn(2, 5, 8)
-    np.testing.assert_allclose(ours(x).detach(), theirs(x, x, x)[0].detach(), atol=1e-6)
-
-
 def test_attention_over_many_tokens_needs_no_square_matrix():
     """7,200 tokens and 12 heads: the matrix alone would be 2.5 GB; torch's own account says what was taken."""
     attention = Attention(24, 12).requires_grad_(False)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         attention(torch.randn(1, 7200, 24))
     assert max(event.cpu_memory_usage for event in profile.events()) < 100e6
-
-
-def test_position_code():
-    np.testing.assert_allclose(sincos(torch.arange(30), 12), [slow_sincos(p, 12) for p in range(30)], atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------------------ parcels
@@ -244,29 +215,8 @@ def test_resampling_keeps_straight_lines_and_never_goes_beyond_the_recording(n, 
     assert (len(out) - 1) * 2.0 <= (n - 1) * time + 1e-6 < len(out) * 2.0 + 1e-6
 
 
-def test_resampling_to_a_multiple_takes_every_other_volume():
-    series = np.random.default_rng(0).standard_normal((21, 3))
-    np.testing.assert_allclose(resample(series, 1.0, 2.0), series[::2], atol=1e-12)
-
-
-def test_crops_begin_at_the_start_and_end_at_the_end():
-    series = np.arange(30.0)[:, None]
-    cut = crops(series, 10, 4)[:, :, 0]
-    assert cut[0, 0] == 0
-    assert cut[-1, -1] == 29
-    assert cut.shape == (4, 10)
-    assert (np.diff(cut, axis=1) == 1).all()
-
-
 def test_z_scores_without_variance_are_zero():
     series = np.column_stack([np.full(9, 3.0), np.arange(9.0)])
     scored = z_scored(series)
     assert (scored[:, 0] == 0).all()
     assert scored[:, 1].std() == pytest.approx(1)
-
-
-def test_options_are_immutable_and_compared_by_value():
-    options = PublishedOptions()
-    assert replace(options, protocol="paper") == PublishedOptions("paper")
-    with pytest.raises(AttributeError):
-        options.protocol = "paper"  # type: ignore[misc]

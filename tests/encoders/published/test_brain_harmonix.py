@@ -14,7 +14,6 @@ from fcpower_bids.encoders.published.patches import (
     BrainHarmonix,
     HarmonixSize,
     load_brain_harmonix,
-    resize_matrix,
 )
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
@@ -117,17 +116,6 @@ def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_column
     shuffle = np.random.default_rng(2).permutation(400)
     embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], time)
     np.testing.assert_allclose(embedded, [expected], atol=1e-5)
-
-
-@pytest.mark.parametrize("patch", [16, 49, 96])
-def test_resized_map_agrees_with_the_stored_one_on_resized_patches(patch):
-    """FlexiViT: with w_p = pinv(R) w, resized inputs give the stored response wherever resizing loses nothing."""
-    matrix = resize_matrix(48, patch).double().numpy()  # rows: units
-    kernel, values = np.random.default_rng(0).standard_normal((2, 48))
-    response = (values @ matrix) @ (np.linalg.pinv(matrix) @ kernel)
-    if patch >= 48:
-        assert response == pytest.approx(values @ kernel, abs=1e-8)
-    np.testing.assert_allclose(matrix.sum(axis=0), 1, atol=1e-6)  # a constant patch stays constant
 
 
 def test_patches_of_both_protocols(files):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.brain_semantoks import (
@@ -16,7 +15,6 @@ from fcpower_bids.encoders.published.brain_semantoks import (
     NetworkTokenizer,
     SemantoksSize,
     load_brain_semantoks,
-    network_order,
     published_keys,
 )
 from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
@@ -102,7 +100,7 @@ def state():
 def path(tmp_path_factory, state):
     path = tmp_path_factory.mktemp("semantoks") / "brainsemantoks_ckpt_epoch_100.pth"
     inside = {f"module.teacher_encoder.{key}": value for key, value in state.items()}
-    inside |= {f"module.student_encoder.{key}": value for key, value in state.items()}
+    inside |= {f"module.student_encoder.{key}": torch.zeros_like(value) for key, value in state.items()}
     inside["module.dino_head.mlp.0.weight"] = torch.zeros(3, 3)
     torch.save({"model_state_dict": inside, "epoch": 100}, path)
     return path
@@ -207,14 +205,6 @@ def test_an_atlas_in_part_is_refused(path):
         load(path, parcel_names=parcel_order("Schaefer100").names)
 
 
-def test_networks_are_the_published_ones():
-    order = network_order()
-    networks = [CORTEX[i].split("_")[2] for i in order]
-    assert list(dict.fromkeys(networks)) == ["Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default"]
-    assert [networks.count(network) for network in dict.fromkeys(networks)] == NETWORKS[:7]
-    assert sum(NETWORKS) == 457
-
-
 def test_windows_are_evenly_spaced_and_z_scored_over_the_recording(path):
     series = noise(300, 457)
     scored = by_network(series)
@@ -253,20 +243,3 @@ def test_full_size_has_the_published_names_and_count():
     counted = sum(int(np.prod(shape)) for key, shape in whole.items() if not key.endswith(buffers))
     assert count_parameters(model) == 58_720_931
     assert counted + 2 * 768 == 62_750_697  # published with the tokenizers it never uses, and a norm
-
-
-def test_what_does_not_fit_is_refused_in_one_sentence(path, state, tmp_path):
-    with pytest.raises(
-        CheckpointError, match=r"of another shape: .*network_tokenizers.schaefer400.0.branches.0.weight"
-    ):
-        load_encoder("brain-semantoks", path, accept_licence=True)
-    torch.save({"model_state_dict": {"student_encoder.norm.bias": torch.zeros(8)}}, tmp_path / "student.pth")
-    with pytest.raises(CheckpointError, match=r"no keys under 'teacher_encoder.'"):
-        load(tmp_path / "student.pth")
-    torch.save({"state": 1}, tmp_path / "other.pth")
-    with pytest.raises(CheckpointError, match=r"no entry 'model_state_dict'"):
-        load(tmp_path / "other.pth")
-    inside = {f"teacher_encoder.{k}": v for k, v in state.items() if k != "inter_network_transformer.cls_token"}
-    torch.save({"model_state_dict": inside}, tmp_path / "part.pth")
-    with pytest.raises(CheckpointError, match=r"missing: inter_network_transformer.cls_token\)"):
-        load(tmp_path / "part.pth")

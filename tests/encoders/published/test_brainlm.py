@@ -130,17 +130,6 @@ def state(files):
     return load_file(files / "model.safetensors")
 
 
-def test_image_is_the_golden_one(files, coordinates, statistics):
-    series = noise(200, 424)
-    image = load(files).prepare(series, 0.735)
-    assert image.shape == (1, 3, 432, 432)
-    expected = slow_image(series, coordinates, statistics)
-    for channel in range(3):
-        np.testing.assert_allclose(image[0, channel], expected, atol=1e-6)
-    assert (image[0, 0, 428:] == -1).all()
-    assert (image[0, 0, 4:428, 116:316] != -1).all()
-
-
 def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state, coordinates, statistics):
     series = noise(200, 424)
     expected = slow_embedding(state, slow_image(series, coordinates, statistics))
