@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.schema import TABLES, TableSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -307,3 +307,11 @@ class Table:
     def columns(self) -> list[str]:
         """The columns of the rows."""
         return list(map(str, next(self.blocks()).columns))
+
+
+def tabulate(facts: Mapping[str, Any], **tables: pd.DataFrame | Sequence[Mapping[str, Any]]) -> dict[str, Table]:
+    """Make tables of rows by their names, with the declared columns in their order and one sidecar."""
+    from pandas import DataFrame
+
+    frames = {name: DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in tables.items()}
+    return {name: Table(frame, TABLES[name], facts) for name, frame in frames.items()}

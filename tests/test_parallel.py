@@ -111,29 +111,29 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("kind", ["serial", "processes", "dask"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_no_success_under_any_executor(kind, number, tmp_path):
+def test_a_signal_is_no_success_under_any_executor(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
     (tmp_path / "program.py").write_text(SIGNALLED)
-    with ExitStack() as opened:
-        address = ""
-        if kind == "dask":
-            distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
-            cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
-            address = opened.enter_context(cluster).scheduler_address
-        options = (address, "2" if kind == "processes" else "1", "work")
-        process = subprocess.Popen(
-            [sys.executable, "program.py", *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        assert process.stdout.readline() == "started\n"
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        kinds = (("", "1"), ("", "2"), (cluster.scheduler_address, "1"))
+        started = [
+            (number, start_program(tmp_path, *kind, f"work_{number}_{place}"))
+            for number in (signal.SIGINT, signal.SIGTERM)
+            for place, kind in enumerate(kinds)
+        ]
+        for _, process in started:
+            assert process.stdout.readline() == "started\n"
         time.sleep(1)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 130, said
+        for number, process in started:
+            process.send_signal(number)
+        for _, process in started:
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 130, said
+
+
+def start_program(folder, *options):
+    command = [sys.executable, "program.py", *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
 
 
 def test_an_address_without_a_scheduler_is_told(monkeypatch):

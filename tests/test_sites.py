@@ -77,11 +77,11 @@ def test_folds_of_a_file_that_split_no_site_are_recognised_without_its_name(coho
     four = [f"{site}{i // 2 % 2}" for i, site in enumerate(cohort.phenotypes["site"])]
     splits = pd.DataFrame({"participant_id": cohort.phenotypes["participant_id"], "site_split": four})
     splits.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
-    run(cohort, "--folds-file", tmp_path / "sites.tsv")
+    run(cohort, "--folds-file", tmp_path / "sites.tsv", "--permutations", "0")
     assert cohort.table("check").set_index("check").loc["site and target", "level"] == "alarm"
     whole = splits.assign(site_split=cohort.phenotypes["site"])
     whole.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
-    page = run(cohort, "--folds-file", tmp_path / "sites.tsv")
+    page = run(cohort, "--folds-file", tmp_path / "sites.tsv", "--permutations", "0")
     found = cohort.table("check").set_index("check")
     assert found.loc["site and target", "level"] == "note"
     assert found.loc["site and target", "consequence"].startswith("No fold of the file splits a site")
@@ -92,7 +92,7 @@ def test_folds_of_a_file_that_split_no_site_are_recognised_without_its_name(coho
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(site=four)
     splits.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
-    run(cohort, "--folds-file", tmp_path / "sites.tsv", "--inner-folds", "5")
+    run(cohort, "--folds-file", tmp_path / "sites.tsv", "--inner-folds", "5", "--permutations", "0")
     cohort.phenotypes = table
     text = (cohort.out / "group" / "CITATION.md").read_text()
     assert "(column site); there were 3 inner folds, which held out sites too." in text
@@ -109,7 +109,7 @@ def test_edges_are_tested_within_a_site_that_nobody_named(cohort):
 
 
 def test_the_table_follows_from_the_predictions(cohort):
-    run(cohort, "--site-column", "site")
+    run(cohort, "--site-column", "site", "--permutations", "0")
     table = cohort.table("prediction_sites").set_index(["representation", "over", "site"])
     people = cohort.table("predictions").merge(cohort.phenotypes[["participant_id", "site"]], on="participant_id")
     for name in ("fc", "fc_power"):
@@ -129,10 +129,6 @@ def test_the_table_follows_from_the_predictions(cohort):
             scores, sizes = [*scores, r], [*sizes, compared]
         z = np.average(np.arctanh(scores), weights=np.array(sizes) - 3)
         assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
-
-
-def test_every_sentence_about_sites_is_that_of_its_table(cohort):
-    run(cohort, "--permutations", "99", "--site-column", "site")
 
 
 def test_the_first_table_has_scores_within_and_across_sites_beside_that_of_all(cohort):

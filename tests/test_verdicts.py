@@ -49,21 +49,25 @@ def test_rounding_makes_no_difference_of_a_person():
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A cohort without any relation of phenotypes and connectomes, and the application on it."""
-    cohort, _ = make_cohort(tmp_path_factory.mktemp("verdicts"), 16)
+def cohort(tmp_path_factory):
+    """A cohort without any relation of phenotypes and connectomes."""
+    return make_cohort(tmp_path_factory.mktemp("verdicts"), 16)[0]
+
+
+@pytest.fixture(scope="module")
+def run(cohort):
+    """The application on the cohort, and its page."""
 
     def run(*options):
         command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", *options]
         assert main([*map(str, command)]) == 0
-        page = (cohort.out / "group.html").read_text()
-        return cohort, re.sub(r"\s+", " ", page)
+        return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
 
     return run
 
 
-def test_every_p_follows_from_its_table(run):
-    cohort, page = run("--permutations", "39", "--analyses", "prediction", "fingerprinting")
+def test_every_p_follows_from_its_table(cohort, run):
+    page = run("--permutations", "39", "--analyses", "prediction", "fingerprinting")
     null = cohort.table("null").pivot_table(index="permutation", columns="representation", values="score")
     largest = null.iloc[1:].max(axis=1)
     summary = cohort.table("prediction_summary").set_index("representation")
@@ -95,17 +99,17 @@ def test_every_p_follows_from_its_table(run):
     assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
 
 
-def test_below_a_hundred_people_the_corrected_t_stands_alone(run, monkeypatch):
+def test_below_a_hundred_people_the_corrected_t_stands_alone(cohort, run, monkeypatch):
     monkeypatch.setattr(comparisons, "FEWEST_PEOPLE", 100)
-    cohort, page = run("--permutations", "19", "--analyses", "prediction")
+    page = run("--permutations", "19", "--analyses", "prediction")
     assert cohort.table("comparisons")["p_people"].isna().all()
     assert "corrected resampled t, p" in page
     assert "squared errors" not in page
 
 
-def test_many_targets_are_tested_against_the_best_of_all(run):
+def test_many_targets_are_tested_against_the_best_of_all(cohort, run):
     """The page goes by the best of all targets and representations, in standard deviations of their permutations."""
-    cohort, page = run("--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
+    page = run("--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
     null = statistics_of(cohort.table("null"))
     z = (null - null.mean()) / null.std(ddof=0)
     largest = z.iloc[1:].max(axis=1)
@@ -118,8 +122,8 @@ def test_many_targets_are_tested_against_the_best_of_all(run):
     assert "corrected for 2 representations and 3 targets" in page
 
 
-def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_nothing(run):
-    cohort, page = run("--permutations", "10", "--analyses", "prediction")
+def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_nothing(cohort, run):
+    page = run("--permutations", "10", "--analyses", "prediction")
     people = cohort.table("predictions").groupby(["representation", "repeat"])[["observed", "predicted"]]
     pooled = people.corr().iloc[::2, 1].groupby(level=0).mean()
     assert (cohort.table("prediction_summary")["ranked_by"] == "pooled_mean").all()
@@ -131,27 +135,10 @@ def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_noth
     assert cohort.table("prediction_summary")["score_needed"].isna().all()
 
 
-def test_permutations_come_without_being_asked_for(run, capsys):
-    cohort, _ = run("--analyses", "qc_fc")
-    command = [cohort.bids, cohort.out, "group", *QUICK[1:], "--targets", "score", "--analyses", "prediction"]
-    assert main([*map(str, command)]) == 0
-    told = "1,000 per target: as many as 2,000 permuted targets allow for 1 target; the smallest p is 0.001."
-    assert f"permutations: {told}" in capsys.readouterr().err
-    assert f"Permutations: {told}" in (cohort.out / "group.html").read_text()
-    null = cohort.table("null").pivot_table(index="permutation", columns="representation", values="score")
-    assert len(null) == 1001
-    expected = (1 + (null.iloc[1:].max(axis=1) >= null["fc_power"][0]).sum()) / 1001
-    summary = cohort.table("prediction_summary").set_index("representation")
-    assert summary.loc["fc_power", "p_max"] == pytest.approx(expected)
-    run("--analyses", "prediction", "--preset", "paper")
-    assert not (cohort.out / "group" / "null.tsv").exists()
-
-
-def test_families_flip_together_and_are_whole_in_folds(run, capsys):
-    cohort, _ = run()
+def test_families_flip_together_and_are_whole_in_folds(cohort, run, capsys):
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
-    run("--analyses", "prediction", "--family-column", "family_id")
+    run("--analyses", "prediction", "--family-column", "family_id", "--permutations", "0")
     assert (cohort.table("comparisons")["n_blocks"] == 8).all()
     about = json.loads((cohort.out / "group" / "comparisons.json").read_text())
     assert "families" in about["p_people"]["Description"]

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solver, score_targets
@@ -18,9 +17,8 @@ from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, cheby
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
@@ -28,8 +26,6 @@ Rows = list[dict[str, Any]]
 FC_NESTED = "fc_nested"
 """FC^alpha with alpha chosen inside each outer fold."""
 
-ALPHA = TABLES["alpha"]
-ALPHA_OPTIMUM = TABLES["alpha_optimum"]
 OPTIMISM = (
     "Each curve scores the test people, so naming the best exponent of the curve and reporting its score on the same "
     "folds is optimistic. The exponent marked as chosen saw the training people alone; predictions made with it (mean "
@@ -51,10 +47,7 @@ def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def tabulate_alpha(study: Study, grid: ExponentGrid | None = None) -> dict[str, Table]:
     """Tables ``alpha`` and ``alpha_optimum`` of an exponent chosen by prediction, or by alignment without a grid."""
     curve, optimum, facts = _by_alignment(study) if grid is None else _by_prediction(study, grid)
-    return {
-        ALPHA.name: Table(pd.DataFrame(curve, columns=list(ALPHA.columns)), ALPHA, study.facts() | facts),
-        ALPHA_OPTIMUM.name: Table(pd.DataFrame(optimum, columns=list(ALPHA_OPTIMUM.columns)), ALPHA_OPTIMUM, facts),
-    }
+    return tabulate(study.facts() | facts, alpha=curve) | tabulate(facts, alpha_optimum=optimum)
 
 
 def _keys(study: Study, fold: int, target: int) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from fcpower_bids.core.regression.targets import (
     remove_covariates,
     residual_target,
 )
-from fcpower_bids.records import Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Table, tabulate
 
 MEAN, SITE, KNOWN, STACKED = "mean", "site", "known", "known and connectome"
 CALLED = ("age", "sex", "gender")
@@ -38,7 +37,7 @@ SIGNIFICANT = 0.05
 GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
 """Columns of differences, and those whose they are."""
 
-BASELINES = TABLES["prediction_baselines"]
+BASELINES = "prediction_baselines"
 FACTS = {
     "Rule": (
         "The representation predicts, on the folds of the first repeat, what the known columns leave of a target "
@@ -154,8 +153,7 @@ class Baselines:
                     row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
         first = {name: place for place, name in enumerate(self._known)}
         rows = sorted(self._rows, key=lambda row: first[row["target"]])
-        frame = pd.DataFrame(rows).reindex(columns=list(BASELINES.columns))
-        return {BASELINES.name: Table(frame, BASELINES, FACTS)}
+        return tabulate(FACTS, **{BASELINES: rows})
 
     def _site(self, target: Target) -> Known | None:
         """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""

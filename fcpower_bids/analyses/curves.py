@@ -29,8 +29,7 @@ from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
 IDENTIFIED = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
@@ -43,8 +42,6 @@ STREAM_OF_SUBSETS = 21
 """Last part of the seed of the subsets."""
 
 
-IDENTIFICATION_CURVES = TABLES["identification_curves"]
-IDENTIFICATION_GAINS = TABLES["identification_gains"]
 IDENTIFICATION_CURVE_FACTS = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session among "
@@ -93,10 +90,7 @@ def identification_curves(
             ]
     about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(subsets), "Draws": DRAWS}
     about["Alpha"] = settings.alpha
-    return {
-        spec.name: Table(pd.DataFrame(found_rows, columns=list(spec.columns)), spec, about)
-        for spec, found_rows in ((IDENTIFICATION_CURVES, rows), (IDENTIFICATION_GAINS, gains))
-    }
+    return tabulate(about, identification_curves=rows, identification_gains=gains)
 
 
 def compare_draws(
@@ -128,8 +122,6 @@ def _draw(everyone: NDArray[Any], size: int, seed: int) -> list[NDArray[Any]]:
     return [rng.permutation(everyone)[:size] for rng in orders]
 
 
-CURVES = TABLES["learning_curves"]
-GAINS = TABLES["learning_gains"]
 SIZE_FACTS = {
     "SizeRule": (
         "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
@@ -192,10 +184,8 @@ def prediction_curves(
             frames.append(folds.assign(**cell))
             gains.append(compare(folds, studies[size]).assign(**cell))
     about = study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(sizes)}
-    return {
-        spec.name: Table(pd.concat(found, ignore_index=True)[list(spec.columns)], spec, about)
-        for spec, found in ((CURVES, frames), (GAINS, gains))
-    }
+    curves, differences = (pd.concat(found, ignore_index=True) for found in (frames, gains))
+    return tabulate(about, learning_curves=curves, learning_gains=differences)
 
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)

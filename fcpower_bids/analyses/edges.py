@@ -160,7 +160,7 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     for of_target, found in zip(frames[SUMMARY.name], largest, strict=True):
         of_all = np.max(found, axis=0)  # of all representations
         for row in of_target:
-            row["p_max"] = p_of_largest(row["p_max"].to_numpy(), of_all)
+            row["p_max"] = p_of_largest(row["largest"].to_numpy(), of_all)
     tables = {}
     for spec in SPECS:
         if parts := [frame for of_target in frames[spec.name] for frame in of_target]:
@@ -232,7 +232,7 @@ def describe_edges(
         "n_stronger": int((significant & (tests.t > 0)).sum()),
         "n_fdr": int((tests.q < SIGNIFICANT).sum()),
         "p_family_wise": tests.p_family_wise[best],
-        "p_max": np.abs(tests.size[best]),  # found when all representations are known
+        "largest": np.abs(tests.size[best]),  # of which p_max is found when all representations are known
         "t_needed": needed,
         "measure": edges["measure"].iloc[0],
         "effect_needed": needed_effect,

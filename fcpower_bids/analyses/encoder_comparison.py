@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,15 @@ from fcpower_bids.analyses.features import (
     has_series,
     scans_without_features,
 )
-from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
+from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.identification import Identification, compare_identification, identify
+from fcpower_bids.core.identification import Identification, identify
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
 
@@ -135,9 +133,6 @@ IDENTIFICATION = "identification"
 
 NOT_KNOWN = "n/a"
 
-ENCODERS = TABLES["encoders"]
-ENCODER_FOLDS = TABLES["encoder_folds"]
-ENCODER_COMPARISONS = TABLES["encoder_comparisons"]
 FACTS = {
     "Probe": (
         "Ridge regression with a linear kernel on z-scored features (Preset.fit_transforms_on: whose), for every "
@@ -195,18 +190,19 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
             | {"n_scored": len(each.credit)}
             for name, each in found.items()
         ]
-        pairs.append(_identification_pairs(found, settings))
+        renamed = {"difference": "mean_difference", "p_people": "p_two_sided"}
+        own = pd.DataFrame(compare_pairs(found, settings)).rename(columns=renamed).assign(**about)
+        pairs.append(correct_within(own, ["target"]))
     inputs = {name: describe_input(name, cohort) for name in names}
     facts |= statistics
     if unknown := [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]:
         facts["InputsNotKnown"] = f"The sidecars lack the input of: {', '.join(unknown)}."
-    frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(ENCODERS.columns))
-    compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(ENCODER_COMPARISONS.columns))
-    tables = {
-        ENCODERS.name: Table(frame, ENCODERS, facts),
-        ENCODER_COMPARISONS.name: Table(compared, ENCODER_COMPARISONS, facts),
-    }
-    return tables | ({ENCODER_FOLDS.name: Table(folds, ENCODER_FOLDS, facts)} if study else {})
+    tables = tabulate(
+        facts,
+        encoders=[inputs[row["representation"]] | row for row in summary],
+        encoder_comparisons=pd.concat(pairs, ignore_index=True),
+    )
+    return tables | (tabulate(facts, encoder_folds=folds) if study else {})
 
 
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
@@ -250,24 +246,3 @@ def _identify(cohort: Cohort, names: tuple[str, ...], settings: Analysis) -> dic
         one.name: identify(one.similarity(), persons, sessions)
         for one in track(each, "identification", settings, len(names))
     }
-
-
-def _identification_pairs(found: Mapping[str, Identification], settings: Analysis) -> pd.DataFrame:
-    rows: TableRows = []
-    for earlier, later in combinations(found, 2):
-        test = compare_identification(found[later], found[earlier], seed=settings.random_seed)
-        rows.append(
-            {
-                "target": IDENTIFICATION,
-                "representation": later,
-                "reference": earlier,
-                "score": "accuracy",
-                "mean_difference": test.difference,
-                "ci_low": float(test.bootstrap.low),
-                "ci_high": float(test.bootstrap.high),
-                "p_two_sided": test.p_people,
-                "only_representation": test.only_first,
-                "only_reference": test.only_second,
-            }
-        )
-    return correct_within(pd.DataFrame(rows), ["target"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -41,9 +41,8 @@ from fcpower_bids.core.identification import (
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES, TableSpec
 from fcpower_bids.settings import Analysis
 
 LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
@@ -55,13 +54,6 @@ PERMUTATIONS = 999
 """Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
 
 MANY = 3000
-IDENTIFICATION = TABLES["identification"]
-IDENTIFICATION_UNSEEN = TABLES["identification_unseen"]
-IDENTIFICATION_SCANS = TABLES["identification_scans"]
-IDENTIFICATION_COMPARISONS = TABLES["identification_comparisons"]
-IDENTIFICATION_ALPHA = TABLES["identification_alpha"]
-IDENTIFICATION_LENGTH = TABLES["identification_length"]
-IDENTIFICATION_ICC = TABLES["identification_icc"]
 SHARED_FACTS: dict[str, Any] = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
@@ -175,28 +167,26 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     facts = SHARED_FACTS | scans.blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
-    searches = pd.concat([_searches(name, each) for name, each in found.items()], ignore_index=True)
+    each = [pd.DataFrame({"representation": name, **vars(one)}) for name, one in found.items()]
+    searches = pd.concat(each, ignore_index=True).rename(columns={"person": "participant_id"})
     searches["seen_in_pretraining"] = mark_rows(cohort, searches)
-    tables: list[tuple[TableSpec, Rows | pd.DataFrame]] = [
-        (IDENTIFICATION, summary),
-        (IDENTIFICATION_UNSEEN, apart),
-        (IDENTIFICATION_SCANS, searches),
-        (IDENTIFICATION_COMPARISONS, _compare(found, scans.blocks, settings)),
-    ]
+    pairs = compare_pairs(found, settings, scans.blocks.families)
+    for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
+        row["p_holm"] = float(adjusted)
+    tables = tabulate(
+        facts,
+        identification=summary,
+        identification_unseen=apart,
+        identification_scans=searches,
+        identification_comparisons=pairs,
+    )
     if settings.alpha_selection == "grid":  # it costs as much as all the rest
         family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
         exponents = track(ALPHA_GRID, "identification by exponent", settings)
         by_alpha = [{"alpha": alpha, **scans.stand_out(family.kernel(alpha))} for alpha in exponents]
-        tables.append((IDENTIFICATION_ALPHA, by_alpha))
-    tables += [(IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)), (IDENTIFICATION_LENGTH, by_length)]
-    return {
-        spec.name: Table(
-            pd.DataFrame(frame, columns=list(spec.columns)),
-            spec,
-            facts | (length_facts if spec is IDENTIFICATION_LENGTH else {}),
-        )
-        for spec, frame in tables
-    }
+        tables |= tabulate(facts, identification_alpha=by_alpha)
+    tables |= tabulate(facts, identification_icc=icc_rows(cohort, groups, names, settings))
+    return tables | tabulate(facts | length_facts, identification_length=by_length)
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -274,34 +264,18 @@ class _Scans:
         }
 
 
-def _searches(name: str, found: Identification) -> pd.DataFrame:
-    columns: dict[str, Any] = {"participant_id": found.person, "session": found.session, "searched": found.searched}
-    columns |= {"matched": found.matched, "similarity": found.similarity, "own_similarity": found.own_similarity}
-    columns |= {"rank": found.rank, "credit": found.credit, "candidates": found.candidates}
-    return pd.DataFrame({"representation": name, **columns})
-
-
-def _compare(found: dict[str, Identification], blocks: ScanBlocks, settings: Analysis) -> Rows:
-    rows: Rows = []
+def compare_pairs(
+    found: Mapping[str, Identification], settings: Analysis, families: Mapping[str, str] | None = None
+) -> Rows:
+    """Compare every representation with those before it, search by search."""
+    rows = []
     for earlier, later in combinations(found, 2):
-        one, other = found[later], found[earlier]
-        test = compare_identification(one, other, seed=settings.random_seed, families=blocks.families)
-        rows.append(
-            {
-                "representation": later,
-                "reference": earlier,
-                "difference": test.difference,
-                "ci_low": float(test.bootstrap.low),
-                "ci_high": float(test.bootstrap.high),
-                "n_searches": test.n_searches,
-                "only_representation": test.only_first,
-                "only_reference": test.only_second,
-                "p_people": test.p_people,
-                "p_mcnemar": test.p_mcnemar,
-            }
-        )
-    for row, adjusted in zip(rows, adjust_p_values([row["p_people"] for row in rows]), strict=True):
-        row["p_holm"] = float(adjusted)
+        test = compare_identification(found[later], found[earlier], seed=settings.random_seed, families=families)
+        row = {"representation": later, "reference": earlier, "difference": test.difference}
+        row |= {"ci_low": float(test.bootstrap.low), "ci_high": float(test.bootstrap.high)}
+        row |= {"n_searches": test.n_searches, "only_representation": test.only_first}
+        row |= {"only_reference": test.only_second, "p_people": test.p_people, "p_mcnemar": test.p_mcnemar}
+        rows.append(row)
     return rows
 
 

@@ -19,7 +19,7 @@ from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
 from fcpower_bids.core.regression.targets import residual_target
-from fcpower_bids.records import Blocks, Table
+from fcpower_bids.records import Blocks, Table, tabulate
 from fcpower_bids.schema import TABLES
 
 
@@ -63,9 +63,6 @@ IMPORTANCE_FACTS = {
         "stronger edge goes with a higher prediction."
     )
 }
-IMPORTANCE_EDGES = TABLES["importance_edges"]
-IMPORTANCE_NETWORKS = TABLES["importance_networks"]
-IMPORTANCE_PARCELS = TABLES["importance_parcels"]
 
 
 class EdgeImportance:
@@ -117,18 +114,15 @@ class EdgeImportance:
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
-        networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
-        tables = {}
-        if self.parcels:
-            parcels = pd.concat(self.parcels, ignore_index=True)
-            tables[IMPORTANCE_PARCELS.name] = Table(parcels, IMPORTANCE_PARCELS, facts)
+        parcels = pd.concat(self.parcels, ignore_index=True) if self.parcels else None
+        tables = {} if parcels is None else tabulate(facts, importance_parcels=parcels)
         n_rows = sum(len(values) for _, values in self.edges)
         if 0 < n_rows <= MOST_ROWS:
-            tables[IMPORTANCE_EDGES.name] = Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts)
+            tables["importance_edges"] = Table(Blocks(self._rows, n_rows), TABLES["importance_edges"], facts)
         else:
             too_many = f"More than {MOST_ROWS} rows; ask for fewer targets."
             facts = {**facts, "EdgesLeftOut": too_many if n_rows else "No kernel ridge on edges as they are."}
-        return tables | {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts)}
+        return tables | tabulate(facts, importance_networks=self.networks)
 
     def _rows(self) -> Iterator[pd.DataFrame]:
         names = np.array(edge_names(self.study.cohort.parcels), dtype=object)

@@ -16,7 +16,6 @@ from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.progress import track
-from fcpower_bids.schema import TABLES
 
 NO_NULL = {"n_permutations": 0} | dict.fromkeys(
     ("p_permutation", "p_max", "p_max_targets", "score_needed", "score_powered"), np.nan
@@ -31,7 +30,6 @@ covariates and composites, which are fitted again in every fold and permutation,
 LADDER = (1000, 500, 200, 100, 50, 20)
 """Numbers of permutations that are taken by default; fewer than 20 cannot give a p below 0.05, so none are drawn."""
 
-NULL = TABLES["null"]
 NULL_FACTS = {
     "Rule": (
         "People exchange their target together with its covariates; a class alone, as often as the covariates of "
@@ -79,7 +77,7 @@ def null_rows(solver: Regression, study: Study, name: str) -> list[dict[str, Any
 
 
 def list_scores(target: Target, name: str, scores: FloatArray) -> list[dict[str, Any]]:
-    """Rows of `NULL` from scores and their standard errors, (2, 1 + B)."""
+    """Rows of ``null`` from scores and their standard errors, (2, 1 + B)."""
     about = {"target": target.name, "representation": name}
     numbered = enumerate(scores.T.tolist())
     return [about | {"permutation": i, "score": score, "standard_error": error} for i, (score, error) in numbered]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,14 +33,12 @@ from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.nulls import (
     NO_NULL,
-    NULL,
     NULL_FACTS,
     choose_permutations,
     null_p_values,
     null_rows,
 )
 from fcpower_bids.analyses.pretraining_overlap import (
-    PREDICTION_UNSEEN,
     count_trained,
     mark_rows,
     score_unseen,
@@ -67,7 +64,7 @@ from fcpower_bids.core.regression.krr import check_memory
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.errors import Unfit
-from fcpower_bids.records import Blocks, Cohort, Table
+from fcpower_bids.records import Blocks, Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.settings.group import PERMUTE
@@ -75,10 +72,7 @@ from fcpower_bids.settings.group import PERMUTE
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
 
-PREDICTION, POOLED, SUMMARY = TABLES["prediction"], TABLES["prediction_pooled"], TABLES["prediction_summary"]
-PREDICTIONS, PREDICTION_MEANS = TABLES["predictions"], TABLES["prediction_means"]
-FOLDS, COMPARISONS = TABLES["folds"], TABLES["comparisons"]
-RELIABILITY = TABLES["reliability"]
+SUMMARY = TABLES["prediction_summary"]
 
 RELIABILITY_FACTS = {
     "Rule": (
@@ -93,19 +87,17 @@ def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) ->
     """Return ``predictions``, or ``prediction_means`` where it has too many rows."""
     tested = sum(fold.test.size for fold in study.folds)
     n_rows = tested * len(study.targets) * len(results)
-    if n_rows <= MOST_ROWS:
-        return {
-            PREDICTIONS.name: Table(Blocks(partial(_predictions, study, results, False), n_rows), PREDICTIONS, facts)
-        }
+    whole = n_rows <= MOST_ROWS
+
+    def blocks() -> Iterator[pd.DataFrame]:
+        for each in person_frames(study, results):
+            block = each if whole else mean_over_repeats(each)
+            yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))
+
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
-    blocks = Blocks(partial(_predictions, study, results, True), people * len(study.targets) * len(results))
-    return {PREDICTION_MEANS.name: Table(blocks, PREDICTION_MEANS, facts)}
-
-
-def _predictions(study: Study, results: Results, of_repeats: bool) -> Iterator[pd.DataFrame]:
-    for each in person_frames(study, results):
-        block = mean_over_repeats(each) if of_repeats else each
-        yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))
+    name = "predictions" if whole else "prediction_means"
+    made = Blocks(blocks, n_rows if whole else people * len(study.targets) * len(results))
+    return {name: Table(made, TABLES[name], facts)}
 
 
 def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +116,7 @@ def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     """Return ``folds``, made fold by fold."""
-    names, labels = np.array(study.people.names, dtype=object), study.protocol.labels
+    names, labels, spec = np.array(study.people.names, dtype=object), study.protocol.labels, TABLES["folds"]
     named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
 
     def each() -> Iterator[pd.DataFrame]:
@@ -133,9 +125,9 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
             frame["participant_id"] = names[frame.pop("row").to_numpy()]
             if named:
                 frame["repeat_label"], frame["fold_label"] = labels[fold.repeat, fold.fold]
-            yield frame[[key for key in FOLDS.columns if key in frame]]
+            yield frame[[key for key in spec.columns if key in frame]]
 
-    return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)
+    return Table(Blocks(each, len(names) * len(study.folds)), spec, facts)
 
 
 def prepare(cohort: Cohort, settings: Analysis) -> Study:
@@ -166,9 +158,9 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         grid = nested_exponent(study)
         results[FC_NESTED] = grid.result
     tables = _tables_of(study, results) | (tabulate_alpha(study, grid) if grid else {})
-    tables[RELIABILITY.name] = tabulate_reliability(study, results)
+    tables |= tabulate_reliability(study, results)
     if null:
-        tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
+        tables |= tabulate(NULL_FACTS, null=null)
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
     return tables | importance.tables(IMPORTANCE_FACTS)
@@ -195,12 +187,11 @@ def _tables_of(study: Study, results: Results) -> dict[str, Table]:
     classes = [target.name for target in study.targets if target.is_binary]
     unseen = score_unseen(study.cohort, list(results), study.people.names, person_frames(study, results), classes)
     return {
-        PREDICTION.name: Table(folds, PREDICTION, facts),
-        POOLED.name: Table(pooled_scores(study, results), POOLED, facts),
+        **tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results)),
         **tabulate_people(study, results, facts),
-        PREDICTION_UNSEEN.name: Table(unseen, PREDICTION_UNSEEN, facts),
-        FOLDS.name: tabulate_folds(study, facts),
-        COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
+        **tabulate(facts, prediction_unseen=unseen),
+        "folds": tabulate_folds(study, facts),
+        "comparisons": Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study)),
     }
 
 
@@ -212,11 +203,9 @@ def _summarise(
 ) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
-    pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
+    pooled = dict(iter(tables["prediction_pooled"].frame.groupby(["target", "representation"], sort=False)))
     rows = []
-    for (target, representation), part in tables[PREDICTION.name].frame.groupby(
-        ["target", "representation"], sort=False
-    ):
+    for (target, representation), part in tables["prediction"].frame.groupby(["target", "representation"], sort=False):
         key = str(target), str(representation)
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
@@ -235,7 +224,7 @@ def _summarise(
 # --- Reliability ------------------------------------------------------------------------------------------------------
 
 
-def tabulate_reliability(study: Study, results: Results) -> Table:
+def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
     rows, facts = [], dict(RELIABILITY_FACTS)
     for name, result in results.items():
@@ -250,7 +239,7 @@ def tabulate_reliability(study: Study, results: Results) -> Table:
             rows += _halves(study, results)
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
-    return Table(pd.DataFrame(rows, columns=list(RELIABILITY.columns)), RELIABILITY, facts)
+    return tabulate(facts, reliability=rows)
 
 
 def _halves(study: Study, results: Results) -> list[dict[str, Any]]:

@@ -22,7 +22,6 @@ NONE = "n/a"
 ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
 """A person with several scans is what the first of them says."""
 EMBEDDED_PEOPLE = TABLES["embedded_people"]
-PREDICTION_UNSEEN = TABLES["prediction_unseen"]
 
 
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
@@ -102,7 +101,7 @@ def score_unseen(
                 "unseen": _pooled(rest, score) if n >= ENOUGH else np.nan,
             }
         )
-    return pd.DataFrame(rows, columns=list(PREDICTION_UNSEEN.columns))
+    return pd.DataFrame(rows, columns=list(TABLES["prediction_unseen"].columns))
 
 
 def _pooled(predictions: pd.DataFrame, score: str) -> float:

@@ -26,7 +26,7 @@ from fcpower_bids.core.differences import PooledNull, false_discovery_rates, per
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.sentinel_codes import rank_correlation
 from fcpower_bids.errors import NotInCohort
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
@@ -40,9 +40,6 @@ SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
 """Above so many rows the table of edges is left out; the summary is always there."""
 
-QCFC = TABLES["qcfc"]
-QCFC_SUMMARY = TABLES["qcfc_summary"]
-QCFC_PARCELS = TABLES["qcfc_parcels"]
 FACTS: dict[str, Any] = {
     "Rule": (
         "The mean FD of a person is the mean over their scans. Covariates (--covariates) and the means of sites "
@@ -78,14 +75,11 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
     summary, parcels, edges = zip(*tested, strict=True)
-    tables = {
-        QCFC_SUMMARY.name: Table(pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns)), QCFC_SUMMARY, facts),
-        QCFC_PARCELS.name: Table(pd.concat(parcels, ignore_index=True), QCFC_PARCELS, facts),
-    }
+    tables = tabulate(facts, qcfc_summary=summary, qcfc_parcels=pd.concat(parcels, ignore_index=True))
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
-    return tables | {QCFC.name: Table(pd.concat(edges, ignore_index=True), QCFC, facts)}
+    return tables | {"qcfc": Table(pd.concat(edges, ignore_index=True), TABLES["qcfc"], facts)}
 
 
 def _test(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,7 @@ from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import random_effects, site_scores, weighted_score
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis, GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
@@ -38,7 +37,6 @@ RULE = (
     f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
 )
 SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
-PREDICTION_SITES = TABLES["prediction_sites"]
 NONE, COMBAT, COVARIATE, BOTH, HELD_OUT = "none", "combat", "covariate", "both", "held out"
 HANDLINGS = {
     NONE: "as they are",
@@ -48,8 +46,6 @@ HANDLINGS = {
     HELD_OUT: "held out in turn",
 }
 """Handling of sites, in words."""
-
-HARMONISATION = TABLES["harmonisation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +94,7 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people; ``kept`` (n, c) stays. Raises Unfit."""
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
-    n_features, n_kept = features.shape[1], kept.shape[1]
-    if len(names) < 2:
-        names = names[:0]
+    names, n_features, n_kept = names if len(names) > 1 else names[:0], features.shape[1], kept.shape[1]
     rows = train[np.isin(sites[train], names)]
     members = (sites[rows][:, None] == names).astype(float)
     design = np.hstack([members, kept[rows]])
@@ -116,7 +110,10 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
         shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
         residual = standard - members @ shift[:, columns]
         spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
-    shift, variance = _shrink(shift, spread, members.sum(axis=0))
+    variance = np.where(spread > 0, spread, 1.0)
+    if n_features > 1 and len(names):  # priors are shared by the features of a site
+        each = map(_shrink_site, shift, spread, members.sum(axis=0))
+        shift, variance = (np.stack(own) for own in zip(*each, strict=True))
     return Combat(names, mean, scale, slopes, shift, np.sqrt(variance))
 
 
@@ -132,15 +129,6 @@ def _standardise(
     about = block - mean - design[:, n_sites:] @ slopes
     standard: FloatArray = np.divide(about, scale, out=np.zeros_like(about), where=scale > 0)
     return mean, scale, slopes, standard
-
-
-def _shrink(shift: FloatArray, variance: FloatArray, sizes: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Posterior means of shift and variance of each site under priors shared by its features, each (k, E)."""
-    if shift.shape[1] < 2 or not len(shift):
-        return shift, np.where(variance > 0, variance, 1.0)
-    return tuple(  # type: ignore[return-value]
-        np.stack(each) for each in zip(*map(_shrink_site, shift, variance, sizes), strict=True)
-    )
 
 
 def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[FloatArray, FloatArray]:
@@ -187,13 +175,7 @@ def harmonise(representation: Representation, study: Study) -> Representation:
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, what was done, and which people were left as they were."""
-    unadjusted = people_unadjusted(study)
-    return {
-        "Harmonisation": {
-            "Method": RULE,
-            "PeopleTestedUnadjusted": unadjusted,
-        }
-    }
+    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": people_unadjusted(study)}}
 
 
 def people_unadjusted(study: Study) -> list[str]:
@@ -238,14 +220,13 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
         rows += [about | row for row in _describe(part, part["participant_id"].map(of_people), score)]
     if not rows:
         return {}
-    frame = pd.DataFrame(rows, columns=list(PREDICTION_SITES.columns))
     facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.protocol.held_out is not None}
-    return {PREDICTION_SITES.name: Table(frame, PREDICTION_SITES, facts | study.protocol.facts(study.targets))}
+    return tabulate(facts | study.protocol.facts(study.targets), prediction_sites=rows)
 
 
 def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], dict[str, float]]:
     """``r_within_mean`` or ``auc_within_mean`` of every target and representation."""
-    frame = tables[PREDICTION_SITES.name].frame
+    frame = tables["prediction_sites"].frame
     rows = frame[frame["over"] == WITHIN].to_dict("records")
     return {(row["target"], row["representation"]): {f"{row['score']}_within_mean": row["value"]} for row in rows}
 
@@ -262,18 +243,11 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     means = each.groupby("site", sort=True).mean().reset_index()
     sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
     empty = {"site": None, "ci_low": np.nan, "ci_high": np.nan, "mae": np.nan, "bias": np.nan}
-    rows = [
-        empty
-        | {
-            "over": SITE,
-            "site": row["site"],
-            "n_people": int(row["n"]),
-            "n_compared": row["n_compared"],
-            "value": row["score"],
-        }
-        | ({"mae": row["mae"], "bias": row["bias"]} if score == "r" else {})  # classes are coded, not measured
-        for row in means.to_dict("records")
-    ]
+    rows = []
+    for row in means.to_dict("records"):
+        about = {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "n_compared": row["n_compared"]}
+        measured = {"mae": row["mae"], "bias": row["bias"]} if score == "r" else {}  # classes are coded
+        rows.append(empty | about | {"value": row["score"]} | measured)
     together = empty | {"n_people": int(means["n"].sum()), "n_compared": sizes.sum()}
     rows.append(together | {"over": WITHIN, "value": weighted_score(values, sizes, fisher=score == "r")})
     if score == "r":
@@ -308,11 +282,9 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
             rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in unscored]
             continue
         rows += _score(study, handling)
-    frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
-    order = {name: place for place, name in enumerate(dict.fromkeys(frame["target"]))}
-    frame = frame.sort_values("target", key=lambda column: column.map(order), kind="stable", ignore_index=True)
-    facts = {"Rule": RULE, "Null": NULL_FACTS["Rule"]}
-    return {HARMONISATION.name: Table(frame, HARMONISATION, facts)}
+    first = {row["target"]: place for place, row in reversed(list(enumerate(rows)))}
+    rows.sort(key=lambda row: first[row["target"]])
+    return tabulate({"Rule": RULE, "Null": NULL_FACTS["Rule"]}, harmonisation=rows)
 
 
 def _check(settings: Analysis) -> None:
@@ -343,7 +315,7 @@ def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
         results[entry] = cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}")
         null += null_rows(solver, study, entry)
     pooled, p_values = pooled_scores(study, results), null_p_values(null)
-    sites = tabulate_sites(study, person_frames(study, results))[PREDICTION_SITES.name].frame
+    sites = tabulate_sites(study, person_frames(study, results))["prediction_sites"].frame
     unadjusted = len(people_unadjusted(study)) if adjusted else None
     for target in study.targets:
         for entry in results:

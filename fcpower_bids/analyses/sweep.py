@@ -14,15 +14,11 @@ from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.schema import TABLES
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
 SHARED, OWN = "shared", "own"
 
-SWEEP = TABLES["parcellation_sweep"]
-GAINS = TABLES["parcellation_gains"]
-COMPARISONS = TABLES["parcellation_comparisons"]
 FACTS = {
     "Rule": RULE,
     "People": (
@@ -80,11 +76,12 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
         compare(own, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
         for name, own in of_shared
     ]
-    found = (frame, pd.concat(gains, ignore_index=True), pd.concat(atlases, ignore_index=True))
-    return {
-        spec.name: Table(rows[list(spec.columns)], spec, facts | FACTS)
-        for spec, rows in zip((SWEEP, GAINS, COMPARISONS), found, strict=True)
-    }
+    return tabulate(
+        facts | FACTS,
+        parcellation_sweep=frame,
+        parcellation_gains=pd.concat(gains, ignore_index=True),
+        parcellation_comparisons=pd.concat(atlases, ignore_index=True),
+    )
 
 
 def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from fcpower_bids.check.columns import (
     check_columns,
@@ -45,12 +44,16 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     similarity = build_similarity(cohort, settings)
     pairs, findings, alike = check_pairs(cohort, similarity, sites_of_people(cohort, settings))
     combined = tabulate_combined(cohort, settings)
+    findings += [  # columns that look like targets and are none
+        Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
+        for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str)
+        for said, _, remedy in [reason.partition(". ")]
+    ]
     findings += [
         *check_seen(cohort, settings),
         *check_copies(cohort),
         *check_damage(cohort),
         *_joins(cohort),
-        *_not_predicted(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
         *check_spread(cohort, similarity, settings),
@@ -64,13 +67,6 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
 def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:
     """Return people who share a scan and therefore a fold."""
     return check_cohort(cohort, settings)[1]
-
-
-def _not_predicted(cohort: Cohort) -> Iterator[Finding]:
-    """Columns that look like targets and are none."""
-    for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str):
-        said, _, remedy = reason.partition(". ")
-        yield Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
 
 
 def _joins(cohort: Cohort) -> list[Finding]:

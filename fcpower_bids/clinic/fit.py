@@ -251,7 +251,7 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
         "Permutations": row["n_permutations"],
         "OverPeople": row[f"{score}_pooled_mean"],
     }
-    path = find_table(results, BASELINES.name)
+    path = find_table(results, BASELINES)
     added = find_added(read_table(path), target, representation) if path.is_file() else None
     return found if added is None else found | {"Added": dataclasses.asdict(added)}
 

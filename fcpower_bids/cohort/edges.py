@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,7 +60,10 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     missing: list[list[int]] = []
     digests: list[str] = []
     array: NDArray[np.floating] | ScratchRows = np.empty((0, 0))
-    for path, row in zip(paths, _parse(paths, settings), strict=True):
+    tables = sum(not edges_beside(path).is_file() for path in paths)
+    processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
+    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
+    for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
         if isinstance(row, str):
             unreadable[path] = row
             continue
@@ -76,14 +79,6 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     for number, each in enumerate(missing):
         uncovered[number, each] = True
     return Edges(parcels, array, uncovered, tuple(digests), unreadable)
-
-
-def _parse(paths: Sequence[Path], settings: Assembly) -> Iterator[_Row | str]:
-    """Read tables in their order, in several processes where there are many, with a bar where it takes long."""
-    tables = sum(not edges_beside(path).is_file() for path in paths)
-    processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
-    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
-    yield from track(read, "connectomes", settings, len(paths))
 
 
 def _try_read(path: Path) -> _Row | str:

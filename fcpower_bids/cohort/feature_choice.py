@@ -237,18 +237,16 @@ NAMED = ("space", "censoring threshold")
 def preprocessing_of(one: Connectome) -> dict[str, str]:
     """Describe how a connectome was made; facts missing from its sidecar are ``unknown``."""
     facts = one.facts
-    band = facts.get("SoftwareFilters")
+    band = facts.get("SoftwareFilters") or "none"
+    if isinstance(band, Mapping):
+        band = "; ".join(f"{name} {_choices(how)}" for name, how in sorted(band.items()))
     return {
         "atlas": one.atlas_name,
         "nuisance strategy": str(facts.get("NuisanceStrategy", "unknown")),
-        "band": _describe_filters(band) if isinstance(band, Mapping) else str(band or "none"),
+        "band": str(band),
         "space": one.space,
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
     }
-
-
-def _describe_filters(filters: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} {_choices(how)}" for name, how in sorted(filters.items())) or "none"
 
 
 def _choices(how: Any) -> str:

@@ -252,11 +252,13 @@ def choose_parcels(
             f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Raise "
             "drop_parcels_missing_in or lower drop_people_missing, or use another atlas."
         )
-    rows = [
-        Exclusion(NO_SESSION, NO_SESSION, PARCEL, _parcel_reason(name, share, seldom, settings))
-        for name, share, seldom, kept in zip(parcels, missing.mean(axis=0), ~common, kept_parcels, strict=True)
-        if not kept
-    ]
+    rows = []
+    for name, share, seldom, kept in zip(parcels, missing.mean(axis=0), ~common, kept_parcels, strict=True):
+        if not kept:
+            why = f"more than drop_parcels_missing_in {100 * settings.drop_parcels_missing_in:g} %"
+            why = why if seldom else "and what a scan lacks is not filled in"
+            reason = f"{name}: {100 * share:.1f} % of the scans lack it, {why}"
+            rows.append(Exclusion(NO_SESSION, NO_SESSION, PARCEL, reason))
     for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
         if not kept:
             reason = (
@@ -265,13 +267,6 @@ def choose_parcels(
             )
             rows.append(Exclusion(participant, session, RECORDING, reason))
     return kept_scans, kept_parcels, rows
-
-
-def _parcel_reason(name: str, share: float, seldom: bool, settings: GroupLevel) -> str:
-    said = f"{name}: {100 * share:.1f} % of the scans lack it"
-    if seldom:
-        return f"{said}, more than drop_parcels_missing_in {100 * settings.drop_parcels_missing_in:g} %"
-    return f"{said}, and what a scan lacks is not filled in"
 
 
 def tabulate_exclusions(rows: Iterable[Exclusion]) -> pd.DataFrame:

@@ -309,7 +309,7 @@ def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
     """Name people of a table as the scans do where zeros, capitals or signs differ, if exactly one fits."""
     names: dict[str, str] = {}
-    for key in (without_zeros, _without_signs):
+    for key in (without_zeros, lambda name: re.sub(r"[\W_]", "", without_zeros(name))):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
         for name in (one for one in there if one not in people and one not in names and key(one) in scanned):
@@ -321,10 +321,6 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
 def without_zeros(name: str) -> str:
     """``sub-0012A`` and ``sub-12a`` alike."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
-
-
-def _without_signs(name: str) -> str:
-    return re.sub(r"[\W_]", "", without_zeros(name))
 
 
 def describe_matches(names: Mapping[str, str]) -> str:

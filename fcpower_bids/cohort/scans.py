@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -179,7 +178,9 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
             empty = np.full(sizes[0], np.nan)
             embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
         rows += [
-            Exclusion(*_place(scan), VALUE, f"no embedding '{label}'{fault}")
+            Exclusion(
+                scan[0].connectome.participant, scan[0].connectome.session, VALUE, f"no embedding '{label}'{fault}"
+            )
             for scan, vector, fault in zip(scans, vectors, faults, strict=True)
             if vector is None
         ]
@@ -205,10 +206,6 @@ def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
     return (np.mean(vectors, axis=0) if vectors else None), ""
 
 
-def _place(scan: Scan) -> tuple[str, str]:
-    return scan[0].connectome.participant, scan[0].connectome.session
-
-
 def _check_encoder(scans: Sequence[Scan], label: str) -> None:
     first: dict[str, Path] = {}
     for scan in scans:
@@ -216,18 +213,16 @@ def _check_encoder(scans: Sequence[Scan], label: str) -> None:
             if label not in run.connectome.encoders:
                 continue
             sidecar = run.connectome.embedding(label).with_suffix(".json")
-            if sidecar.is_file():
-                first.setdefault(_identity(read_json(sidecar)), sidecar)
+            if not sidecar.is_file():
+                continue
+            facts = read_json(sidecar)
+            known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+            if known["sha256"]:
+                del known["weights"]  # the same weights may lie in different places
+            first.setdefault(repr(known), sidecar)
     if len(first) > 1:
         one, other, *_ = first.values()
         raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
-
-
-def _identity(facts: dict[str, Any]) -> str:
-    known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-    if known["sha256"]:
-        del known["weights"]  # the same weights may lie in different places
-    return repr(known)
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -198,13 +198,6 @@ def false_discovery_rates(p: FloatArray) -> FloatArray:
     return q
 
 
-def sign_flips(n: int, n_flips: int, seed: int) -> Iterator[FloatArray]:
-    """Draw signs (n,), +1 or -1 each, for paired differences that are symmetric around zero under the null."""
-    _, places = np.unique(np.arange(n).astype(str), return_inverse=True)
-    rng = np.random.default_rng(seed)
-    return (rng.choice([-1.0, 1.0], n)[places] for _ in range(n_flips))
-
-
 LARGEST_DENOMINATOR = 60
 LARGEST_GRID = 200_000
 """Up to so many possible sums the distribution over all 2^n flips is computed exactly."""
@@ -231,8 +224,10 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
     if steps is not None and steps.sum() <= LARGEST_GRID:
         sign = np.sign(values).astype(np.int64)
         return _exact(steps, int(abs((sign * steps).sum())))
-    flips = sign_flips(len(values), n_flips, seed)
-    return permutation_p_value(abs(float(values.sum())), np.abs([signs @ values for signs in flips]))
+    n, rng, signs = len(values), np.random.default_rng(seed), np.array([-1.0, 1.0])
+    values = values[np.argsort(np.arange(n).astype(str))]  # blocks are drawn in the order of their names
+    sums = [signs[rng.integers(0, 2, n)] @ values for _ in range(n_flips)]
+    return permutation_p_value(abs(float(values.sum())), np.abs(sums))
 
 
 def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
@@ -260,7 +255,8 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Float
     largest = np.nan_to_num(np.asarray(null, dtype=np.float64), nan=-np.inf).max(axis=1)
     values = np.asarray(observed, dtype=np.float64)
     p_values = [np.nan if np.isnan(value) else permutation_p_value(float(value), largest) for value in values]
-    return np.array(p_values), _needed(largest)
+    allowed = int(np.ceil(0.05 * (1 + len(largest)))) - 2  # permutations that may still be as good
+    return np.array(p_values), float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")
 
 
 def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -271,8 +267,3 @@ def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     standard = (table - centre) / spread
     p_values, needed = largest_of_permutations(standard[0], standard[1:])
     return p_values, centre + needed * spread
-
-
-def _needed(largest: FloatArray, level: float = 0.05) -> float:
-    allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # permutations that may still be as good
-    return float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")

@@ -258,7 +258,11 @@ def compare_with_table(
         best = int(np.nanargmax(shifted))
         # A lag must leave less than half unexplained of what lag 0 leaves.
         lag = best - LAGS if shifted[best] > 0.5 and 1 - shifted[best] < (1 - shifted[LAGS]) / 2 else 0
-    return Agreement(here[0], here[1], lag, _level(global_signal, table[0], good))
+    both = np.stack([np.asarray(each, dtype=np.float64) for each in (global_signal, table[0])])[:, good]
+    both, level = both[:, np.isfinite(both).all(axis=0)], float("nan")
+    if both.shape[1] >= FEWEST_COMPARED and all(has_level(one[:, None]) for one in both):
+        level = float(np.divide(*np.median(both, axis=1)))
+    return Agreement(here[0], here[1], lag, level)
 
 
 def find_odd_parts(parts: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike) -> OddParts | None:
@@ -296,14 +300,6 @@ def times_of_cosines(cosines: ArrayLike) -> tuple[float, float]:
     values = np.asarray(cosines, dtype=np.float64)
     volumes, number = 2 / float(np.nanmax(np.abs(values))) ** 2, values.shape[1]
     return number * PERIOD / (2 * volumes), (number + 2) * PERIOD / (2 * volumes)
-
-
-def _level(ours: ArrayLike, theirs: ArrayLike, good: Volumes) -> float:
-    both = np.stack([np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)])[:, good]
-    both = both[:, np.isfinite(both).all(axis=0)]
-    if both.shape[1] < FEWEST_COMPARED or not all(has_level(one[:, None]) for one in both):
-        return float("nan")
-    return float(np.divide(*np.median(both, axis=1)))
 
 
 def _changes(values: ArrayLike) -> NDArray[np.float64]:

@@ -27,37 +27,37 @@ def people(one_session, tmp_path):
     return shutil.copytree(one_session, tmp_path / "people")
 
 
-def of_sessions(folder, form, sessions, ages, people=PEOPLE):
+def of_sessions(folder, form, sessions, ages, people=PEOPLE, column="age"):
     """Write the ages of people at sessions (person, session) in one of the forms of BIDS."""
     if form == "phenotype":
         rows = [(one, session, age) for one, each in zip(people, ages, strict=True)
                 for session, age in zip(sessions, each, strict=True)]  # fmt: skip
         write_table(folder / "bids" / "phenotype" / "ages.tsv", **dict(
-            zip(("participant_id", "session_id", "age"), zip(*rows, strict=True), strict=True)))  # fmt: skip
+            zip(("participant_id", "session_id", column), zip(*rows, strict=True), strict=True)))  # fmt: skip
         return
     for one, each in zip(people, ages, strict=True):
-        write_table(folder / "bids" / one / f"{one}_sessions.tsv", session_id=sessions, age=each)
+        write_table(folder / "bids" / one / f"{one}_sessions.tsv", session_id=sessions, **{column: each})
 
 
 @pytest.mark.parametrize(
-    ("form", "scanned", "chosen", "in_table"),
+    ("scanned", "chosen", "in_phenotype", "in_sessions"),
     [
-        ("phenotype", ("2", "10"), (), ("ses-10", "ses-2")),
-        ("sessions", ("2", "10"), (), ("ses-10", "ses-2")),
-        ("phenotype", ("2", "10"), ("10",), ("ses-2", "ses-10")),
-        ("sessions", ("02", "10"), (), ("2", "10")),
-        ("phenotype", ("post",), (), ("ses-post", "ses-pre")),
-        ("sessions", ("Post",), (), ("pre", "post")),
+        (("2", "10"), (), ("ses-10", "ses-2"), ("ses-10", "ses-2")),
+        (("02", "10"), (), ("ses-2", "ses-10"), ("2", "10")),
+        (("2", "10"), ("10",), ("ses-2", "ses-10"), ("2", "10")),
+        (("Post",), (), ("ses-post", "ses-pre"), ("pre", "post")),
     ],
 )
-def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, form, scanned, chosen, in_table):
+def test_01_a_value_is_that_of_the_session_of_the_scan(tmp_path, scanned, chosen, in_phenotype, in_sessions):
     write_series(tmp_path, sessions=scanned)
-    used = (chosen or scanned)[0]
-    later = [0.0 if one.removeprefix("ses-").lstrip("0").lower() == used.lstrip("0").lower() else 3 for one in in_table]
-    of_sessions(tmp_path, form, in_table, AGES[:, None] + np.array(later))
+    used = (chosen or scanned)[0].lstrip("0").lower()
+    for form, column, in_table in (("phenotype", "age", in_phenotype), ("sessions", "years", in_sessions)):
+        others = [3 * (one.removeprefix("ses-").lstrip("0").lower() != used) for one in in_table]
+        of_sessions(tmp_path, form, in_table, AGES[:, None] + np.array(others), column=column)
     options = ("--session-label", *chosen) if chosen else ()
-    assert group(tmp_path, *PREDICT, "--targets", "age", *options) == 0
-    assert observed(tmp_path, "age") == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
+    assert group(tmp_path, *PREDICT, "--targets", "age", "years", *options) == 0
+    for column in ("age", "years"):
+        assert observed(tmp_path, column) == pytest.approx(dict(zip(PEOPLE, AGES, strict=True)))
 
 
 @pytest.mark.parametrize("form", ["phenotype", "sessions"])
@@ -114,13 +114,14 @@ def spelled(path, spelling, **columns):
     return path
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_08_targets_folds_and_decisions_mean_the_same_people(people, spelling):
+@pytest.mark.parametrize("first", [0, 1])
+def test_08_targets_folds_and_decisions_mean_the_same_people(people, first):
+    of_ages, of_folds, of_decisions = np.roll(list(SPELLINGS), first)
     folds = np.arange(len(PEOPLE)) % 3 + 1
-    table = spelled(people / "ages.csv", spelling, age=AGES)
-    dealt = spelled(people / "folds.csv", spelling, first=folds).read_bytes()
+    table = spelled(people / "ages.csv", of_ages, age=AGES)
+    dealt = spelled(people / "folds.csv", of_folds, first=folds).read_bytes()
     (people / "folds.csv").write_bytes(dealt.replace(b";ort", b"").replace(";Köln".encode("latin-1"), b""))
-    decided = spelled(people / "out.csv", spelling, decision=["reject", "accept", *["doubt"] * 28])
+    decided = spelled(people / "out.csv", of_decisions, decision=["reject", "accept", *["doubt"] * 28])
     options = ("--phenotypes", table, "--folds-file", people / "folds.csv", "--exclude-file", decided)
     quick = ("--inner-folds", 2, "--permutations", 0, "--min-time", 0, "--nprocs", 1)
     assert group(people, *PREDICT, "--targets", "age", *options, quick=quick) == 0
@@ -129,21 +130,16 @@ def test_08_targets_folds_and_decisions_mean_the_same_people(people, spelling):
     assert tested.to_dict() == dict(zip(PEOPLE[1:], folds[1:], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("hint", "named", "missing"),
-    [
-        ({"Levels": {"77": "refused to answer"}}, (), True),
-        ({"MissingValues": [77]}, (), True),
-        ({}, ("--missing-values", "age=77"), True),
-        ({}, (), False),
-    ],
-)
-def test_08_a_code_is_missing_where_it_is_declared(people, hint, named, missing):
+def test_08_a_code_is_missing_where_it_is_declared(people):
     ages = np.where(np.arange(30) < 4, 77, AGES)
-    table = write_table(people / "x.tsv", participant_id=PEOPLE, age=ages)
-    (people / "x.json").write_text(json.dumps({"age": hint}))
-    assert group(people, *PREDICT, "--targets", "age", "--phenotypes", table, *named) == 0
-    assert (PEOPLE[0] not in observed(people, "age")) == missing
+    hints = {"level": {"Levels": {"77": "refused to answer"}}, "code": {"MissingValues": [77]}}
+    hints |= {"option": {}, "none": {}}
+    table = write_table(people / "x.tsv", participant_id=PEOPLE, **dict.fromkeys(hints, ages))
+    (people / "x.json").write_text(json.dumps(hints))
+    options = ("--targets", *hints, "--phenotypes", table, "--missing-values", "option=77")
+    assert group(people, *PREDICT, *options) == 0
+    missing = {name for name in hints if PEOPLE[0] not in observed(people, name)}
+    assert missing == {"level", "code", "option"}
 
 
 @pytest.fixture(scope="module")
@@ -155,23 +151,17 @@ def model(one_session, tmp_path_factory):
     return next((folder / "out" / "group" / "models").glob("*_model"))
 
 
-@pytest.mark.parametrize(
-    ("spelling", "hint"),
-    [
-        ("zeros", {}),
-        ("capitals", {"Levels": {"77": "refused to answer"}}),
-        ("bare", {"MissingValueCodes": ["77"]}),
-    ],
-)
-def test_08_predict_reads_ages_as_the_group_level_does(people, model, spelling, hint):
+def test_08_predict_reads_ages_as_the_group_level_does(people, model):
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES)
     assert group(people, "--check") == 0
-    table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
-    (people / "new.json").write_text(json.dumps({"age": hint} if hint else {}))
-    assert main(["predict", str(model), str(people / "out"), "--accept-no-skill", "--phenotypes", str(table)]) == 0
-    rows = pd.read_csv(next((people / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
-    old = rows["warning"].fillna("").str.contains("77 years old")
-    assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
+    hints = {"zeros": {}, "capitals": {"Levels": {"77": "refused"}}, "bare": {"MissingValueCodes": ["77"]}}
+    for spelling, hint in hints.items():
+        table = spelled(people / "new.csv", spelling, age=np.where(np.arange(30) == 3, 77, AGES))
+        (people / "new.json").write_text(json.dumps({"age": hint} if hint else {}))
+        assert main(["predict", str(model), str(people / "out"), "--accept-no-skill", "--phenotypes", str(table)]) == 0
+        rows = pd.read_csv(next((people / "out" / "group" / "predicted").glob("*fc.tsv")), sep="\t")
+        old = rows["warning"].fillna("").str.contains("77 years old")
+        assert rows.loc[old, "participant_id"].tolist() == ([] if hint else [PEOPLE[3]])
 
 
 def test_08_predict_takes_the_age_at_the_session_of_the_scan(tmp_path, model):
@@ -206,73 +196,74 @@ def test_08_columns_that_differ_by_capitals_alone_are_refused(people, capsys, ta
     assert not (people / "out" / "group" / "predictions.tsv").exists()
 
 
-@pytest.mark.parametrize(
-    ("column", "word"), [("age", "89+"), ("bmi", "."), ("memory", "<5"), ("minutes_of_walk", "refused")]
-)
-def test_09_a_column_that_is_mostly_numbers_is_listed_as_not_predicted(people, capsys, column, word):
-    values = [*map(str, AGES[:-1]), word]
-    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, iq=AGES[::-1], **{column: values})
+def test_09_a_column_that_is_mostly_numbers_is_listed_as_not_predicted(people, capsys):
+    words = {"age": "89+", "bmi": ".", "memory": "<5", "minutes_of_walk": "refused"}
+    columns = {column: [*map(str, AGES[:-1]), word] for column, word in words.items()}
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, iq=AGES[::-1], **columns)
     assert group(people, *PREDICT) == 0
     assert read(people, "prediction_summary")["target"].unique().tolist() == ["iq"]
-    row = read(people, "excluded").query("what == 'target'").iloc[0]
-    check = read(people, "check").query("check == 'not predicted'").iloc[0]
-    page = (people / "out" / "group.html").read_text()
-    shown = page.replace("&lt;", "<").replace("&#39;", "'")
-    for said in (row["reason"], check["finding"] + check["remedy"], shown, capsys.readouterr().err):
-        assert f"'{word}'" in said
-        assert column in said
-        assert f"{column}={word}" in said
+    reasons = read(people, "excluded").query("what == 'target'")["reason"].str.cat(sep=" ")
+    check = read(people, "check").query("check == 'not predicted'")
+    page = (people / "out" / "group.html").read_text().replace("&lt;", "<").replace("&#39;", "'")
+    terminal = capsys.readouterr().err
+    for column, word in words.items():
+        for said in (reasons, (check["finding"] + check["remedy"]).str.cat(sep=" "), page, terminal):
+            assert f"'{word}'" in said
+            assert f"{column}={word}" in said
 
 
-@pytest.mark.parametrize(
-    ("options", "wrong", "meant"),
-    [
-        (("--targets", "Age"), "Age", "age"),
-        (("--targets", "age", "--covariates", "iqq"), "iqq", "iq"),
-        (("--targets", "iq", "--site-column", "Site"), "Site", "site"),
-        (("--targets", "g=age,memry"), "memry", "memory"),
-    ],
-)
-def test_24_an_unknown_column_comes_before_the_results_of_another_question(people, capsys, options, wrong, meant):
+def test_24_an_unknown_column_comes_before_the_results_of_another_question(people, capsys):
     columns = {"age": AGES, "iq": AGES[::-1], "memory": np.roll(AGES, 5), "site": list("ab") * 15}
     write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **columns)
     assert group(people, *PREDICT, "--targets", "age") == 0
     before = (people / "out" / "group" / "predictions.tsv").read_bytes()
-    assert group(people, *PREDICT, *options) == 3
-    said = capsys.readouterr().err
-    assert f"'{wrong}'" in said
-    assert f"Did you mean '{meant}'?" in said
-    assert "another question" not in said
-    assert (people / "out" / "group" / "predictions.tsv").read_bytes() == before
+    for options, wrong, meant in (
+        (("--targets", "Age"), "Age", "age"),
+        (("--targets", "age", "--covariates", "iqq"), "iqq", "iq"),
+        (("--targets", "iq", "--site-column", "Site"), "Site", "site"),
+        (("--targets", "g=age,memry"), "memry", "memory"),
+    ):
+        capsys.readouterr()
+        assert group(people, *PREDICT, *options) == 3
+        said = capsys.readouterr().err
+        assert f"'{wrong}'" in said
+        assert f"Did you mean '{meant}'?" in said
+        assert "another question" not in said
+        assert (people / "out" / "group" / "predictions.tsv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [{"two": range(5, 12)}, {"one": [3], "three": range(20, 30)}, {"one": range(8), "two": range(8), "three": [9]}],
-)
-def test_10_a_composite_is_of_those_who_have_all_its_measures(people, missing):
+def test_10_a_composite_is_of_those_who_have_all_its_measures(people):
     random = np.random.default_rng(4)
     common = random.standard_normal(30)
-    measures = pd.DataFrame({name: common + random.standard_normal(30) for name in ("one", "two", "three")})
-    for name, rows in missing.items():
-        measures.loc[list(rows), name] = np.nan
-    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **measures)
-    assert group(people, *PREDICT, "--targets", "g=one,two,three") == 0
-    complete = measures.dropna()
-    folds, table = read(people, "folds"), read(people, "predictions").dropna(subset="observed")
-    assert sorted(table["participant_id"]) == [PEOPLE[row] for row in complete.index]
-    for fold, part in table.groupby("fold"):
-        train = folds[(folds["fold"] == fold) & (folds["role"] == "train")]["participant_id"].map(PEOPLE.index)
-        of_train = complete.loc[complete.index.intersection(train)]
-        z = (complete - of_train.mean()) / of_train.std(ddof=0)
-        weights = np.linalg.svd(z.loc[of_train.index])[2][0]
-        expected = (z @ (weights * np.sign(weights.sum()))).loc[part["participant_id"].map(PEOPLE.index)]
-        assert part["observed"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
+    missing = {
+        "f": {"two": range(5, 12)},
+        "g": {"one": [3], "three": range(20, 30)},
+        "h": {"one": range(8), "two": range(8), "three": [9]},
+    }
+    composites = {}
+    for name, holes in missing.items():
+        measures = pd.DataFrame({column: common + random.standard_normal(30) for column in ("one", "two", "three")})
+        for column, rows in holes.items():
+            measures.loc[list(rows), column] = np.nan
+        composites[name] = measures.add_prefix(name)
+    write_table(people / "bids" / "participants.tsv", participant_id=PEOPLE, **pd.concat(composites.values(), axis=1))
+    targets = [f"{name}={','.join(measures)}" for name, measures in composites.items()]
+    assert group(people, *PREDICT, "--targets", *targets) == 0
+    predictions, folds = read(people, "predictions").dropna(subset="observed"), read(people, "folds")
+    for name, measures in composites.items():
+        complete, table = measures.dropna(), predictions[predictions["target"] == name]
+        assert sorted(table["participant_id"]) == [PEOPLE[row] for row in complete.index]
+        for fold, part in table.groupby("fold"):
+            train = folds[(folds["fold"] == fold) & (folds["role"] == "train")]["participant_id"].map(PEOPLE.index)
+            of_train = complete.loc[complete.index.intersection(train)]
+            z = (complete - of_train.mean()) / of_train.std(ddof=0)
+            weights = np.linalg.svd(z.loc[of_train.index])[2][0]
+            expected = (z @ (weights * np.sign(weights.sum()))).loc[part["participant_id"].map(PEOPLE.index)]
+            assert part["observed"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0, 500])
-@pytest.mark.parametrize("asked", [("001",), ("003", "010"), ("030", "001", "002")])
-def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, shift, asked):
+def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, shift):
     folder = write_series(tmp_path, seed=5)
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE, score=AGES + shift)
     assert group(folder, "--check") == 0
@@ -280,17 +271,16 @@ def test_25_rows_are_merged_by_scan_and_all_are_judged(tmp_path, model, capsys, 
     assert main(apply) == 0
     path = next((folder / "out" / "group" / "predicted").glob("*fc.tsv"))
     beside = path.with_name(f"{path.stem}_reference.tsv")
-    before, reference = path.read_text(), beside.read_text()
-    capsys.readouterr()
-    assert main([*apply, "--participant-label", *asked]) == 0
-    assert path.read_text() == before
-    assert sorted(path.with_name(f"{path.stem}_reference.tsv").read_text().splitlines()) == sorted(
-        reference.splitlines()
-    )
+    before, reference = path.read_text(), sorted(beside.read_text().splitlines())
     rows = pd.read_csv(path, sep="\t")
     known = rows["participant_id"].map(dict(zip(PEOPLE, AGES + shift, strict=True)))
     inside = int(((rows["low"] <= known) & (known <= rows["high"])).sum())
-    said = capsys.readouterr().out
-    assert f"{inside} of 30 scans with a known score lie in their intervals" in said
-    assert ("do not hold" in said) == (shift > 0)
-    assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside
+    for asked in (("001",), ("003", "010"), ("030", "001", "002")):
+        capsys.readouterr()
+        assert main([*apply, "--participant-label", *asked]) == 0
+        assert path.read_text() == before
+        assert sorted(beside.read_text().splitlines()) == reference
+        said = capsys.readouterr().out
+        assert f"{inside} of 30 scans with a known score lie in their intervals" in said
+        assert ("do not hold" in said) == (shift > 0)
+        assert json.loads(path.with_suffix(".json").read_text())["Coverage"]["Inside"] == inside

@@ -26,7 +26,7 @@ def page_of(folder):
     return html.unescape(re.sub(r"<[^>]+>", " ", (folder / "out" / "group.html").read_text()))
 
 
-@pytest.mark.parametrize(("n", "predicted"), [(9, False), (10, False), (29, False), (30, True)])
+@pytest.mark.parametrize(("n", "predicted"), [(9, False), (29, False), (30, True)])
 def test_33_few_people_are_described_and_predicted_only_where_targets_are_named(tmp_path, capsys, n, predicted):
     folder = write_series(tmp_path, PEOPLE[:n])
     write_table(folder / "bids" / "participants.tsv", participant_id=PEOPLE[:n], age=AGES[:n])
@@ -60,7 +60,6 @@ def test_33_a_threshold_is_a_score_that_there_can_be(tmp_path):
         ("--analyses", "alpha_selection", "--alpha", "grid"),
         ("--analyses", "parcellation_sweep"),
         ("--analyses", "transform_screen"),
-        ("--analyses", "transform_screen", "parcellation_sweep"),
         ("--analyses", "prediction", "--site-column", "site"),
         ("--analyses", "prediction", "--site-column", "site", "--sites", "hold-out"),
     ],
@@ -96,7 +95,7 @@ def test_35_an_analysis_answers_for_every_target(tmp_path, options, capsys):
     assert all(re.search(rf"\b{name}\b[ (:]", head) for name in names)
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.6, 0.95])
+@pytest.mark.parametrize("strength", [0.0, 0.95])
 def test_39_the_share_of_edges_that_go_with_motion_is_said_of_every_representation(tmp_path, strength):
     motion = np.round(np.linspace(0.05, 0.5, 30), 3)
     folder = write_series(tmp_path, signal=lambda number: strength * (number - 15) / 15, mean_fd=motion)

@@ -21,12 +21,11 @@ ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 FINGERPRINT = ("--analyses", "fingerprinting", "--quiet")
 
 
-@pytest.mark.parametrize("parts", [(("01", "02"), ("03", "04")), (("04",), ("01", "02", "03"))])
-def test_jobs_whose_folders_are_copied_together_are_one_run(parts, troubled_demo, troubled_run, tmp_path):
+def test_jobs_whose_folders_are_copied_together_are_one_run(troubled_demo, troubled_run, tmp_path):
     """Their statuses, logs and table are left behind: sidecars alone say which scans take part, and why not."""
     folder, _ = troubled_demo
     whole = shutil.copytree(troubled_run.output, tmp_path / "whole", ignore=shutil.ignore_patterns("work"))
-    for number, people in enumerate(parts):
+    for number, people in enumerate((("04",), ("01", "02", "03"))):
         out = tmp_path / str(number)
         assert run(folder, out, "participant", "--participant-label", *people, *ATLAS).code == 0
         if number:
@@ -145,7 +144,7 @@ def test_nothing_of_an_input_that_was_another_person_stays(exact_demo, tmp_path)
     assert files(out, "sub-02/ses-b/func/*mine*") == kept
 
 
-@pytest.mark.parametrize("people", [(), ("--participant-label", "02"), ("--session-label", "b")])
+@pytest.mark.parametrize("people", [(), ("--participant-label", "02", "--session-label", "b")])
 def test_a_run_in_which_nothing_passes_the_limits_is_no_success(people, exact_demo, tmp_path):
     words = (*ATLAS, *PLAIN, "--min-time", "100000", *people)
     for dry in (("--dry-run",), ()):
@@ -209,8 +208,7 @@ def test_the_numbers_of_recordings_are_those_of_the_input_files(cohort, threshol
 
 
 REJECTED = {
-    "a person": "participant_id\nsub-003\n",
-    "without zeros": "participant_id\n3\n",
+    "a person, without zeros": "participant_id\n3\n",
     "a recording": "participant_id\trecording\tdecision\n003\tsub-003_task-rest\treject\n",
 }
 

@@ -66,9 +66,9 @@ def held_out(root: Path) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Six cohorts of 120 people with a strong target, each with its model."""
+    """Three cohorts of 120 people with a strong target, each with its model."""
     roots = []
-    for seed in range(6):
+    for seed in range(3):
         root = make_cohort(tmp_path_factory.mktemp("attacked"), 0.95, 1, people=PEOPLE, seed=seed)
         assert group(root, "--accept-no-skill", permutations=0) == 0
         roots.append(root)
@@ -84,7 +84,7 @@ def test_a_model_and_the_list_of_participants_give_no_age_sex_or_score_away(save
         for name in ("age", "sex", "predicted", "residual"):
             found.append({"truth": name} | attack(folder, people.index.tolist(), people[name].to_numpy(dtype=float)))
     each = pd.DataFrame(found).groupby("truth").mean()
-    # the one list with an entry per scan is that of digests: over six cohorts r has a standard deviation of .04
+    # the one list with an entry per scan is that of digests: over three cohorts r has a standard deviation of .053
     assert each.columns.tolist() == ["card/TrainingScans, order 0", "card/TrainingScans, order 1"]
     assert each.abs().to_numpy().max() < 0.13, each
 
@@ -103,7 +103,7 @@ def test_the_attack_finds_a_row_per_person(saved):
 
 
 def test_the_only_list_that_is_as_long_as_the_cohort_is_that_of_digests(saved):
-    for root in saved[:3]:
+    for root in saved:
         (folder,) = models(root)
         long = [name for name, values in columns_of(folder).items() if len(values) >= PEOPLE]
         assert long == ["card/TrainingScans"]

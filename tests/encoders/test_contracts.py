@@ -18,21 +18,21 @@ TR = 2.0
 READS = ("sequence", "windows")
 
 
-@pytest.fixture(params=[name for name in ENCODERS if name not in PUBLISHED])
+@pytest.fixture(scope="module", params=[name for name in ENCODERS if name not in PUBLISHED])
 def name(request) -> str:
     return request.param
 
 
-@pytest.fixture
-def encoder(name, tmp_path) -> Any:
+@pytest.fixture(scope="module")
+def encoder(name, tmp_path_factory) -> Any:
     """Ready to embed; a released model is replaced by random weights of its size."""
     weights = None
     if name.startswith("fbert"):
         size = SIZES.get(name, {"d": 16, "layers": 2, "heads": 4, "ff": 24})
         config = FBertConfig(n_parcels=len(NAMES), **size) if isinstance(size, dict) else size
         card = ModelCard(NAMES, tr_range=(0.7, 3.0), window=20, read_window=30)
-        save_checkpoint(tmp_path / "checkpoint", FBert(config, seed=3), config, card)
-        weights = tmp_path / "checkpoint"
+        weights = tmp_path_factory.mktemp(name) / "checkpoint"
+        save_checkpoint(weights, FBert(config, seed=3), config, card)
     return load_encoder(name, weights, parcel_names=NAMES)
 
 

@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -195,35 +196,42 @@ def differences(expected: dict[str, pd.DataFrame], actual: dict[str, pd.DataFram
         if name not in actual or name not in expected:
             yield f"{name}: {'missing' if name in expected else 'not expected'}"
             continue
-        old, new = expected[name], actual[name].astype(str)
-        if set(old.columns) != set(new.columns):
-            yield f"{name}: columns {sorted(set(old.columns) ^ set(new.columns))}"
-        columns = [column for column in old.columns if column in new.columns]
-        keys = [column for column in columns if pd.to_numeric(old[column], errors="coerce").isna().all()]
-        if keys:
-            old, new = (_by_name(table, keys) for table in (old, new))
-            if set(old.index) != set(new.index):
-                yield f"{name}: rows {sorted(set(old.index) ^ set(new.index))[:5]}"
-            old, new = old.loc[old.index.isin(new.index)], new.loc[new.index.isin(old.index)]
-            new = new.loc[old.index]
+        tables = expected[name], actual[name].astype(str)
+        columns = [column for column in tables[0] if column in tables[1]]
+        if len(columns) < max(table.shape[1] for table in tables):
+            yield f"{name}: columns {sorted(set(tables[0]) ^ set(tables[1]))}"
+        old, new = (table[columns].to_numpy(object) for table in tables)
+        keys = np.isnan(_values(old)).all(axis=0)
+        places = [_places(cells[:, keys]) for cells in (old, new)]
+        if keys.any() and places[0].keys() != places[1].keys():
+            yield f"{name}: rows {sorted(places[0].keys() ^ places[1].keys())[:5]}"
         elif len(old) != len(new):
             yield f"{name}: {len(new)} rows, not {len(old)}"
-            continue
-        for column in (each for each in columns if each not in keys):
-            pair = [pd.to_numeric(table[column], errors="coerce").to_numpy(float) for table in (old, new)]
-            worse = ~np.isclose(*pair, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
-            worse |= np.isnan(pair[0]) & (old[column].to_numpy() != new[column].to_numpy())
-            if worse.any():
-                place = int(np.argmax(worse))
-                values = f"{new[column].iloc[place]}, not {old[column].iloc[place]}"
-                yield f"{name}: {column} of {old.index[place]} is {values} ({worse.sum()} of {len(worse)})"
+        rows = [row for row in places[0] if row in places[1]]
+        old, new = (cells[[place[row] for row in rows]] for cells, place in zip((old, new), places, strict=True))
+        numbers = _values(old), _values(new)
+        worse = ~np.isclose(*numbers, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+        worse |= np.isnan(numbers[0]) & (old != new)
+        for column in np.flatnonzero(worse.any(axis=0)):
+            place = int(np.argmax(worse[:, column]))
+            values = f"{new[place, column]}, not {old[place, column]}"
+            count = f"({worse[:, column].sum()} of {len(worse)})"
+            yield f"{name}: {columns[column]} of {rows[place]} is {values} {count}"
 
 
-def _by_name(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """A table by the names of its rows; rows of one name are counted."""
-    names = pd.Series([" ".join(row) for row in table[keys].to_numpy(str)], dtype=object)
-    counts = names.groupby(names).cumcount()
-    return table.set_axis([f"{name} #{count}" for name, count in zip(names, counts, strict=True)])
+def _values(cells: np.ndarray) -> np.ndarray:
+    """Texts as numbers, NaN where they are none."""
+    return pd.to_numeric(pd.Series(cells.ravel()), errors="coerce").to_numpy(float).reshape(cells.shape)
+
+
+def _places(names: np.ndarray) -> dict[str, int]:
+    """The places of rows by their names; rows of one name, or of none, are counted."""
+    counts: Counter[str] = Counter()
+    places = {}
+    for place, row in enumerate(map(" ".join, names)):
+        places[f"{row} #{counts[row]}"] = place
+        counts[row] += 1
+    return places
 
 
 if __name__ == "__main__":

@@ -19,8 +19,11 @@ SOUND = 6
 CHOICES = ("--min-time", "0", "--drop-people-missing", "1", "--analyses", "spectrum_geometry", "--quiet")
 
 
-def label(number: int) -> str:
-    return f"sub-{SOUND + 1 + number:02d}"
+def victims(lines: Sequence[Line]) -> list[str]:
+    """The person whom each line damages: another for every line about outputs, and for every line about matrices."""
+    of_matrices = iter(range(SOUND + 1, SOUND + 1 + len(lines)))
+    others = iter(range(SOUND + 1, SOUND + 1 + len(lines)))
+    return [f"sub-{next(of_matrices if line.input == 'matrix' else others):02d}" for line in lines]
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Cohort:
 
 def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
     """Make people, process them, write their connectomes as another program does, and damage one for every line."""
-    make_dataset(root / "in", DemoDesign.tiny(subjects=SOUND + len(lines), sessions=1, seed=seed))
+    people = victims(lines)
+    make_dataset(root / "in", DemoDesign.tiny(subjects=int(max(people)[4:]), sessions=1, seed=seed))
     run = run_app(root / "in", root / "out", "--atlas", "builtin", "--nprocs", "1", "--quiet")
     assert run.code == 0, run.err
     (root / "theirs").mkdir()
@@ -56,8 +60,8 @@ def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
         rows.append({"participant_id": person, "path": f"{person}.tsv", "kind": "matrix"})
     pd.DataFrame(rows).to_csv(root / "theirs" / "list.tsv", sep="\t", index=False)
     shutil.copytree(root / "out", root / "sound")
-    for number, line in enumerate(lines):
-        DAMAGE[line.damage](Cohort(root, label(number)), *line.level.split())
+    for person, line in zip(people, lines, strict=True):
+        DAMAGE[line.damage](Cohort(root, person), *line.level.split())
 
 
 def observe(root: Path, lines: Sequence[Line]) -> list[tuple[str, float, str]]:
@@ -68,20 +72,21 @@ def observe(root: Path, lines: Sequence[Line]) -> list[tuple[str, float, str]]:
         run_group(root / "in", places["matrix"], "-d", f"list={root / 'theirs' / 'list.tsv'}", *CHOICES),
     )
     assert codes == (0, 0)
-    return [_observe(root, places[line.input], line, number) for number, line in enumerate(lines)]
+    people = zip(victims(lines), lines, strict=True)
+    return [_observe(root, places[line.input], line, person) for person, line in people]
 
 
-def _observe(root: Path, output: Path, line: Line, number: int) -> tuple[str, float, str]:
+def _observe(root: Path, output: Path, line: Line, person: str) -> tuple[str, float, str]:
     if line.input == "people":
         return (SILENT if run_by_spreadsheet(output / "group") else NAMED), np.nan, line.words
     told = pd.read_csv(output / "group" / "excluded.tsv", sep="\t", dtype=str, keep_default_na=False)
-    said = " ".join(told.loc[told["participant_id"] == label(number), "reason"])
-    used = label(number) in set(pd.read_csv(output / "group" / "scans.tsv", sep="\t", dtype=str)["participant_id"])
+    said = " ".join(told.loc[told["participant_id"] == person, "reason"])
+    used = person in set(pd.read_csv(output / "group" / "scans.tsv", sep="\t", dtype=str)["participant_id"])
     if not used:
         return NAMED, np.nan, said
     ending = ".npy" if line.input == "matrix" else ".tsv"
     (ours,), (sound,) = (
-        folder.rglob(f"{label(number)}_*{FC}{end}") for folder, end in ((output, ending), (root / "sound", ".tsv"))
+        folder.rglob(f"{person}_*{FC}{end}") for folder, end in ((output, ending), (root / "sound", ".tsv"))
     )
     off = float(np.nanmax(np.abs(read_series(ours)[0] - read_matrix(sound)[0])))
     return (UNCHANGED if line.input == "matrix" and off < SAME else SILENT), off, said

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import multiprocessing
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +52,11 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
 def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK) -> int:
     """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone."""
     return main([str(folder / "bids"), str(folder / out), "pretrain", *quick, *map(str, options)])
+
+
+def in_child(work: Callable[[], int]) -> int | None:
+    """Exit code of some work, or minus its signal, in a copy of this process: the libraries are there already."""
+    child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(work()))
+    child.start()
+    child.join()
+    return child.exitcode

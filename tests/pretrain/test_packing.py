@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 from itertools import product
 from pathlib import Path
 
@@ -26,9 +25,7 @@ from fcpower_bids.pretrain.packing import find_series, pack_corpus
 from tests.command import main
 from tests.planting.participant_outputs import ATLAS, add_output, other_atlas, recording, series_of
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
-
-ROOT = Path(__file__).parents[2]
+from tests.pretrain.outputs import PACKED, in_child, plant_outputs, run_pretrain
 
 
 def exact_kernel(recordings) -> np.ndarray:
@@ -215,24 +212,20 @@ def test_participant_outputs_are_found(tmp_path, recordings):
 
 def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     """Killed while it writes a part, a shard, its facts and the kernel."""
-    script = (
-        "import os, signal, sys\n"
-        "from fcpower_bids import store\n"
-        "from tests.pretrain.outputs import PACKED, run_pretrain\n"
-        "from pathlib import Path\n"
-        "real = os.replace\n"
-        "def replace(old, new):\n"
-        "    if Path(new).match(sys.argv[2]):\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    real(old, new)\n"
-        "os.replace = replace\n"
-        "run_pretrain(Path(sys.argv[1]), quick=PACKED)\n"
-    )
     plant_outputs(tmp_path, recordings)
-    corpus = tmp_path / "out" / "corpus"
+    corpus, replace = tmp_path / "out" / "corpus", os.replace
     for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
-        words = [sys.executable, "-c", script, str(tmp_path), name]
-        assert subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == -9, name
+
+        def pack_until_killed(name=name) -> int:
+            def kill_or_replace(old, new):
+                if Path(new).match(name):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                replace(old, new)
+
+            os.replace = kill_or_replace
+            return run_pretrain(tmp_path, quick=PACKED)
+
+        assert in_child(pack_until_killed) == -signal.SIGKILL, name
         assert list(corpus.rglob(".*.part")), name
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert not list(corpus.rglob(".*.part"))
@@ -258,9 +251,8 @@ def of_two_runs(tmp_path):
 
 def pack_outputs(out, *options):
     (out.parent / "bids").mkdir(exist_ok=True)
-    return main(
-        [str(out.parent / "bids"), str(out), "pretrain", "--steps", "0", "--dataset-name", "x", "--quiet", *options]
-    )
+    words = [out.parent / "bids", out, "pretrain", "--steps", "0", "--dataset-name", "x", "--quiet", "--nprocs", "1"]
+    return main([*map(str, words), *options])
 
 
 def test_runs_are_packed_once_and_as_their_status_says(of_two_runs):

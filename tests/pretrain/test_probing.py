@@ -128,18 +128,19 @@ def test_its_scores_are_those_of_scikit_learn(folder, run):
     assert row["probe_identification"] == pytest.approx(found)
 
 
-def test_two_processes_probe_as_one(folder, run, meeting_place):
-    """The first process alone has the series of the cohort; the checkpoint that it chooses is that of both."""
+def test_two_devices_train_and_probe_as_one(folder, run, meeting_place, capfd):
+    """The first process alone has the series of the cohort and tells of the run; all choose the same checkpoint."""
     words = ("--corpus", run / "corpus", "--probe", folder / "other", "--targets", "score", "--steps", "6")
     assert run_pretrain(folder, *words, "--devices", "2", out="two") == 0
+    told = capfd.readouterr().err
+    assert [told.count(said) for said in ("Encoder: ", "Page: ")] == [1, 1]
     alone, together = (
         pd.read_csv(path / "log.tsv", sep="\t", na_values="n/a").set_index("step")[["loss", *PROBED]]
         for path in (run / "encoder", folder / "two" / "encoder")
     )
     pd.testing.assert_frame_equal(alone, together, atol=1e-3)
-    steps = [json.loads((path / "model" / "config.json").read_text())["step"] for path in (
-        run / "encoder", folder / "two" / "encoder"
-    )]  # fmt: skip
+    np.testing.assert_allclose(alone["loss"], together["loss"], rtol=0, atol=1e-4)
+    steps = [load_encoder("fbert", path / "encoder" / "model").card.step for path in (run, folder / "two")]
     assert steps[0] == steps[1]
 
 

@@ -1,4 +1,4 @@
-"""The pretrain level on several processes: the losses of one, told once; what was not started is refused."""
+"""Several processes, and processes that are ended: losses, gradients and weights of one that is left alone."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
+import torch
+from safetensors.torch import load_file, save_file
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.pretrain.configuration import PretrainConfig
-from fcpower_bids.pretrain.engine import layout
-from tests.command import in_file, main
-from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import QUICK, plant_outputs
+from fcpower_bids.pretrain import engine
+from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig
+from fcpower_bids.pretrain.engine import Processes, layout, make_fabric
+from fcpower_bids.pretrain.packing import pack_corpus
+from fcpower_bids.pretrain.train import _Run, pretrain, train
+from tests.command import main
+from tests.pretrain.conftest import as_sources, made_recordings
+from tests.pretrain.outputs import QUICK, in_child, plant_outputs, run_pretrain
+from tests.pretrain.test_engine import assert_same, gradients, single
+from tests.pretrain.test_train import config, weights
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "0"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "RANK": "0"}
-LONG = ("--steps", "150", "--checkpoint-every", "50")
-PROGRAM = ("-m", "fcpower_bids")
+LONG = ("--steps", "30", "--checkpoint-every", "10")
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,10 @@ def planted(tmp_path_factory):
     return folder
 
 
-def run(folder, name: str, *options: str, launcher: tuple[str, ...] = PROGRAM) -> subprocess.CompletedProcess[str]:
-    """Run the command in its own processes, with a pack and an encoder of its own."""
-    out = folder / name
-    shutil.copytree(folder / "out", out)
-    words = [sys.executable, *launcher, *in_file([folder / "bids", out, "pretrain", *QUICK, *options])]
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, env=environment, check=False)
+def run(folder, name: str, *options: str) -> int:
+    """Run the command with a pack and an encoder of its own."""
+    shutil.copytree(folder / "out", folder / name, dirs_exist_ok=True)
+    return run_pretrain(folder, *options, out=name)
 
 
 def losses(folder, name: str) -> list[float]:
@@ -48,26 +49,14 @@ def losses(folder, name: str) -> list[float]:
     return log["loss"].dropna().tolist()
 
 
-@pytest.fixture(scope="module")
-def alone(planted) -> list[float]:
-    shutil.copytree(planted / "out", planted / "alone")
-    assert main([str(planted / "bids"), str(planted / "alone"), "pretrain", *QUICK]) == 0
-    return losses(planted, "alone")
-
-
-def test_two_devices_train_as_one(planted, alone, meeting_place):
-    finished = run(planted, "devices", "--devices", "2")
-    assert finished.returncode == 0, finished.stderr
-    assert losses(planted, "devices") == pytest.approx(alone, abs=1e-4)
-    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
-
-
-def test_torchrun_packs_and_tells_once(planted, alone):
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *PROGRAM)
-    finished = run(planted, "torchrun", launcher=torchrun)
-    assert finished.returncode == 0, finished.stderr
-    assert losses(planted, "torchrun") == pytest.approx(alone, abs=1e-4)
-    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
+def test_torchrun_packs_and_tells_once(planted, capfd):
+    assert run(planted, "alone") == 0
+    capfd.readouterr()
+    once = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="fork", max_restarts=0)
+    assert elastic_launch(once, run)(planted, "torchrun") == {0: 0, 1: 0}
+    assert losses(planted, "torchrun") == pytest.approx(losses(planted, "alone"), abs=1e-4)
+    told = capfd.readouterr().err
+    assert [told.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +68,15 @@ def test_torchrun_packs_and_tells_once(planted, alone):
     ],
 )
 def test_what_was_not_started_is_refused(planted, monkeypatch, capsys, env, options, told):
+    """The first process alone tells of it."""
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert main([str(planted / "bids"), str(planted / "out"), "pretrain", *QUICK, *options]) == 2
+    assert run_pretrain(planted, *options) == 2
     assert told in capsys.readouterr().err
     assert not (planted / "out" / "corpus").exists()
-
-
-def test_only_the_first_process_tells_of_a_refusal(planted, monkeypatch, capsys):
-    for name, value in (SRUN | {"SLURM_PROCID": "3"}).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_PROCID" if env is SRUN else "RANK", "1")
     with pytest.raises(SystemExit, match="2"):
-        main([str(planted / "bids"), str(planted / "out"), "pretrain", *QUICK, "--devices", "1"])
+        run_pretrain(planted, *options)
     assert capsys.readouterr().err == ""
 
 
@@ -108,81 +94,137 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
         layout(PretrainConfig(devices=4))
 
 
-SIGNALLED = """
-import shutil, signal, sys
-from pathlib import Path
-from fcpower_bids.app import main
-from fcpower_bids.pretrain.train import _Run
-
-number, at, folder, *words = sys.argv[1:]
-read = _Run._one_step
-
-def signal_and_read(run, step):
-    if step == int(at):
-        signal.raise_signal(int(number))
-    if step == int(at) + 1:
-        shutil.copyfile(Path(folder, "encoder", "interim", "state.json"), Path(folder, "seen.json"))
-    return read(run, step)
-
-_Run._one_step = signal_and_read
-sys.exit(main(words))
-"""
-"""The program, in which a signal comes while the batch of a step is read; notes what is saved when the next one is."""
-AT = 60
+# --- Signals --------------------------------------------------------------------------------------------------------
 
 
-def run_signalled(folder, name: str, number: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """A long run that gets a signal after 60 steps, ten steps after a checkpoint."""
-    launcher = ("-c", SIGNALLED, str(int(number)), str(AT), str(folder / name))
-    return run(folder, name, *LONG, *options, launcher=launcher)
+def run_signalled(folder, name: str, signals: dict[int, int], *options: str) -> int | None:
+    """A long run in a process that gets signals while the batch of a step is read; notes what is saved after one."""
+    read = _Run._one_step
+
+    def signal_and_read(run, step):
+        if step in signals:
+            signal.raise_signal(signals[step])
+        if step - 1 in signals:
+            shutil.copyfile(folder / name / "encoder" / "interim" / "state.json", folder / f"{name}-{step}.json")
+        return read(run, step)
+
+    def work() -> int:
+        _Run._one_step = signal_and_read
+        return run(folder, name, *LONG, *options)
+
+    return in_child(work)
 
 
-def weights_of(folder, name: str) -> dict[str, np.ndarray]:
-    return load_file(folder / name / "encoder" / "model" / "model.safetensors")
+def saved_step(path: Path) -> int:
+    return json.loads(path.read_text())["step"]
+
+
+def assert_goes_on_as_if_undisturbed(folder, name: str) -> None:
+    assert run_pretrain(folder, *LONG, out=name) == 0
+    assert losses(folder, name) == losses(folder, "undisturbed")
+    first, second = (
+        load_file(folder / each / "encoder" / "model" / "model.safetensors") for each in ("undisturbed", name)
+    )
+    assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(planted):
-    shutil.copytree(planted / "out", planted / "undisturbed")
-    assert main([str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]) == 0
-    return weights_of(planted, "undisturbed"), losses(planted, "undisturbed")
+    assert run(planted, "undisturbed", *LONG) == 0
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "options", "saved"),
-    [
-        (signal.SIGTERM, 130, (), AT + 1),
-        (signal.SIGKILL, -signal.SIGKILL, ("--checkpoint-minutes", "1e-9"), AT),
-    ],
-)
-def test_a_run_that_is_stopped_goes_on_to_the_same_weights(planted, undisturbed, number, code, options, saved):
-    """Asked to stop, it ends its step; killed, it goes on from what the clock made it save after every step."""
-    name = f"stopped-{int(number)}"
-    finished = run_signalled(planted, name, number, *options)
-    assert finished.returncode == code, finished.stderr
-    interim = planted / name / "encoder" / "interim" / "state.json"
-    assert json.loads(interim.read_text())["step"] == saved
-    if number == signal.SIGTERM:
-        assert f"Stopped as asked after step {saved}; the same command goes on from there." in finished.stderr
-    assert main([str(planted / "bids"), str(planted / name), "pretrain", *QUICK, *LONG]) == 0
-    expected, expected_losses = undisturbed
-    for key, value in weights_of(planted, name).items():
-        np.testing.assert_array_equal(value, expected[key])
-    assert losses(planted, name) == expected_losses
-    assert not interim.exists()
+@pytest.mark.usefixtures("undisturbed")
+def test_a_run_asked_to_save_goes_on_and_one_asked_to_stop_ends_its_step(planted, capfd):
+    assert run_signalled(planted, "asked", {12: signal.SIGUSR1, 15: signal.SIGTERM}) == 130
+    assert saved_step(planted / "asked-13.json") == 13
+    assert "Stopped as asked after step 16; the same command goes on from there." in capfd.readouterr().err
+    assert saved_step(planted / "asked" / "encoder" / "interim" / "state.json") == 16
+    assert_goes_on_as_if_undisturbed(planted, "asked")
 
 
-def test_sigusr1_saves_and_the_run_goes_on(planted, undisturbed):
-    finished = run_signalled(planted, "saved", signal.SIGUSR1)
-    assert finished.returncode == 0, finished.stderr
-    assert json.loads((planted / "saved" / "seen.json").read_text())["step"] == AT + 1
-    assert losses(planted, "saved") == undisturbed[1]
+@pytest.mark.usefixtures("undisturbed")
+def test_a_killed_run_goes_on_from_what_the_clock_made_it_save(planted):
+    options = ("--checkpoint-minutes", "1e-9")
+    assert run_signalled(planted, "killed", {12: signal.SIGKILL}, *options) == -signal.SIGKILL
+    assert saved_step(planted / "killed" / "encoder" / "interim" / "state.json") == 12
+    assert_goes_on_as_if_undisturbed(planted, "killed")
 
 
-def test_steps_can_be_raised_and_not_lowered(planted, undisturbed, capsys, caplog):
+@pytest.mark.usefixtures("undisturbed")
+def test_steps_can_be_raised_and_not_lowered(planted, capsys, caplog):
     words = [str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]
-    assert main([*words, "--steps", "100"]) == 2
-    assert "holds a run of 150 steps; --steps can be raised, not lowered to 100" in capsys.readouterr().err
-    assert main([*words, "--steps", "152"]) == 0
-    assert "The run is extended from 150 to 152 steps: from step 150 on" in caplog.text
-    assert "of 152)" in capsys.readouterr().err
+    assert main([*words, "--steps", "20"]) == 2
+    assert "holds a run of 30 steps; --steps can be raised, not lowered to 20" in capsys.readouterr().err
+    assert main([*words, "--steps", "32"]) == 0
+    assert "The run is extended from 30 to 32 steps: from step 30 on" in caplog.text
+    assert "of 32)" in capsys.readouterr().err
+
+
+# --- Two processes compute what one does: gradients, and runs that go on from each other's checkpoints --------------
+
+
+CASES = [(name, chunk) for name in LOSSES for chunk in (None, 2)]
+# Dropout depends on the process, so it is off.
+ARCHITECTURE = {"d": 8, "layers": 1, "heads": 2, "ff": 8, "dropout": 0.0}
+
+
+def run_config(devices: int) -> PretrainConfig:
+    return config(architecture=ARCHITECTURE, precision="64-true", devices=devices)
+
+
+def refuse() -> None:
+    raise UsageError(f"refused by process {os.getpid()}")
+
+
+def on_each_process(fabric, folder: str) -> None:
+    """What needs two processes, in one launch."""
+    path = Path(folder)
+    for loss, chunk in CASES:
+        save_file(gradients(fabric, loss, chunk), path / f"{loss}-{chunk}-{fabric.global_rank}.safetensors")
+    processes = Processes(fabric)
+    try:
+        processes.first_only(refuse)
+    except UsageError as told:
+        (path / f"told-{fabric.global_rank}").write_text(str(told))
+    train(processes, path / "pack", path / "two-one", run_config(2), 4)
+    train(processes, path / "pack", path / "one-two", run_config(2))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, meeting_place) -> Path:
+    path, fabric = tmp_path_factory.mktemp("two"), engine.Fabric
+    pack_corpus(as_sources(made_recordings()), path / "pack")
+    pretrain(path / "pack", path / "one", run_config(1))
+    pretrain(path / "pack", path / "one-two", run_config(1), stop_step=4)
+    with pytest.MonkeyPatch.context() as patch:  # forked, as nothing has to be imported then
+        patch.setattr(engine, "Fabric", lambda **choices: fabric(**choices | {"strategy": "ddp_fork"}))
+        make_fabric(run_config(2)).launch(on_each_process, str(path))
+    return path
+
+
+@pytest.mark.parametrize(("loss", "chunk"), CASES)
+def test_the_gradient_is_that_of_the_global_batch(two, loss, chunk):
+    """Also in chunks (GradCache); the same on both processes, after averaging."""
+    expected = gradients(single(), loss, None)
+    for rank in (0, 1):
+        assert_same(expected, load_file(two / f"{loss}-{chunk}-{rank}.safetensors"), atol=1e-10)
+
+
+def test_all_processes_meet_the_error_of_the_first(two):
+    told = [(two / f"told-{rank}").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert "refused by process" in told[0]
+
+
+def test_one_process_resumes_the_checkpoint_of_two(two):
+    outcome = pretrain(two / "pack", two / "two-one", run_config(1))
+    assert_same(weights(two / "one", 4), weights(two / "two-one", 4), atol=1e-7)
+    assert_same(weights(two / "one"), weights(two / "two-one"), atol=1e-7)
+    assert outcome.last_step == 8
+
+
+def test_two_processes_resume_the_checkpoint_of_one(two):
+    assert_same(weights(two / "one"), weights(two / "one-two"), atol=1e-7)
+    expected, found = (pretrain(two / "pack", two / name, run_config(1)) for name in ("one", "one-two"))
+    assert found.step == expected.step
+    assert found.selected == pytest.approx(expected.selected, abs=1e-6)

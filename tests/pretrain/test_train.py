@@ -51,35 +51,46 @@ def numbers(run) -> pd.DataFrame:
     return pd.read_csv(run / "log.tsv", sep="\t", na_values="n/a").drop(columns=CLOCKED)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing disturbs: its corpus, its folder and its outcome."""
+    folder = tmp_path_factory.mktemp("whole")
+    pack_corpus(as_sources(made_recordings()), folder / "pack", atlas="toy")
+    return folder / "pack", folder / "run", pretrain(folder / "pack", folder / "run", config())
+
+
 @pytest.mark.parametrize("changes", [{}, {"microbatch": 5, "loss": "kl"}])
-def test_resuming_is_exact_to_the_bit(tmp_path, pack, changes):
-    pretrain(pack, tmp_path / "whole", config(**changes))
+def test_resuming_is_exact_to_the_bit(tmp_path, whole, changes):
+    pack, alone, _ = whole
+    if changes:
+        alone = tmp_path / "whole"
+        pretrain(pack, alone, config(**changes))
     pretrain(pack, tmp_path / "parts", config(**changes), stop_step=3)
     assert (tmp_path / "parts" / "checkpoints" / "step-0000003" / "optimizer.safetensors").exists()
     pretrain(pack, tmp_path / "parts", config(**changes))
-    assert_equal_weights(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert_equal_weights(weights(alone), weights(tmp_path / "parts"))
     shared_steps = [0, 4, 6, 8]
-    whole, parts = (numbers(tmp_path / name).set_index("step").loc[shared_steps] for name in ("whole", "parts"))
-    pd.testing.assert_frame_equal(whole, parts)
-
-
-def test_an_interrupted_log_goes_on_from_the_checkpoint(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config())
-    whole = numbers(tmp_path / "run")
-    for name in ("model", "checkpoints/step-0000008"):
-        shutil.rmtree(tmp_path / "run" / name)
-    pretrain(pack, tmp_path / "again", config(), stop_step=4)
-    (tmp_path / "run" / "checkpoints" / "step-0000004" / "optimizer.safetensors").write_bytes(
-        (tmp_path / "again" / "checkpoints" / "step-0000004" / "optimizer.safetensors").read_bytes()
+    pd.testing.assert_frame_equal(
+        *(numbers(run).set_index("step").loc[shared_steps] for run in (alone, tmp_path / "parts"))
     )
-    pretrain(pack, tmp_path / "run", config())
-    pd.testing.assert_frame_equal(numbers(tmp_path / "run"), whole)
 
 
-def test_the_model_of_a_run_embeds(tmp_path, pack, recordings):
-    outcome = pretrain(pack, tmp_path / "run", config())
+def test_an_interrupted_log_goes_on_from_the_checkpoint(tmp_path, whole):
+    pack, alone, _ = whole
+    run = shutil.copytree(alone, tmp_path / "run")
+    for name in ("model", "checkpoints/step-0000008"):
+        shutil.rmtree(run / name)
+    pretrain(pack, tmp_path / "again", config(), stop_step=4)
+    optimizer = "checkpoints/step-0000004/optimizer.safetensors"
+    shutil.copyfile(tmp_path / "again" / optimizer, run / optimizer)
+    pretrain(pack, run, config())
+    pd.testing.assert_frame_equal(numbers(run), numbers(alone))
+
+
+def test_the_model_of_a_run_embeds(whole):
+    pack, run, outcome = whole
     encoder = load_encoder("fbert", outcome.folder, parcel_names=NAMES)
-    assert encoder.embed([series for _, series in recordings], NAMES, 2.0).shape == (32, 8)
+    assert encoder.embed([series for _, series in made_recordings()], NAMES, 2.0).shape == (32, 8)
     facts = encoder.provenance()
     assert facts["tr_range"] == (2.0, 2.5)
     assert facts["window"] == 30
@@ -88,31 +99,26 @@ def test_the_model_of_a_run_embeds(tmp_path, pack, recordings):
     assert "held-out families" in facts["selection"]
     assert facts["corpus_sha256"] == json.loads((pack / "pack.json").read_text())["sha256"]
     assert f"| step | {outcome.step} |" in (outcome.folder / "README.md").read_text()
-    assert_equal_weights(load_file(outcome.folder / "model.safetensors"), weights(tmp_path / "run", outcome.step))
-    best = numbers(tmp_path / "run").set_index("step").loc[[4, 8], "select"].idxmax()
-    assert outcome.step == best
+    assert_equal_weights(load_file(outcome.folder / "model.safetensors"), weights(run, outcome.step))
+    assert outcome.step == numbers(run).set_index("step").loc[[4, 8], "select"].idxmax()
 
 
-def test_log_has_every_column_filled(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config())
-    log = pd.read_csv(tmp_path / "run" / "log.tsv", sep="\t", na_values="n/a")
+def test_a_run_leaves_a_full_log_and_one_state_of_the_optimiser(whole):
+    _, run, _ = whole
+    log = pd.read_csv(run / "log.tsv", sep="\t", na_values="n/a")
     assert log["step"].tolist() == [0, 2, 4, 6, 8]
     assert log.loc[1:, ["loss", "learning_rate", "gradient_norm", "steps_per_s"]].notna().all(axis=None)
     assert log.loc[[0, 2, 4], ["cka", "cka_debiased", "select", "confirm"]].notna().all(axis=None)
     assert log.loc[1, "learning_rate"] == 1e-3
+    assert [path.parent.name for path in run.glob("checkpoints/*/optimizer.safetensors")] == ["step-0000008"]
+    models = sorted(path.parent.name for path in run.glob("checkpoints/*/model.safetensors"))
+    assert models == ["step-0000004", "step-0000008"]
 
 
-def test_only_the_newest_checkpoint_keeps_the_optimiser(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config())
-    found = sorted(p.parent.name for p in tmp_path.glob("run/checkpoints/*/optimizer.safetensors"))
-    assert found == ["step-0000008"]
-    assert sorted(p.parent.name for p in tmp_path.glob("run/checkpoints/*/model.safetensors"))[0] == "step-0000004"
-
-
-def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, pack, monkeypatch):
+def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, whole, monkeypatch):
     from fcpower_bids.pretrain import train
 
-    pretrain(pack, tmp_path / "whole", config())
+    pack, alone, _ = whole
     save = train.save_file
 
     def full(tensors, path):
@@ -127,7 +133,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(tmp_path, pack, monkeypatch
     assert [folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-0000004"]
     monkeypatch.setattr(train, "save_file", save)
     pretrain(pack, tmp_path / "run", config())
-    assert_equal_weights(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+    assert_equal_weights(weights(alone), weights(tmp_path / "run"))
 
 
 def test_another_run_in_the_folder_is_refused(tmp_path, pack):
@@ -140,6 +146,7 @@ def test_another_run_in_the_folder_is_refused(tmp_path, pack):
 
 
 def test_a_damaged_run_is_named_with_the_remedy(tmp_path, pack):
+    """Cut in half; and one bit of the state of the optimiser, which no reader would notice, is another."""
     run = tmp_path / "run"
     pretrain(pack, run, config(), stop_step=4)
     newest = run / "checkpoints" / "step-0000004"
@@ -150,6 +157,13 @@ def test_a_damaged_run_is_named_with_the_remedy(tmp_path, pack):
             pretrain(pack, run, config())
         assert str(path if path.parent == run else newest) in str(caught.value)
         path.write_bytes(whole)
+    content = bytearray((newest / OPTIMIZER).read_bytes())
+    content[-5] ^= 1
+    (newest / OPTIMIZER).write_bytes(content)
+    with pytest.raises(DatasetError, match=r"optimizer\.safetensors is not what was written.*training begins anew"):
+        pretrain(pack, run, config())
+    content[-5] ^= 1
+    (newest / OPTIMIZER).write_bytes(content)
     pretrain(pack, run, config())
 
 
@@ -195,13 +209,3 @@ def test_a_comparison_that_fails_costs_the_comparison_and_not_the_model(tmp_path
     with pytest.raises(ZeroDivisionError):
         pretrain(pack, tmp_path / "run", config())
     assert load_encoder("fbert", tmp_path / "run" / "model").card.verdict == "n/a"
-
-
-def test_a_changed_state_of_the_optimiser_is_refused(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config(), stop_step=4)
-    path = tmp_path / "run" / "checkpoints" / "step-0000004" / "optimizer.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DatasetError, match=r"optimizer\.safetensors is not what was written.*training begins anew"):
-        pretrain(pack, tmp_path / "run", config())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -17,7 +15,7 @@ from fcpower_bids.pretrain import corpus as shards
 from fcpower_bids.pretrain import packing as preparation
 from fcpower_bids.store import beside
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, in_child, plant_outputs, run_pretrain
 
 
 @pytest.fixture
@@ -169,38 +167,25 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
-KILLED = """
-import signal, sys
-from fcpower_bids.app import main
-from fcpower_bids.pretrain import packing as preparation
+def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, tables, monkeypatch, caplog):
+    computed = []
+    original = preparation.teacher_vector_and_rank
 
-done, compute = [], preparation.teacher_vector_and_rank
+    def compute_until_killed(*given):
+        if len(computed) == 20:
+            signal.raise_signal(signal.SIGKILL)
+        computed.append(given)
+        return original(*given)
 
-def compute_until_killed(*given):
-    if len(done) == 20:
-        signal.raise_signal(signal.SIGKILL)
-    done.append(given)
-    return compute(*given)
-
-preparation.teacher_vector_and_rank = compute_until_killed
-sys.exit(main(sys.argv[1:]))
-"""
-"""The program, killed when it is at the 21st of 32 recordings."""
-
-
-def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypatch, caplog):
-    places = [str(tmp_path / "bids"), str(tmp_path / "out")]
-    words = [sys.executable, "-c", KILLED, *places, *["pretrain", "--steps", "0", "--nprocs", "1"]]
-    killed = subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "teacher_vector_and_rank", compute_until_killed)
+        assert in_child(lambda: run_pretrain(tmp_path, quick=PACKED)) == -signal.SIGKILL
     parts = tmp_path / "out" / "corpus" / "parts"
     stored = sorted(parts.glob("*.safetensors"))
     assert len(stored) == 20
     beside(stored[-1]).touch()  # as when the signal comes while a part is written
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
-    computed = []
-    original = preparation.teacher_vector_and_rank
-    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
+    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert len(computed) == len(tables) - 20
     assert "20 recordings of an interrupted run are taken over" in caplog.text

@@ -43,9 +43,8 @@ from fcpower_bids.core.regression.krr import Regression, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.records import Cohort, Table
+from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.resources import available_bytes
-from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
@@ -88,7 +87,6 @@ EMBEDDING_SIZE = 512
 ROUNDING = 1e-9
 """Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
-MATCHED = TABLES["spectral_matched"]
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
@@ -133,12 +131,10 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
             "(n_ambiguous), so which eigenvectors are taken there is decided by rounding."
         )
     tables = screen.tables("spectral_controls", FACTS | notes, question="control")
-    matched = tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
-    return tables | {MATCHED.name: matched}
+    return tables | tabulate_matched(study, tables["spectral_controls_folds"].frame, controls.family.n_parcels)
 
 
-Made = NestedResult | Callable[[], NestedResult | Regression]
-Row = tuple[str, Made, dict[str, Any]]
+Row = tuple[str, NestedResult | Callable[[], NestedResult | Regression], dict[str, Any]]
 """Name of an entry, its predictions or what makes them, and the columns that describe it."""
 
 
@@ -155,27 +151,29 @@ class _Controls:
         yield from self.whole()
         yield from self._filtered()
         yield from self._random_filters()
-        if self.settings.slow_controls:
-            for name in FORMS:
-                about = {"control": "learned_filter", "weighting": "other"}
-                yield name, lambda name=name: self._learned.validate(name), about  # type: ignore[misc]
+        slow = self.settings.slow_controls
+        for name in FORMS if slow else ():
+            about: dict[str, Any] = {"control": "learned_filter", "weighting": "other"}
+            yield name, lambda name=name: self._learned.validate(name), about  # type: ignore[misc]
         features = self.family.features(self.alpha)
         for name in DOT_PRODUCTS:
             make = self._regress(partial(dot_kernel, name, features))
             yield f"kernel_{name}", make, {"control": "kernel", "weighting": "power"}
-        del features, make
-        for metric in METRICS if self.settings.slow_controls else EMBEDDED:
-            yield f"rbf_{metric}", self._regress(partial(self._rbf, metric)), {"control": "rbf", "weighting": "n/a"}
-        yield from self._shared_basis()
+        scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
+        del features, make  # the others need much memory of their own
+        for metric in METRICS if slow else EMBEDDED:
+            squared = partial(squared_distances, metric, self.family, self.settings)
+            make = self._regress(lambda squared=squared: rbf_kernel(squared()))  # type: ignore[misc]
+            yield f"rbf_{metric}", make, {"control": "rbf", "weighting": "n/a"}
+        for number in (number for number in SHARED_COMPONENTS if number <= scores.shape[1]):
+            about = {"control": "shared_basis", "weighting": "power", "number": number}
+            yield (name := f"shared_{number}"), self._correlate(name, partial(np.asarray, scores[:, :number])), about
         yield from self.identity()
 
     def whole(self) -> Iterator[Row]:
         """FC^alpha and FC. A refusal is raised: without these two there is nothing to control."""
-        sources = (
-            (FC_POWER, "power", partial(self.family.features, self.alpha)),
-            (FC, "raw", lambda: self.connectivity),
-        )
-        for name, weighting, compute in sources:
+        powers = partial(self.family.features, self.alpha)
+        for name, weighting, compute in ((FC_POWER, "power", powers), (FC, "raw", lambda: self.connectivity)):
             result = cross_validate(self._correlate(name, compute)(), self.study, name)
             yield name, result, {"control": "whole", "weighting": weighting, "number": self.family.n_parcels}
 
@@ -183,17 +181,18 @@ class _Controls:
         """Single modes, leading modes, and filters that are the same for everyone."""
         n_parcels, family = self.family.n_parcels, self.family
 
-        def row(name: str, weigh: Filter, cuts: tuple[int, ...] = (), **about: Any) -> Row:
+        def row(name: str, weigh: Filter, *cuts: int, **about: Any) -> Row:
             count = {"n_ambiguous": ambiguous_cuts(family.eigenvalues, cuts, family.tolerance)} if cuts else {}
             return name, self._correlate(name, partial(filtered_features, family, weigh)), about | count
 
-        for position in (position for position in SINGLE_MODES if position <= n_parcels):
-            about = {"control": "mode", "weighting": "power", "number": position}
-            yield row(f"mode_{position}", single_mode(position, self.alpha), (position - 1, position), **about)
-        for number in (number for number in TOP_MODES if number < n_parcels):
+        about: dict[str, Any]
+        for k in (k for k in SINGLE_MODES if k <= n_parcels):
+            about = {"control": "mode", "weighting": "power", "number": k}
+            yield row(f"mode_{k}", modes(k - 1, k, self.alpha), k - 1, k, **about)
+        for k in (k for k in TOP_MODES if k < n_parcels):
             for weighting, exponent in (("raw", 1.0), ("power", self.alpha)):
-                about = {"control": "top_modes", "weighting": weighting, "number": number}
-                yield row(top_name(number, weighting), leading_modes(number, exponent), (number,), **about)
+                about = {"control": "top_modes", "weighting": weighting, "number": k}
+                yield row(f"top_{k}_{weighting}", modes(0, k, exponent), k, **about)
         for name, weigh in (("profile", profile), ("clipped", clipped)):
             yield row(name, weigh, control="filter", weighting="other")
 
@@ -201,11 +200,14 @@ class _Controls:
         about = {"control": "random_filter", "weighting": "other"}
         needed = 4 * FilterGrams.size(len(self.study.people.names), N_KNOTS)
         if needed > available_bytes():
-            reason = (
-                f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
-                "memory (--mem-mb), or use fewer people."
-            )
-            yield "random_filters", partial(_refuse, reason), about
+
+            def refuse() -> NestedResult:
+                raise Unfit(
+                    f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
+                    "memory (--mem-mb), or use fewer people."
+                )
+
+            yield "random_filters", refuse, about
             return
         basis = knot_weights(self.family.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
@@ -220,18 +222,6 @@ class _Controls:
     def _learned(self) -> LearnedFilters:
         return LearnedFilters(self.study, self.family)
 
-    def _rbf(self, metric: str) -> FloatArray:
-        return rbf_kernel(squared_distances(metric, self.family, self.settings))
-
-    def _shared_basis(self) -> Iterator[Row]:
-        features = self.family.features(self.alpha)
-        scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
-        del features
-        for number in (number for number in SHARED_COMPONENTS if number <= scores.shape[1]):
-            about = {"control": "shared_basis", "weighting": "power", "number": number}
-            name = f"shared_{number}"
-            yield name, self._correlate(name, partial(np.asarray, scores[:, :number])), about
-
     def identity(self) -> Iterator[Row]:
         """Features that merely identify people."""
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
@@ -245,10 +235,6 @@ class _Controls:
 
     def _regress(self, compute: Callable[[], FloatArray]) -> Callable[[], Regression]:
         return lambda: kernel_ridge(compute(), self.study.preset)
-
-
-def _refuse(reason: str) -> NestedResult:
-    raise Unfit(reason)
 
 
 def settle_constants(result: NestedResult) -> NestedResult:
@@ -270,33 +256,26 @@ def principal_scores(gram: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def top_name(number: int, weighting: str) -> str:
-    """Name of the entry with so many leading eigenvectors, ``raw`` or ``power`` weighted."""
-    return f"top_{number}_{weighting}"
-
-
-def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> Table:
+def tabulate_matched(study: Study, folds: pd.DataFrame, n_parcels: int) -> dict[str, Table]:
     """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
 
     Source: the paper, Table "top-k eigenvectors".
     """
-    pairs = {(top_name(number, "power"), top_name(number, "raw")): number for number in TOP_MODES if number > 1}
+    pairs = {(f"top_{number}_power", f"top_{number}_raw"): number for number in TOP_MODES if number > 1}
     pairs = {pair: number for pair, number in pairs.items() if set(pair) <= set(folds["representation"])}
     pairs[FC_POWER, FC] = n_parcels
     tests = compare(folds, study, pairs)
     tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
     frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
-    return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})
+    return tabulate({"Comparisons": RULE}, spectral_matched=frame)
 
 
 # --- Filters of the eigenvalues ---------------------------------------------------------------------------------------
 
 
-def filtered_features(
-    family: PowerFamily, weigh: Filter, dtype: type[np.floating] | None = None
-) -> NDArray[np.floating]:
-    """Edges of V diag(weights) V' times sqrt(2) of everyone, shape (n, E); single precision costs half the time."""
-    dtype = dtype or precision(family.connectivity.shape)
+def filtered_features(family: PowerFamily, weigh: Filter) -> NDArray[np.floating]:
+    """Edges of V diag(weights) V' times sqrt(2) of everyone, shape (n, E)."""
+    dtype = precision(family.connectivity.shape)
     features = np.empty(family.connectivity.shape, dtype)
     for unit, (values, vectors) in enumerate(family.each_spectrum()):
         weights = weigh(values, family.tolerance).astype(dtype)
@@ -306,21 +285,12 @@ def filtered_features(
     return features
 
 
-def single_mode(position: int, alpha: float) -> Filter:
-    """lambda^alpha of one mode, counted from 1, and nothing else."""
-    return _modes(position - 1, position, alpha)
+def modes(first: int, last: int, alpha: float) -> Filter:
+    """lambda^alpha of some modes, counted from 0, and nothing else."""
 
-
-def leading_modes(number: int, alpha: float) -> Filter:
-    """lambda^alpha of the first modes."""
-    return _modes(0, number, alpha)
-
-
-def _modes(first: int, last: int, alpha: float) -> Filter:
     def weigh(values: FloatArray, tolerance: float) -> FloatArray:
         weights = power_weights(values, alpha, tolerance)
-        weights[:first] = 0
-        weights[last:] = 0
+        weights[:first] = weights[last:] = 0
         return weights
 
     return weigh
@@ -388,10 +358,8 @@ def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
     """Kernel (n, n) of features (n, E) by one of `DOT_PRODUCTS`.
 
     The two that are not normalised per person are divided by their mean diagonal, so that one grid of penalties suits
-    all four. Raises Unfit.
+    all four.
     """
-    if name not in DOT_PRODUCTS:
-        raise ValueError(f"There is no kernel called '{name}'. Choose from: {', '.join(DOT_PRODUCTS)}.")
     if name == "pearson":
         return similarity(features)
     gram = linear_kernel(features, dtype=precision(features.shape))
@@ -416,33 +384,25 @@ def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> F
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`. Raises Unfit."""
     if metric in PAIRWISE:
         return _by_pair(metric, family.connectivity, settings)
-    if metric not in EMBEDDED:
-        raise ValueError(f"There is no metric called '{metric}'. Choose from: {', '.join(METRICS)}.")
+    (n, n_edges), remedy = family.connectivity.shape, settings.full_rank_remedy
+    embedded: FloatArray = np.empty((n, n_edges + family.n_parcels))
+    images: Iterator[FloatArray]
+    if metric in ("power_euclidean", "log_euclidean"):
+        power = metric == "power_euclidean"
+        weigh = modes(0, family.n_parcels, settings.alpha) if power else logarithm(*remedy.values())
+        images = (spectral_map(*each, weigh(each[0], family.tolerance)) for each in family.each_spectrum())
+    else:
+        images = map(family.connectivity.connectome, range(n))
+        if metric != "euclidean":
+            images = map((Cholesky if metric == "cholesky" else LogCholesky)(**remedy).apply, images)
     weighted = "cholesky" not in metric  # a triangular factor has each entry once
-    n, n_edges = family.connectivity.shape
-    embedded = np.empty((n, n_edges + family.n_parcels))
-    for unit, matrix in enumerate(track(_images(metric, family, settings), f"{metric} distances", settings, n)):
+    for unit, matrix in enumerate(track(images, f"{metric} distances", settings, n)):
         embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])
     gram = linear_kernel(embedded)
     sizes = np.diag(gram)
     squared = np.maximum(sizes[:, None] + sizes - 2 * gram, 0.0)
     np.fill_diagonal(squared, 0.0)
     return squared
-
-
-def _images(metric: str, family: PowerFamily, settings: Analysis) -> Iterator[FloatArray]:
-    """Images (P, P) of the connectomes whose Frobenius distance is one of `EMBEDDED`."""
-    remedy = settings.full_rank_remedy
-    if metric in ("power_euclidean", "log_euclidean"):
-        power = metric == "power_euclidean"
-        weigh = leading_modes(family.n_parcels, settings.alpha) if power else logarithm(*remedy.values())
-        for values, vectors in family.each_spectrum():
-            yield spectral_map(values, vectors, weigh(values, family.tolerance))
-        return
-    factor = {"cholesky": Cholesky, "log_cholesky": LogCholesky}.get(metric)
-    transform = factor(**remedy) if factor else None
-    for connectome in (family.connectivity.connectome(unit) for unit in range(family.connectivity.shape[0])):
-        yield connectome if transform is None else transform.apply(connectome)
 
 
 def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> FloatArray:

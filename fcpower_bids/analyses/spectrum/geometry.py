@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,13 +30,6 @@ N_BINS = 200
 REFERENCE_RANK = 20
 """Mode whose length is the radius of the sphere, and that the first mode is compared with."""
 
-HISTOGRAM = TABLES["spectrum_histogram"]
-RANKS = TABLES["spectrum_ranks"]
-PATHS = TABLES["spectrum_path"]
-PLACE = "Coordinate of lambda^alpha v in the projection"
-SPHERE = TABLES["spectrum_sphere"]
-MATRICES = TABLES["spectrum_matrices"]
-
 FACTS = {
     "People": "One connectome per person; no phenotype is needed.",
     "Rank": (
@@ -47,18 +39,13 @@ FACTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Spectra:
+class Spectra(NamedTuple):
     """Eigenvalues of everyone."""
 
     names: tuple[str, ...]  # n people
     connectivity: AveragedEdges  # their FC
     eigenvalues: FloatArray  # (n, P): descending
     tolerance: float  # share of the largest up to which an eigenvalue counts as zero
-
-    def weights(self, alpha: float) -> FloatArray:
-        """lambda^alpha of everyone, shape (n, P)."""
-        return np.stack([power_weights(values, alpha, self.tolerance) for values in self.eigenvalues])
 
 
 def prepare(cohort: Cohort, settings: Analysis) -> None:
@@ -75,21 +62,35 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit.
     """
     prepare(cohort, settings)
-    spectra = _decompose(cohort, settings)
-    alpha, facts = (
-        settings.alpha,
-        FACTS
-        | {"Alpha": settings.alpha, "FeaturesOfAPerson": describe_combination(settings)}
-        | _summary(spectra, settings.alpha),
-    )
-    tables = (
-        (HISTOGRAM, tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS))),
-        (RANKS, tabulate_ranks(spectra, _with(alpha, PATH))),
-        (PATHS, tabulate_path(spectra, _with(alpha, PATH))),
-        (SPHERE, tabulate_sphere(spectra, (1.0, alpha), settings.random_seed)),
-        (MATRICES, tabulate_matrices(spectra, _with(alpha, MATRIX_ALPHAS), cohort.parcels)),
-    )
-    return {spec.name: Table(frame, spec, facts | more) for spec, (frame, more) in tables}
+    alpha, people = settings.alpha, cohort.scans["participant_id"].astype(str)
+    groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
+    connectivity = combine_scans(cohort, list(groups.values()), settings)
+    with threadpool_limits(1):
+        values = [eigenvalues_of(connectivity.connectome(i)) for i in track(range(len(groups)), "spectra", settings)]
+    spectra = Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))
+    # before and after, what the paper quotes
+    each = pd.DataFrame([spectrum_summary(own, alpha, spectra.tolerance) for own in values])
+    quoted = each[[f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]]
+    means = quoted.mean().to_dict() | quoted.std().add_suffix("_sd").to_dict()
+    facts = FACTS | {"Alpha": alpha, "FeaturesOfAPerson": describe_combination(settings)}
+    facts |= {"Means": {name: value for name, value in means.items() if np.isfinite(value)}}
+    facts |= {"RankDeficient": int((each["n_clipped"] > 0).sum())}
+    shown, path, matrices = (sorted({*some, alpha}) for some in (HISTOGRAM_ALPHAS, PATH, MATRIX_ALPHAS))
+    tables = {
+        "spectrum_histogram": tabulate_histogram(spectra, shown),
+        "spectrum_ranks": (tabulate_ranks(spectra, path), {}),
+        "spectrum_path": (tabulate_path(spectra, path), {}),
+        "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.random_seed),
+        "spectrum_matrices": tabulate_matrices(spectra, matrices, cohort.parcels),
+    }
+    return {name: Table(frame, TABLES[name], facts | more) for name, (frame, more) in tables.items()}
+
+
+def eigenvalues_of(connectome: FloatArray) -> FloatArray:
+    """Eigenvalues (P,) in descending order."""
+    if not np.isfinite(connectome).all():
+        raise ValueError("A connectome has missing values; drop the parcel for the cohort or exclude the scan.")
+    return np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1])
 
 
 Tabulated = tuple[pd.DataFrame, dict[str, Any]]
@@ -109,19 +110,19 @@ def tabulate_histogram(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
     return frame, {"LeftOut": int(spectra.eigenvalues.size - len(logs))}
 
 
-def tabulate_ranks(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
+def tabulate_ranks(spectra: Spectra, alphas: Sequence[float]) -> pd.DataFrame:
     """Spectrum by rank for every exponent: mean over people, and the path of the mean spectrum."""
     mean = np.clip(spectra.eigenvalues, 0, None).mean(axis=0)
     parts = []
     for alpha in alphas:
-        weights = spectra.weights(alpha)
+        weights = np.stack([power_weights(values, alpha, spectra.tolerance) for values in spectra.eigenvalues])
         part = {"alpha": alpha, "rank": np.arange(1, mean.size + 1), "mean": weights.mean(axis=0)}
         spread = weights.std(axis=0, ddof=1) if len(weights) > 1 else np.full(mean.size, np.nan)
         parts.append(pd.DataFrame(part | {"sd": spread, "path": power_weights(mean, alpha, spectra.tolerance)}))
-    return pd.concat(parts, ignore_index=True), {}
+    return pd.concat(parts, ignore_index=True)
 
 
-def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
+def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> pd.DataFrame:
     """Geodesic distances, heat trace, participation ratio and dominance of everyone along the path."""
     rows = []
     for name, values in zip(spectra.names, spectra.eigenvalues, strict=True):
@@ -130,19 +131,11 @@ def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
             one = spectrum_summary(values, alpha, spectra.tolerance)
             away = one["arclength"]
             rest = away / alpha - away if alpha else spectrum_summary(values, 1.0, spectra.tolerance)["arclength"]
-            rows.append(
-                {
-                    "participant_id": name,
-                    "alpha": alpha,
-                    "from_identity": away,
-                    "to_fc": rest,
-                    "heat_trace": one["heat_trace"],
-                    "participation_ratio": one["participation_ratio_power"],
-                    "first_to_twentieth": one["first_to_twentieth_power"],
-                    "first_to_last": one["first_to_last_power"],
-                }
-            )
-    return pd.DataFrame(rows), {}
+            row = {"participant_id": name, "alpha": alpha, "from_identity": away, "to_fc": rest}
+            ratios = ("participation_ratio", "first_to_twentieth", "first_to_last")
+            row |= {"heat_trace": one["heat_trace"]} | {ratio: one[f"{ratio}_power"] for ratio in ratios}
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def tabulate_sphere(spectra: Spectra, alphas: Sequence[float], seed: int) -> Tabulated:
@@ -179,33 +172,3 @@ def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequen
         matrix = spectral_map(values, vectors, weights / weights.max())[first, second]
         parts.append(pd.DataFrame({"alpha": alpha, "parcel": names[first], "other": names[second], "value": matrix}))
     return pd.concat(parts, ignore_index=True), {"Person": spectra.names[person]}
-
-
-def _decompose(cohort: Cohort, settings: Analysis) -> Spectra:
-    people = cohort.scans["participant_id"].astype(str)
-    groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
-    connectivity = combine_scans(cohort, list(groups.values()), settings)
-    with threadpool_limits(1):
-        values = [_eigenvalues(connectivity.connectome(i)) for i in track(range(len(groups)), "spectra", settings)]
-    return Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))
-
-
-def _eigenvalues(connectome: FloatArray) -> FloatArray:
-    if not np.isfinite(connectome).all():
-        raise ValueError("A connectome has missing values; drop the parcel for the cohort or exclude the scan.")
-    return np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1])
-
-
-def _with(alpha: float, others: Sequence[float]) -> tuple[float, ...]:
-    return tuple(sorted({*others, alpha}))
-
-
-def _summary(spectra: Spectra, alpha: float) -> dict[str, Any]:
-    """Means over people of what the paper quotes, before and after."""
-    each = pd.DataFrame([spectrum_summary(values, alpha, spectra.tolerance) for values in spectra.eigenvalues])
-    quoted = [f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]
-    means = each[quoted].mean().to_dict() | each[quoted].std().add_suffix("_sd").to_dict()
-    return {
-        "Means": {name: value for name, value in means.items() if np.isfinite(value)},
-        "RankDeficient": int((each["n_clipped"] > 0).sum()),
-    }

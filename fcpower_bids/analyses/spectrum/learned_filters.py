@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,68 +81,52 @@ def filter_grams(
     dtype: type[np.floating] = np.float64,
     panel_bytes: float = PANEL_BYTES,
 ) -> FilterGrams:
-    """Multiply the edges of everyone under every basis filter. Shapes and units: weights (n, B, P)."""
+    """Multiply the edges of everyone under every basis filter. Shapes and units: weights (n, B, P).
+
+    Of some rows of the connectomes at a time, A A' of every filter and A B' + B A' of every two are added, both with
+    one triangle to compute. With s = ||A|| / ||B|| the latter is ((A + s B) (A + s B)' - A A') / s - s B B': half the
+    work of a product, and the rounding of what is taken off is that of the larger of the two.
+    """
     n, n_filters, n_parcels = weights.shape
     packed = np.zeros((n_filters * (n_filters + 1) // 2, n * (n + 1) // 2), dtype)
+    pairs = list(zip(*np.triu_indices(n_filters), strict=True))
     totals, upper = np.zeros((n_filters, n)), np.triu_indices(n)
     height = max(1, int(panel_bytes / (n_filters * n * n_parcels * np.dtype(dtype).itemsize)))
     for start in range(0, n_parcels - 1, height):
-        panel = _panel(eigenvectors(), weights, slice(start, min(start + height, n_parcels - 1)), dtype)
+        stop = min(start + height, n_parcels - 1)
+        edges = np.arange(start + 1, n_parcels) > np.arange(start, stop)[:, None]
+        panel = np.empty((n_filters, n, int(edges.sum())), dtype)
+        for person, vectors in enumerate(eigenvectors()):
+            left, right = vectors[start:stop].astype(dtype), vectors[start + 1 :].astype(dtype)
+            for number, own in enumerate(weights[person]):
+                modes = np.flatnonzero(own)
+                scaled = left[:, modes] * own[modes].astype(dtype)
+                panel[number, person] = (scaled @ right[:, modes].T)[edges]
         totals += panel.sum(axis=2, dtype=float)
-        _add_products(packed, panel, upper)
-    _take_off_means(packed, totals, upper, n_parcels * (n_parcels - 1) // 2)
-    return FilterGrams(packed, n, n_filters)
-
-
-def _panel(eigenvectors: Iterable[FloatArray], weights: FloatArray, rows: slice, dtype: type[np.floating]) -> Floats:
-    """Edges of some rows of the connectomes under every basis filter, shape (B, n, edges)."""
-    n, n_filters, n_parcels = weights.shape
-    edges = np.arange(rows.start + 1, n_parcels) > np.arange(rows.start, rows.stop)[:, None]
-    panel = np.empty((n_filters, n, int(edges.sum())), dtype)
-    for person, vectors in enumerate(eigenvectors):
-        left, right = vectors[rows].astype(dtype), vectors[rows.start + 1 :].astype(dtype)
-        for number, own in enumerate(weights[person]):
-            modes = np.flatnonzero(own)
-            scaled = left[:, modes] * own[modes].astype(dtype)
-            panel[number, person] = (scaled @ right[:, modes].T)[edges]
-    return panel
-
-
-def _add_products(packed: Floats, panel: Floats, upper: tuple[NDArray[np.intp], ...]) -> None:
-    """Add A A' of every filter and A B' + B A' of every two, both with one triangle to compute.
-
-    With s = ||A|| / ||B|| the latter is ((A + s B) (A + s B)' - A A') / s - s B B': half the work of a product, and the
-    rounding of what is taken off is that of the larger of the two.
-    """
-    own = [edges @ edges.T for edges in panel]
-    sizes = [np.sqrt(np.trace(gram)) for gram in own]
-    for pair, (first, second) in enumerate(zip(*np.triu_indices(len(panel)), strict=True)):
-        if first == second:
-            packed[pair] += own[first][upper]
-        elif sizes[first] and sizes[second]:
-            share = sizes[first] / sizes[second]
-            sums = panel[first] + share * panel[second]
-            packed[pair] += ((sums @ sums.T - own[first]) / share - share * own[second])[upper]
-
-
-def _take_off_means(packed: Floats, totals: FloatArray, upper: tuple[NDArray[np.intp], ...], n_edges: int) -> None:
-    """Centre the edges of every person, whose sums are given by filter (B, n)."""
-    for pair, (first, second) in enumerate(zip(*np.triu_indices(len(totals)), strict=True)):
-        product = np.outer(totals[first], totals[second]) / n_edges
+        grams = [each @ each.T for each in panel]
+        sizes = [np.sqrt(np.trace(gram)) for gram in grams]
+        for pair, (first, second) in enumerate(pairs):
+            if first == second:
+                packed[pair] += grams[first][upper]
+            elif sizes[first] and sizes[second]:
+                share = sizes[first] / sizes[second]
+                sums = panel[first] + share * panel[second]
+                packed[pair] += ((sums @ sums.T - grams[first]) / share - share * grams[second])[upper]
+    for pair, (first, second) in enumerate(pairs):  # centre the edges of every person
+        product = np.outer(totals[first], totals[second]) / (n_parcels * (n_parcels - 1) // 2)
         both = product if first == second else product + product.T
-        packed[pair] -= both[upper].astype(packed.dtype)
+        packed[pair] -= both[upper].astype(dtype)
+    return FilterGrams(packed, n, n_filters)
 
 
 LIMIT = 5.0
 """Largest absolute correction, on the log scale."""
 
 
-@dataclass(frozen=True, eq=False)
-class Bins:
+class Bins(NamedTuple):
     """Eigenvalues of n people in B bins of log lambda."""
 
-    # (n, P): bin of each eigenvalue, from 0 for the smallest; -1 outside the range of the matrix
-    members: NDArray[np.intp]
+    members: NDArray[np.intp]  # (n, P): bin of each, from 0 for the smallest; -1 outside the range of the matrix
     centres: FloatArray  # (B,): mean of ln lambda in each bin
 
 
@@ -151,10 +136,8 @@ def bin_eigenvalues(eigenvalues: FloatArray, n_bins: int, tolerance: float) -> B
     logs = np.log(np.where(inside, eigenvalues, 1.0))
     edges = np.unique(np.quantile(logs[inside], np.linspace(0, 1, n_bins + 1)[1:-1]))
     members = np.where(inside, np.searchsorted(edges, logs, side="right"), -1)
-    used, renumbered = np.unique(members[inside], return_inverse=True)
-    members[inside] = renumbered
-    centres = np.array([logs[members == number].mean() for number in range(used.size)])
-    return Bins(members, centres)
+    used, members[inside] = np.unique(members[inside], return_inverse=True)
+    return Bins(members, np.array([logs[members == number].mean() for number in range(used.size)]))
 
 
 def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: float) -> FloatArray:
@@ -165,9 +148,9 @@ def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: fl
 
 
 class BinnedFilter:
-    """One correction per bin; the parameters are theta itself."""
+    """One correction (B,) per bin: the parameters themselves. A filter gives corrections and derivatives by them."""
 
-    def __init__(self, bins: Bins) -> None:
+    def __init__(self, bins: Bins, seed: int = 0) -> None:
         self.start = np.zeros(bins.centres.size)
 
     def theta(self, parameters: FloatArray) -> FloatArray:
@@ -179,15 +162,14 @@ class BinnedFilter:
         return upstream
 
 
-class NetworkFilter:
+class NetworkFilter(BinnedFilter):
     """Corrections from a network of two hidden layers on the mean ln lambda of each bin; tanh, linear output.
 
     The output weights start at zero, so that learning starts at lambda^alpha.
     """
 
-    def __init__(self, bins: Bins, width: int = 64, seed: int = 0) -> None:
-        spread = bins.centres.std() or 1.0
-        self.inputs = ((bins.centres - bins.centres.mean()) / spread)[:, None]
+    def __init__(self, bins: Bins, seed: int = 0, width: int = 64) -> None:
+        self.inputs = ((bins.centres - bins.centres.mean()) / (bins.centres.std() or 1.0))[:, None]
         self.shapes = ((1, width), (width,), (width, width), (width,), (width, 1), (1,))
         rng = np.random.default_rng(seed)
         drawn = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in self.shapes]
@@ -195,31 +177,24 @@ class NetworkFilter:
 
     def theta(self, parameters: FloatArray) -> FloatArray:
         """Corrections (B,) of the parameters."""
-        return self._forward(parameters)[2]
+        *_, second, (*_, last, level) = self._forward(parameters)
+        return np.asarray((second @ last + level)[:, 0])
 
     def pull_back(self, parameters: FloatArray, upstream: FloatArray) -> FloatArray:
         """Derivative by the parameters from that by theta."""
-        first, second, _ = self._forward(parameters)
-        _, _, middle, _, last, _ = self._split(parameters)
+        first, second, (_, _, middle, _, last, _) = self._forward(parameters)
         output = upstream[:, None]
         at_second = (output @ last.T) * (1 - second**2)
         at_first = (at_second @ middle.T) * (1 - first**2)
-        parts = [
-            *(self.inputs.T @ at_first, at_first.sum(axis=0)),
-            *(first.T @ at_second, at_second.sum(axis=0)),
-            *(second.T @ output, output.sum(axis=0)),
-        ]
-        return np.concatenate([part.ravel() for part in parts])
+        layers = ((self.inputs, at_first), (first, at_second), (second, output))
+        return np.concatenate([part.ravel() for x, by in layers for part in (x.T @ by, by.sum(axis=0))])
 
-    def _forward(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        weights = self._split(parameters)
-        first = np.tanh(self.inputs @ weights[0] + weights[1])
-        second = np.tanh(first @ weights[2] + weights[3])
-        return first, second, (second @ weights[4] + weights[5])[:, 0]
-
-    def _split(self, parameters: FloatArray) -> list[FloatArray]:
+    def _forward(self, parameters: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
         stops = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
-        return [part.reshape(shape) for part, shape in zip(np.split(parameters, stops), self.shapes, strict=True)]
+        parts = zip(np.split(parameters, stops), self.shapes, strict=True)
+        weights = [part.reshape(shape) for part, shape in parts]
+        first = np.tanh(self.inputs @ weights[0] + weights[1])
+        return first, np.tanh(first @ weights[2] + weights[3]), weights
 
 
 def inner_loss(
@@ -249,34 +224,26 @@ def inner_loss(
 
 
 def learn_filter(
-    grams: FilterGrams,
-    form: BinnedFilter | NetworkFilter,
-    target: FloatArray,
-    inner: Sequence[Rows],
-    n_iterations: int = 30,
+    grams: FilterGrams, form: BinnedFilter, target: FloatArray, inner: Sequence[Rows], n_iterations: int = 30
 ) -> FloatArray:
     """Minimise `inner_loss` over the filter and the penalty, from lambda^alpha and penalty 1, by L-BFGS.
 
     Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss. Shapes and units:
     target (n,); returns (B,).
     """
+    from scipy import optimize  # takes a fifth of a second
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
         parameters, penalty = point[:-1], float(np.exp(point[-1]))
-        free = form.theta(parameters)
-        theta = LIMIT * np.tanh(free / LIMIT)
+        theta = LIMIT * np.tanh(form.theta(parameters) / LIMIT)
         coefficients = np.exp(theta)
         loss, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
         by_free = grams.gradient(coefficients, by_kernel) * coefficients * (1 - (theta / LIMIT) ** 2)
         return loss, np.append(form.pull_back(parameters, by_free), by_penalty * penalty)
 
+    bounds, most = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))], {"maxiter": n_iterations}
     start = np.append(form.start, 0.0)
-    bounds = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))]
-    from scipy import optimize  # takes a fifth of a second
-
-    found = optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": n_iterations}
-    )
+    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=most)
     return np.asarray(LIMIT * np.tanh(form.theta(found.x[:-1]) / LIMIT))
 
 
@@ -300,12 +267,10 @@ class LearnedFilters:
                 f"Learned filters would need {needed / 1e9:.1f} GB for {n} people next to their eigenvectors, and the "
                 f"limit is {available_bytes() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
             )
-        self.study = study
         values, vectors = family.spectra
-        self.bins: Bins = bin_eigenvalues(values, N_BINS, family.tolerance)
-        self.grams = filter_grams(
-            lambda: vectors, bin_weights(values, self.bins, study.settings.alpha, family.tolerance)
-        )
+        self.study, self.bins = study, bin_eigenvalues(values, N_BINS, family.tolerance)
+        basis = bin_weights(values, self.bins, study.settings.alpha, family.tolerance)
+        self.grams = filter_grams(lambda: vectors, basis)
 
     def validate(self, name: str) -> NestedResult:
         """Cross-validate one of `FORMS`: filter and penalty see the training people of the outer fold alone."""
@@ -318,8 +283,7 @@ class LearnedFilters:
             for target in targets.T.copy():
                 known = np.isfinite(target)
                 inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
-                network = name == "learned_network"
-                form = NetworkFilter(self.bins, seed=study.settings.random_seed) if network else FORMS[name](self.bins)
+                form = FORMS[name](self.bins, study.settings.random_seed)
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
                 solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
                 each.append(cross_validate(solver, study, columns=target[:, None], folds=[fold]))

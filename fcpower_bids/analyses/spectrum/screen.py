@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -114,7 +114,8 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         "ShrinkageIntensity": settings.shrink_to_identity,
         "GroupFitTo": fit_transforms_on,
     }
-    return screen.tables("transform_screen", FACTS | used | rows.notes())
+    notes = {"NotesOfMethods": rows.notes} if rows.notes else {}
+    return screen.tables("transform_screen", FACTS | used | notes)
 
 
 class ScreenRows:
@@ -124,7 +125,7 @@ class ScreenRows:
         self.study, self.settings = study, study.settings
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
-        self._warned: dict[str, list[str]] = {}
+        self.notes: dict[str, list[str]] = {}  # of the methods, for the sidecar
 
     def solver(self, name: str, train: Rows | None = None) -> Regression:
         """Return the regression on a row, fitted to some of the people where it is fitted at all."""
@@ -132,33 +133,27 @@ class ScreenRows:
 
     def validate_by_fold(self, name: str) -> NestedResult:
         """Cross-validate a row that is fitted anew to the training people of every outer fold."""
-        return cross_validate_anew(
-            lambda training_sets: (
-                self.solver(name, train) for train in track(training_sets, f"folds of {name}", self.settings)
-            ),
-            self.study,
-        )
 
-    def notes(self) -> dict[str, Any]:
-        """Notes of the methods, for the sidecar."""
-        return {"NotesOfMethods": self._warned} if self._warned else {}
+        def fit(training_sets: Sequence[Rows]) -> Iterator[Regression]:
+            return (self.solver(name, train) for train in track(training_sets, f"folds of {name}", self.settings))
+
+        return cross_validate_anew(fit, self.study)
 
     def representation(self, name: str, train: Rows | None = None) -> Representation:
         """Return the features of a row, computed when they are asked for."""
+        compute: Callable[[], FeatureSource]
         if name in POWERS or name == FC_POWER:
-            alpha = POWERS.get(name, self.settings.alpha)
-            return self._of(name, lambda: self.family.features(alpha))
-        if name == LOG_EUCLIDEAN:
+            compute = partial(self.family.features, POWERS.get(name, self.settings.alpha))
+        elif name == LOG_EUCLIDEAN:
             log = logarithm(*self.settings.full_rank_remedy.values())
-            return self._of(name, lambda: filtered_features(self.family, log))
-        if name in SUBSPACES:
-            return self._of(name, lambda: self._reduce(name, train))
-        if name in GROUP_FIT:
-            return self._of(name, lambda: self._fit(name, train))
-        cohort, scans = self.study.cohort, self.study.people.scans
-        return next(build_representations(cohort, scans, (name,), self.settings))
-
-    def _of(self, name: str, compute: Callable[[], FeatureSource]) -> Representation:
+            compute = partial(filtered_features, self.family, log)
+        elif name in SUBSPACES:
+            compute = partial(self._reduce, name, train)
+        elif name in GROUP_FIT:
+            compute = partial(self._fit, name, train)
+        else:
+            scans = self.study.people.scans
+            return next(build_representations(self.study.cohort, scans, (name,), self.settings))
         return Representation(name, self.settings.kernel, compute)
 
     def _reduce(self, name: str, train: Rows | None) -> FloatArray:
@@ -167,15 +162,14 @@ class ScreenRows:
         subspace = Subspace(name, n_components, self.settings.random_seed)
         scores = subspace.fit_transform(edges) if train is None else subspace.fit(edges[train]).transform(edges)
         if subspace.notes:
-            self._warned[name] = list(subspace.notes)
+            self.notes[name] = list(subspace.notes)
         return scores
 
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
+        choices: dict[str, Any] = {"single": True} if name == "tucker" else {}
         if name in TANGENTS:
-            own = {"reference": TANGENTS[name], "tolerance": NEAR, **self.settings.full_rank_remedy}
-            transform = TRANSFORMS["tangent"](**own)
-        else:
-            transform = TRANSFORMS[name](**({"single": True} if name == "tucker" else {}))
+            choices = {"reference": TANGENTS[name], "tolerance": NEAR, **self.settings.full_rank_remedy}
+        transform = TRANSFORMS["tangent" if name in TANGENTS else name](**choices)
         everyone = np.arange(self.connectivity.shape[0])
         transform.fit(_Connectomes(self.connectivity, everyone if train is None else train))
         return transform_features(transform, self.connectivity)

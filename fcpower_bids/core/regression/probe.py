@@ -66,7 +66,10 @@ class LinearProbe:
         self._kept: list[_Panel] = []
         if self.features.shape[1] > PRIMAL_WIDTH:
             self._panels()  # now, so that whoever is given this regression need not
-        if 0 in self.penalties and not self._has_full_rank():
+        n, d = self.features.shape
+        if 0 in self.penalties and not (
+            d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
+        ):
             self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
             self.penalties = check_penalties(self.penalties[self.penalties > 0])
 
@@ -146,10 +149,6 @@ class LinearProbe:
             return each
         self._kept.extend(each)  # in place: regressions for other penalties share it
         return self._kept
-
-    def _has_full_rank(self) -> bool:
-        n, d = self.features.shape
-        return d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
 
 
 class _Panel:

@@ -160,7 +160,10 @@ def score_predictions(
         raise ValueError(f"Observed {y.shape} and predicted {f.shape} values do not match.")
     if train is None and name in NEEDS_TRAINING:
         raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
-    train = _of_targets(train or Training(np.array(0.0), np.array(1.0)), *y.shape)
+    n, m = y.shape
+    train = Training(*(np.asarray(each, dtype=float) for each in train or (0.0, 1.0)))
+    if any(each.shape not in ((), (1,), (m,), (1, 1), (1, m), (n, 1), (n, m)) for each in train):
+        raise ValueError(f"Training statistics {train.mean.shape}, {train.std.shape} do not match targets {(n, m)}.")
     present = ~np.isnan(y)
     if (np.isnan(f) & present).any():
         raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
@@ -173,13 +176,6 @@ def score_predictions(
             here = (rows, slice(j, j + 1))
             scores[..., j] = metric(y[here], f[..., rows, j : j + 1], Training(mean[here], std[here]))[..., 0]
     return scores
-
-
-def _of_targets(train: Training, n: int, m: int) -> Training:
-    mean, std = (np.asarray(each, dtype=float) for each in train)
-    if any(each.shape not in ((), (1,), (m,), (1, 1), (1, m), (n, 1), (n, m)) for each in (mean, std)):
-        raise ValueError(f"Training statistics {mean.shape}, {std.shape} do not match targets {(n, m)}.")
-    return Training(mean, std)
 
 
 def find_score(name: str) -> Metric:

@@ -92,7 +92,7 @@ def test_a_target_that_goes_with_a_site_is_permuted_within_it_without_being_aske
 def test_nothing_else_draws_a_fold_or_a_permutation():
     """Of the analyses the protocol alone is given the functions that draw."""
     drawing = {"replicated_folds", "cbig_folds", "leave_one_site_out", "inner_folds", "matlab_inner_folds"}
-    drawing |= {"deal_families", "permuted_rows", "permutations", "sign_flips"}
+    drawing |= {"deal_families", "permuted_rows", "permutations"}
     users = set()
     for path in PACKAGE.rglob("*.py"):
         imported = {

@@ -42,7 +42,7 @@ def run(cohort, name, *options, code=0):
 
 @pytest.fixture(scope="module")
 def harmonised(cohort):
-    options = ["--penalties", *PENALTIES, "--permutations", "99"]
+    options = ["--penalties", *PENALTIES, "--permutations", "19"]
     run(cohort, "none", *options)
     return run(cohort, "combat", *options, "--sites", "combat")
 
@@ -125,7 +125,7 @@ def compared(cohort):
     table = cohort.phenotypes
     cohort.phenotypes = table[table["site"] != "three"]
     try:
-        options = ["--permutations", "99"]
+        options = ["--permutations", "19"]
         return run(cohort, "compared", *options, "--analyses", "harmonisation"), cohort.phenotypes
     finally:
         cohort.phenotypes = table
@@ -161,7 +161,7 @@ def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared
     whole = cohort.phenotypes
     cohort.phenotypes = table
     try:
-        alone = run(cohort, "alone", "--permutations", "99", *options)
+        alone = run(cohort, "alone", "--permutations", "19", *options)
     finally:
         cohort.phenotypes = whole
     row = made.table("harmonisation").set_index("sites").loc[handling]

@@ -240,21 +240,14 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
     np.testing.assert_allclose(learned.validate("learned_bins").predicted[0], before.predicted[0], atol=1e-7)
 
 
-def test_slow_controls_are_opt_in_and_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.learned_filters.available_bytes", lambda: 1e6)
+def test_slow_controls_are_opt_in_and_what_needs_more_memory_is_refused(cohort, monkeypatch):
+    for module in ("learned_filters", "controls"):
+        monkeypatch.setattr(f"fcpower_bids.analyses.spectrum.{module}.available_bytes", lambda: 1e5)
     small = dataclasses.replace(cohort, series=())
     tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, slow_controls=True))
     scores = tables["spectral_controls"].frame.set_index("representation")
-    assert (scores.loc[["learned_bins", "learned_network"], "status"] == "refused").all()
+    assert (scores.loc[["learned_bins", "learned_network", "random_filters"], "status"] == "refused").all()
     assert (scores.loc[["rbf_wasserstein", "rbf_affine_invariant"], "status"] == "scored").all()
     assert scores.loc["learned_bins", "reason"].startswith("Learned filters would need 0.0 GB for 90 people")
-
-
-def test_random_filters_are_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.available_bytes", lambda: 1e5)
-    small = dataclasses.replace(cohort, series=())
-    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}))
-    scores = tables["spectral_controls"].frame.set_index("representation")
-    assert scores.loc["random_filters", "status"] == "refused"
     assert "use fewer people" in scores.loc["random_filters", "reason"]
     assert "random_1" not in scores.index

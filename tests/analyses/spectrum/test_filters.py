@@ -11,12 +11,10 @@ from fcpower_bids.analyses.spectrum.controls import (
     clipped,
     filtered_features,
     knot_weights,
-    leading_modes,
+    modes,
     profile,
     random_heights,
-    single_mode,
 )
-from fcpower_bids.core.regression.kernels import correlation_kernel
 from tests.analyses.cohorts import choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -32,24 +30,17 @@ def family(request):
 
 def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(family):
     whole = family.features(0.35)
-    np.testing.assert_allclose(filtered_features(family, leading_modes(16, 0.35)), whole, atol=1e-12)
+    np.testing.assert_allclose(filtered_features(family, modes(0, 16, 0.35)), whole, atol=1e-12)
     np.testing.assert_allclose(
-        sum(filtered_features(family, single_mode(i, 0.35)) for i in range(1, 17)), whole, atol=1e-12
+        sum(filtered_features(family, modes(i - 1, i, 0.35)) for i in range(1, 17)), whole, atol=1e-12
     )
-    five = sum(filtered_features(family, single_mode(i, 0.35)) for i in range(1, 6))
-    np.testing.assert_allclose(filtered_features(family, leading_modes(5, 0.35)), five, atol=1e-12)
-
-
-def test_single_precision_hardly_changes_a_kernel(family):
-    single = filtered_features(family, leading_modes(16, 0.35), np.float32)
-    assert single.dtype == np.float32
-    double = correlation_kernel(filtered_features(family, leading_modes(16, 0.35)))
-    np.testing.assert_allclose(correlation_kernel(single, dtype=np.float32), double, rtol=0, atol=1e-6)
+    five = sum(filtered_features(family, modes(i - 1, i, 0.35)) for i in range(1, 6))
+    np.testing.assert_allclose(filtered_features(family, modes(0, 5, 0.35)), five, atol=1e-12)
 
 
 def test_raw_leading_modes_keep_most_of_fc(family):
     fc = family.connectivity[:] * np.sqrt(2)
-    kept = filtered_features(family, leading_modes(5, 1.0))
+    kept = filtered_features(family, modes(0, 5, 1.0))
     assert np.linalg.norm(kept - fc) < 0.2 * np.linalg.norm(fc)
 
 

@@ -1,4 +1,4 @@
-"""P of permutations and drawn signs."""
+"""P of permutations, and false discoveries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.differences import false_discovery_rates, permutation_p_value, sign_flips
+from fcpower_bids.core.differences import false_discovery_rates, permutation_p_value
 
 
 def test_p_value_counts_the_observed_statistic_and_ties():
@@ -16,15 +16,6 @@ def test_p_value_counts_the_observed_statistic_and_ties():
     assert permutation_p_value(0.1 + 0.2, null) == 2 / 5
     with pytest.raises(ValueError, match="not a number"):
         permutation_p_value(np.nan, null)
-
-
-def test_signs_are_drawn_by_the_seed_and_balanced():
-    flips = np.stack(list(sign_flips(10, 2000, 3)))
-    assert set(flips.ravel()) == {-1.0, 1.0}
-    np.testing.assert_array_equal(flips, list(sign_flips(10, 2000, 3)))
-    assert np.abs(flips.mean(axis=0)).max() < 0.1
-    assert abs((flips[:, 0] * flips[:, 1]).mean()) < 0.1
-    assert len({tuple(each) for each in sign_flips(4, 300, 0)}) == 16
 
 
 def test_false_discovery_rates_are_those_of_scipy_and_missing_ones_stay_so():

@@ -56,7 +56,7 @@ def test_mcnemar_rejects_too_often_where_the_searches_of_a_person_go_together():
         p_values = [
             exact_mcnemar(int((searches > 0).sum()), int((searches < 0).sum())),
             sign_flip_p_value(net),
-            sign_flip_p_value(errors, n_flips=999, seed=draw),
+            sign_flip_p_value(errors, n_flips=199, seed=draw),
         ]
         rejected += np.less(p_values, 0.05)
     mcnemar, flips_of_people, flips_of_errors = rejected / 200

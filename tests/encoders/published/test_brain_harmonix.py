@@ -79,8 +79,8 @@ def load(files, protocol="own", **options):
     return load_brain_harmonix(files / "model.pth", published=published, size=SIZE, **options)
 
 
-def slow_embedding(state, files, series, patch, n_valid):
-    """All 18 patches, those without data masked as keys and left out of the mean: as the authors compute it."""
+def slow_embedding(state, files, series, patch, n_valid, times):
+    """All patches, those without data masked as keys and left out of the mean: as the authors compute it."""
     w = doubles(state)
     gradients = np.loadtxt(files / "gradient_mapping_400.csv", delimiter=",")
     modes = np.genfromtxt(files / "schaefer400_roi_eigenmodes.csv", delimiter=",", skip_header=1)[:, 1:]
@@ -96,23 +96,23 @@ def slow_embedding(state, files, series, patch, n_valid):
             resized = torch.nn.functional.interpolate(unit, (1, patch), mode="bicubic", antialias=True)
             rows.append(resized.flatten().double().numpy())
         kernel = np.array([np.linalg.pinv(np.array(rows)) @ row for row in kernel])
-    padded = np.zeros((18 * patch, 400))
+    padded = np.zeros((times * patch, 400))
     padded[: len(series)] = (series - series.mean(axis=0)) / series.std(axis=0)
-    tokens, kept = np.empty((7200, 8)), np.zeros(7200, bool)
+    tokens, kept = np.empty((400 * times, 8)), np.zeros(400 * times, bool)
     for parcel in range(400):
-        for time in range(18):
+        for time in range(times):
             values = padded[time * patch : (time + 1) * patch, parcel]
             position = np.concatenate([slow_sincos(time, 4), space[parcel]])
-            tokens[parcel * 18 + time] = kernel @ values + w["patch_embed.proj.bias"] + position
-            kept[parcel * 18 + time] = time < n_valid
+            tokens[parcel * times + time] = kernel @ values + w["patch_embed.proj.bias"] + position
+            kept[parcel * times + time] = time < n_valid
     tokens = slow_block(tokens, w, "blocks.0.", 2, 1e-6, kept=kept)
     return slow_norm(tokens[kept], w["norm.weight"], w["norm.bias"], 1e-6).mean(axis=0)
 
 
-@pytest.mark.parametrize(("time", "patch"), [(0.735, 48), (2.0, 18)])
-def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_columns(files, state, time, patch):
+@pytest.mark.parametrize(("time", "patch", "times"), [(0.735, 48, 4), (2.0, 18, 18)])
+def test_embedding_equals_the_slow_masked_reference_whatever_the_order_of_columns(files, state, time, patch, times):
     series = noise(2 * patch + patch // 2, 400)  # two patches and a half: the third is padded with 0, the rest masked
-    expected = slow_embedding(state, files, series, patch, n_valid=3)
+    expected = slow_embedding(state, files, series, patch, 3, times)
     encoder = load(files, parcel_names=NAMES)
     shuffle = np.random.default_rng(2).permutation(400)
     embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], time)

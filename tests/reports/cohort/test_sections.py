@@ -114,11 +114,6 @@ def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path,
     assert bool(left) == (name not in ESSENTIAL)
 
 
-def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "transform_screen", "encoders", "spectrum_path", "parcellation_gains")
-    assert [one.anchor for one in make_sections(GroupTables(settings))] == ["cohort", "exponent", "controls", "curves"]
-
-
 def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
     settings = replace(Settings(tmp_path / "bids", tmp_path / "out", "group"), **SETTINGS)
     write_group(settings, make_cohort(n_people=6), ("spectrum_geometry",))
