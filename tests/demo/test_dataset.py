@@ -45,8 +45,8 @@ def parcellate(folder, recording, cache):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_without_noise_nilearn_recovers_the_clean_series(exact, tmp_path):
-    folder, truth = exact
+def test_without_noise_nilearn_recovers_the_clean_series(exact_demo, tmp_path):
+    folder, truth = exact_demo
     for index, recording in enumerate(truth.recordings):
         labels, series = parcellate(folder, recording, tmp_path)
         np.testing.assert_array_equal(labels, np.arange(1, N_PARCELS + 1))
@@ -55,8 +55,8 @@ def test_without_noise_nilearn_recovers_the_clean_series(exact, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_with_noise_nilearn_recovers_the_painted_series_of_the_parcels_seen(troubled, tmp_path):
-    folder, truth = troubled
+def test_with_noise_nilearn_recovers_the_painted_series_of_the_parcels_seen(troubled_demo, tmp_path):
+    folder, truth = troubled_demo
     index = truth.subjects.index("02")
     labels, series = parcellate(folder, truth.recordings[index], tmp_path)
     np.testing.assert_array_equal(labels, 1 + np.flatnonzero(truth.coverage[index] > 0))
@@ -77,8 +77,8 @@ def test_confounds_explain_what_was_added(tiny):
         assert left.var() < 0.02 * added.var()
 
 
-def test_troubles_are_where_the_design_says(troubled):
-    folder, truth = troubled
+def test_troubles_are_where_the_design_says(troubled_demo):
+    folder, truth = troubled_demo
     assert [name for name in truth.recordings if "run-2" in name] == ["sub-01_ses-a_task-rest_run-2"]
     incomplete = {truth.subjects[index] for index in np.flatnonzero((truth.coverage < 1).any(axis=1))}
     assert incomplete == {"02"}
@@ -90,8 +90,8 @@ def test_troubles_are_where_the_design_says(troubled):
     assert censored["sub-04_ses-b"] > 0.8
 
 
-def test_runs_of_a_session_share_their_connectome_but_not_their_series(troubled):
-    truth = troubled[1]
+def test_runs_of_a_session_share_their_connectome_but_not_their_series(troubled_demo):
+    truth = troubled_demo[1]
     np.testing.assert_array_equal(truth.connectivity[0], truth.connectivity[1])
     assert not np.allclose(truth.connectivity[0], truth.connectivity[2])
     assert np.abs(truth.clean[0] - truth.clean[1]).max() > 10
@@ -172,8 +172,8 @@ def test_a_folder_with_content_is_left_alone(tmp_path):
 
 @pytest.mark.skipif(not VALIDATOR.exists(), reason="bids-validator-deno is not installed beside this Python")
 @pytest.mark.parametrize("part", [Path(), DERIVATIVES])
-def test_the_bids_validator_finds_no_error(part, troubled):
-    command = [VALIDATOR, str(troubled[0] / part), "--format", "json"]
+def test_the_bids_validator_finds_no_error(part, troubled_demo):
+    command = [VALIDATOR, str(troubled_demo[0] / part), "--format", "json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     report = json.loads(run.stdout)
     errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]

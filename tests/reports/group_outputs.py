@@ -40,7 +40,7 @@ SETTINGS = {
     "repeats": 2,
     "folds": 5,
     "inner_folds": 3,
-    "permutations": 99,
+    "permutations": 39,
     "representations": ("fc", "fc_power", "embedding"),
     "quiet": True,
 }

@@ -16,7 +16,7 @@ from fcpower_bids.reports.cohort.drawings import (
     with_band,
 )
 from fcpower_bids.reports.cohort.findings import seen_names
-from fcpower_bids.reports.cohort.identification import describe_identification
+from fcpower_bids.reports.cohort.prediction import describe_identification
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -362,7 +362,6 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
         (gains["people"] == "shared") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
     ]
     answers = tuple(_say_gains(target, own_rows(shared, target), tables) for target in targets_of(shared))
-    said = [*answers, *_say_atlases(tables)]
     atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
     panels = tuple(difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"))
 
@@ -379,7 +378,7 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
         *tables.grid("parcellation_gains", named(gains, "atlas")),
         *(tables.grid("parcellation_comparisons", named(pairs, "atlas", "reference")) if len(pairs) else ()),
     )
-    yield Section("sweep", "Parcellations", tuple(said), panels, grids, answers)
+    yield Section("sweep", "Parcellations", answers, panels, grids, answers)
 
 
 def _say_gains(target: str, rows: pd.DataFrame, tables: GroupTables) -> str:
@@ -392,21 +391,4 @@ def _say_gains(target: str, rows: pd.DataFrame, tables: GroupTables) -> str:
         f"{plain}, under {words.count('worse')} worse, under {words.count(SAME)} not distinguishable; "
         f"differences in {score_label(rows['score'].iloc[0])} from {differences.min():+.3f} to "
         f"{differences.max():+.3f} (p not corrected for the number of parcellations)."
-    )
-
-
-def _say_atlases(tables: GroupTables) -> Iterator[str]:
-    pairs = tables.rows("parcellation_comparisons")
-    if pairs.empty:
-        return
-    tested = pairs.dropna(subset=["p_holm"])
-    n, clear = count(len(tested), "comparison"), [row for row in tested.to_dict("records") if judge(row) != SAME]
-    if not clear:
-        yield f"No two parcellations are distinguishable in {n} (Holm's correction)."
-        return
-    best = min(clear, key=lambda row: float(row["p_holm"]))
-    yield (
-        f"Parcellations differ in {len(clear)} of {n} (Holm's correction within each); "
-        f"the clearest: {short_name(str(best['atlas']))} is {judge(best)} than {short_name(str(best['reference']))} "
-        f"for {best['target']} ({say_difference(best)})."
     )

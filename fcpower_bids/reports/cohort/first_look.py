@@ -19,7 +19,7 @@ from fcpower_bids.reports.cohort.findings import (
     seen_rows,
     small_folds,
 )
-from fcpower_bids.reports.cohort.identification import identification_rows
+from fcpower_bids.reports.cohort.prediction import identification_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, own_rows, percent, say_p
 from fcpower_bids.reports.kit.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
 from fcpower_bids.reports.kit.page import Panel, show_number

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort import comparisons, curves, edges, identification, people, prediction
+from fcpower_bids.reports.cohort import comparisons, curves, edges, people, prediction
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -56,7 +56,7 @@ CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
     "prediction": prediction.prediction_chapter,
     "sites": prediction.sites_chapter,
     "edges": edges.edges_chapter,
-    "identification": identification.identification_chapter,
+    "identification": prediction.identification_chapter,
     "exponent": curves.exponent_chapter,
     "screen": comparisons.screen_chapter,
     "controls": comparisons.controls_chapter,
@@ -65,13 +65,13 @@ CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
     "encoder": comparisons.encoder_chapter,
     "encoders": comparisons.encoders_chapter,
     "spectrum": curves.spectrum_chapter,
-    "privacy": identification.privacy_chapter,
+    "privacy": prediction.privacy_chapter,
 }
 """What makes the sections of each chapter, the first with its anchor, in the order of the page."""
 SMALLEST_P = {
     "prediction": smallest_p_of_targets,
     "edges": edges.smallest_p_of_edges,
-    "identification": identification.smallest_p_identified,
+    "identification": prediction.smallest_p_identified,
 }
 """The smallest p of what a chapter may find, corrected for all that it tests; NaN where nothing was tested."""
 MADE_BY_A_RUN = "scans.tsv"
@@ -213,7 +213,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     ]
     if len(targets) > MOST_TARGETS:
         answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
-    if identified := identification.describe_identification(tables):
+    if identified := prediction.describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple(
         (section.title, said, section.anchor) for section in sections for said in section.answers[:MOST_TARGETS]
@@ -233,7 +233,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
     room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
     failed = any(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
-    rows = identification.identification_rows(tables, unseen=True)
+    rows = prediction.identification_rows(tables, unseen=True)
     something = any(finding.state == FOUND for finding in targets) or (
         len(rows) > 0 and (rows["p_permutation"] < SIGNIFICANT).any()
     )
@@ -267,7 +267,7 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
         lines.append(f"{line}: {finding.state}")
         if finding.added is not None:
             lines.append(f"  {finding.added.clause(name)}")
-    lines += [sentence.removesuffix(".") for sentence in identification.describe_identification(tables)]
+    lines += [sentence.removesuffix(".") for sentence in prediction.describe_identification(tables)]
     lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
     return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
@@ -288,7 +288,7 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
         names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
         if names:
             said.append(ANSWERS[state][by_site].format(listed(names, MOST_NAMED)))
-    rows = identification.identification_rows(tables, unseen=True)
+    rows = prediction.identification_rows(tables, unseen=True)
     if len(rows):
         said.append(_identified(rows.iloc[0], tables))
     said += [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]

@@ -27,9 +27,7 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     count_people,
-    missing,
     percent,
-    say_p,
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.person.recording import USED_WITH_CAUTION, WORDS
@@ -297,28 +295,16 @@ def motion_chapter(tables: GroupTables) -> Iterator[Section]:
     summary, edges = tables.rows("qcfc_summary"), tables.rows("qcfc")
     if summary.empty or edges.empty:
         return
-    rows = [(tables.title(row["representation"]), row) for _, row in summary.iterrows()]
-    shares = ", ".join(f"{title} {100 * row['share_significant']:.1f} %" for title, row in rows)
-    said = [f"Edges that go with motion (q < {SIGNIFICANT:g}): {shares}."]
-    for title, row in rows:
-        together = (
-            "" if missing(row.get("p_all")) else f"; all edges together, permutation {say_p(float(row['p_all']))}"
-        )
-        rho = row.get("distance_rho", math.nan)
-        distance = "" if missing(rho) else f"; Spearman correlation of |r| with distance {rho:.2f}"
-        said.append(
-            f"{title}: median |r| with mean FD is {row['median_abs_r']:.3f} over {row['n_people']:.0f} people (chance "
-            f"gives {row['median_abs_r_chance']:.3f}); {percent(row['share_significant'], 1)} of the edges are "
-            f"significant after control of the false discovery rate{together}{distance}."
-        )
+    shares = zip(map(tables.title, summary["representation"]), summary["share_significant"], strict=True)
+    each = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
+    said = f"Edges that go with motion (q < {SIGNIFICANT:g}): {each}."
     columns = ["r", "distance"] if "distance" in edges and edges["distance"].notna().any() else ["r"]
     parts = edges.groupby("representation", sort=False)[columns]
     shown = {tables.title(name): part.to_numpy(dtype=float) for name, part in parts}
-    if len(columns) == 1:
-        said.append("The distance between parcels is not known here, so its dependence is left out.")
     svg = draw_edge_motion(shown, int(summary["n_people"].iloc[0]))
-    panels = (tables.panel("motion", svg, said=" ".join(said)), *_motion_brains(tables))
-    yield Section("motion", "Motion and connectivity (QC-FC)", tuple(said), panels, answers=tuple(said[:1]))
+    panels = (tables.panel("motion", svg, said=said), *_motion_brains(tables))
+    grids = tuple(tables.grid("qcfc_summary", tables.titled(summary).dropna(axis=1, how="all")))
+    yield Section("motion", "Motion and connectivity (QC-FC)", (said,), panels, grids, (said,))
 
 
 def _motion_brains(tables: GroupTables) -> Iterator[Any]:

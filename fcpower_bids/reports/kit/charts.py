@@ -191,13 +191,6 @@ class Chart(Axes):
         for number, title in enumerate(titles):
             self.drawing.text(self.box.left - 6, float(self.down(-number)) + 0.36 * SIZE, short(title), anchor="end")
 
-    def key(self, entries: Mapping[str, tuple[str, str]], at_right: bool = False) -> None:
-        """Name colours and markers within the upper right corner, or to the right of the panel."""
-        wide = width_of(list(entries))
-        start = self.box.right + 8 if at_right else max(self.box.left + 4, self.box.right - wide - 14)
-        for number, (name, (colour, marker)) in enumerate(entries.items()):
-            _sample(self.drawing, start, self.box.top + 8 + 12.5 * number, name, colour, marker)
-
 
 def row_scale(rows: int) -> Scale:
     """Scale of panels with so many named rows from the top."""

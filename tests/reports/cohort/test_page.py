@@ -20,9 +20,9 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     smallest_correlation,
 )
-from fcpower_bids.reports.cohort.identification import describe_alpha
 from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.people import outlying, read_quality_tables
+from fcpower_bids.reports.cohort.prediction import describe_alpha
 from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
@@ -204,10 +204,10 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
     assert judge_cohort(tables).headline.startswith("No person is identified better than by chance (at most ")
     frame = read_table(tables.path("qcfc_summary"))
-    write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.001))
+    write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.0001))
     text = write_group_report(settings)[0].read_text()
-    assert "distance 0.00." in text
-    assert "distance -0.00" not in text
+    assert ">0.000<" in text.partition('id="motion"')[2]
+    assert "-0.000<" not in text
 
 
 @pytest.mark.parametrize("name", ["prediction_summary", "identification", "qcfc_summary", "alpha"])

@@ -327,10 +327,9 @@ def test_qc_fc_shows_the_distance_where_the_parcels_have_a_place(tmp_path):
         tables = GroupTables(settings)
         section = next(one for one in make_sections(tables) if one.anchor == "motion")
         drawn = "distance (mm)" in section.panels[0].svg
-        assert drawn == (centroids is not None) == ("with distance" in section.sentences[1])
-        if drawn:
-            rho = read_table(tables.path("qcfc_summary"))["distance_rho"][0]
-            assert f"Spearman correlation of |r| with distance {rho:.2f}" in section.sentences[1]
+        rho = read_table(tables.path("qcfc_summary"))["distance_rho"][0]
+        shown = [cell.value for cell in section.grids[0].rows[0]]
+        assert drawn == (centroids is not None) == (rho in shown)
 
 
 # In a real browser
