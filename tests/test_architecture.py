@@ -67,10 +67,6 @@ def test_a_default_run_of_the_group_level_loads_what_it_needs(tmp_path):
     assert (tmp_path / "out" / "group" / "qcfc.tsv").is_file()
 
 
-def test_the_command_line_does_not_load_torch_or_nilearn_for_the_participant_level():
-    assert not {"torch", "nilearn"} & loaded_by("import fcpower_bids.workflows.participant")
-
-
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -182,13 +182,6 @@ def test_no_page_and_no_table_tells_where_the_files_at_fault_lie(broken):
     assert not telling(found.output, [str(found.output.parent)], "logs", "work")
 
 
-def test_nothing_is_half_written(broken):
-    _, found = broken
-    assert not found.files("*.part")
-    for label in BROKEN:
-        assert not found.files(f"sub-{label}_*_relmat.*")
-
-
 def test_a_parcel_without_variance_is_missing_and_named(broken):
     _, found = broken
     coverage, _ = read_matrix(found.file("sub-13", "stat-coverage_bold.tsv"))
@@ -217,20 +210,6 @@ def test_two_inputs_with_one_output_name(exact_demo, tmp_path):
     assert str(second) in found.err
 
 
-def test_atlas_of_another_space(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    image = _builtin(tmp_path)
-    other = image.with_name(image.name.replace("2009cAsym", "6Asym"))
-    shutil.copy(image, other)
-    found = refused(2, "MNI152NLin6Asym", folder, tmp_path / "out", "--atlas", other)
-    assert str(other) in found.err
-
-
-def test_filters_that_leave_nothing(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    refused(3, "--task-id movie", folder, tmp_path / "out", "--task-id", "movie", *ATLAS)
-
-
 @pytest.mark.parametrize("made_by", [{"Name": "fMRIPrep"}, None])
 def test_a_description_that_pybids_stumbles_over(exact_demo, tmp_path, made_by):
     copy = shutil.copytree(exact_demo[0], tmp_path / "in")
@@ -249,13 +228,6 @@ def test_input_inside_the_output_can_be_run_twice(exact_demo, tmp_path):
     shutil.copytree(exact_demo[0], tmp_path / "in")
     options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     assert [run_app(tmp_path / "in", tmp_path, *options).code for _ in range(2)] == [0, 0]
-
-
-def test_no_recordings(tmp_path):
-    (tmp_path / "in").mkdir()
-    about = {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "fMRIPrep"}]}
-    (tmp_path / "in" / "dataset_description.json").write_text(json.dumps(about))
-    refused(3, "no preprocessed BOLD series", tmp_path / "in", tmp_path / "out", *ATLAS)
 
 
 def test_output_of_another_program(exact_demo, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from fcpower_bids.check import check
@@ -29,16 +27,6 @@ def group(cohort, *options):
 
 def broken(*_, **__):
     raise IndexError("a slip of ours")
-
-
-def test_acceptances_alone_leave_nobody_out(cohort, capsys):
-    decisions = cohort.out / "exclude.tsv"
-    decisions.write_text("participant_id\tdecision\nsub-001\taccept\n")
-    try:
-        assert group(cohort, "--check") == 0
-    finally:
-        decisions.unlink()
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, capsys):
@@ -83,14 +71,3 @@ def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(
     assert sentence in told
     assert str(file) in told
     assert "Traceback" not in told
-
-
-def test_kept_files_that_were_cut_are_made_anew(exact_demo, exact_run, tmp_path):
-    output = shutil.copytree(exact_run.output, tmp_path / "out")
-    for kept in (path for part in ("parcels", "atlases") for path in (output / "work" / part).iterdir()):
-        kept.write_bytes(kept.read_bytes()[:-100])
-    before = {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")}
-    words = ["--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--min-time", "11", "--replace"]
-    found = run_app(exact_demo[0], output, *words)
-    assert found.code == 0, found.err
-    assert {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")} == before

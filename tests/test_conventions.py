@@ -13,7 +13,6 @@ from nilearn.signal import clean
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
-from fcpower_bids.core.series import framewise_displacement
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
@@ -124,19 +123,6 @@ def xcp_d(series: np.ndarray, confounds: np.ndarray, kept: np.ndarray) -> np.nda
 
     bold, design = prepare(series), prepare(confounds)
     return bold - design @ np.linalg.lstsq(design, bold, rcond=None)[0]
-
-
-def test_xcp_d_gives_what_its_formula_gives(dataset, tmp_path):
-    folder, series, table, _ = dataset
-    options = ("--config-file", "xcp_d", "--head-radius", "50", "--min-time", "60")
-    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
-    threshold = float(np.sort(np.nan_to_num(framewise_displacement(motion)))[-12])
-    found = run_app(folder / "in", tmp_path / "out", *ONE, *options, "--fd-thresh", threshold, "--strategy", "24P")
-    moved = np.concatenate([[0.0], np.abs(np.diff(motion, axis=0)) @ np.repeat([1.0, 50.0], 3)])
-    kept = ~(moved > threshold)
-    assert (~kept).sum() == 11
-    theirs = xcp_d(series, confounds_of(table, "24P", "zero"), kept)
-    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
 
 
 def test_xcp_d_holds_the_ends(dataset, tmp_path):

@@ -79,7 +79,3 @@ def test_a_dry_run_is_the_run(name, tmp_path, monkeypatch, without_workers):
     else:
         assert dry.err == run.err
         assert not (tree.out / "logs" / "status").exists()
-
-
-def test_there_are_more_than_a_hundred_faults():
-    assert len(FAULTS) > 100

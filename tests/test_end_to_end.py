@@ -17,31 +17,12 @@ from fcpower_bids.core.series import band_leakage, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import BOX
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.outputs.tables import read_matrix
 from tests.running import LINKS, PLAIN, contents, run_app
 
 SERIES = "stat-mean_timeseries.tsv"
 FC = "stat-pearsoncorrelation_relmat.tsv"
 POWER = "desc-power0p35_relmat.tsv"
-
-
-def test_parcellation_returns_the_painted_series(exact_demo, tmp_path):
-    folder, truth = exact_demo
-    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
-    for recording, painted in zip(truth.recordings, truth.painted, strict=True):
-        (bold,) = folder.rglob(f"{recording}_*desc-preproc_bold.nii.gz")
-        mask = bold.with_name(bold.name.replace("desc-preproc_bold", "desc-brain_mask"))
-        (found,) = parcellate(bold, mask, [atlas])
-        np.testing.assert_allclose(found.series, 10_000 + painted, rtol=0, atol=1e-5)
-
-
-def test_the_exact_run_is_done(exact_run, exact_demo):
-    _, truth = exact_demo
-    assert exact_run.code == 0, exact_run.err
-    assert set(exact_run.states().values()) == {"done"}
-    assert len(exact_run.states()) == len(truth.recordings)
-    assert f"{len(truth.recordings)} done" in exact_run.err
 
 
 def test_series_fc_and_power_are_those_of_the_truth(exact_run, exact_demo):
@@ -148,70 +129,6 @@ def test_quality_figures_are_those_of_the_written_series(troubled_run):
     assert quality["dummy_volumes"] == 2
     assert quality["n_regressors"] == 24
     assert quality["degrees_of_freedom"] > 0
-
-
-def test_cleaning_brings_the_connectome_nearer_to_that_of_the_clean_series(tmp_path):
-    design = DemoDesign.tiny(subjects=1, sessions=1, volumes=240, nuisance=2)
-    truth = make_dataset(tmp_path / "in", design)
-    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", "builtin", "--strategy", "27P")
-    upper = np.triu_indices(60, 1)
-    clean, painted = (np.corrcoef(series[0].T)[upper] for series in (truth.clean, truth.painted))
-    cleaned = read_matrix(found.file("sub-01", FC))[0][upper]
-    assert np.corrcoef(cleaned, clean)[0, 1] > np.corrcoef(painted, clean)[0, 1] + 0.1
-
-
-def test_where_all_is_excluded_nothing_is_done(troubled_demo, tmp_path):
-    folder, _ = troubled_demo
-    found = run_app(folder, tmp_path / "out", "--atlas", "builtin", "--participant-label", "04", "--session-label", "b")
-    assert found.code == 5
-    assert set(found.states().values()) == {"excluded"}
-
-
-def test_some_failed_is_4_and_all_failed_is_5(tmp_path, exact_demo):
-    folder, truth = exact_demo
-    copy = copytree(folder, tmp_path / "copy")
-    bolds = sorted(copy.rglob("*desc-preproc_bold.nii.gz"))
-    bolds[0].write_bytes(bolds[0].read_bytes()[:-4000])
-    some = run_app(copy, tmp_path / "some", "--atlas", "builtin", *PLAIN)
-    assert some.code == 4
-    assert sorted(some.states().values()) == ["done", "done", "done", "failed"]
-    assert str(bolds[0]) in some.reason(truth.recordings[0])
-    assert str(bolds[0]) in some.err
-    every = run_app(
-        copy, tmp_path / "all", "--atlas", "builtin", *PLAIN, "--participant-label", "01", "--session-label", "a"
-    )
-    assert every.code == 5
-
-
-def test_usage_and_dataset_errors_are_2_and_3(tmp_path, exact_demo):
-    folder, _ = exact_demo
-    wrong = run_app(folder, tmp_path / "out", "--alpha", "2", "--high-pass", "0.2", "--transforms", "powwer")
-    assert wrong.code == 2
-    assert [line.startswith("fcpower_bids: ") for line in wrong.err.splitlines()] == [True] * 3
-    empty = run_app(tmp_path, tmp_path / "out", "--atlas", "builtin")
-    assert empty.code == 3
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_number_of_processes_changes_no_byte(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    runs = [
-        run_app(folder, tmp_path / "out" / name, "--atlas", "builtin", "--nprocs", number)
-        for name, number in (("one", 1), ("two", 2))
-    ]
-    assert [run.code for run in runs] == [0, 0]
-    one, two = (contents(run.output, "logs", "work") for run in runs)
-    assert one == two
-    assert len(one) > 40
-
-
-def test_dry_run_writes_nothing(exact_demo, tmp_path):
-    folder, truth = exact_demo
-    found = run_app(folder, tmp_path / "out", "--dry-run", "--atlas", "builtin")
-    assert found.code == 0
-    assert not (tmp_path / "out").exists()
-    assert all(recording in found.out for recording in truth.recordings)
-    assert "4 recordings of 2 participants" in found.out
 
 
 @pytest.mark.parametrize("version", ["1.4.0"])

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import socket
 import sys
-from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,7 +22,6 @@ import pytest
 from fcpower_bids.clinic import fit as fitting
 from fcpower_bids.clinic import folder
 from fcpower_bids.clinic.page import fitting as written
-from fcpower_bids.clinic.predict import read_people
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
@@ -32,7 +30,6 @@ from tests.cases import cohorts
 from tests.command import main, parse_settings
 from tests.conftest import copy_study
 from tests.page_figures import unchecked_figures
-from tests.planting.participant_outputs import add_output, make_outputs, series_of
 from tests.running import as_copied
 from tests.telling import telling
 
@@ -94,30 +91,6 @@ def test_the_methods_text_is_silent_of_an_analysis_whose_table_is_damaged(analys
     assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]
 
 
-def test_the_planted_phenotype_is_found_and_the_null_is_not(analysed):
-    table = read_table(analysed / "group" / "prediction_summary.tsv").set_index(["target", "representation"])
-    assert table.loc[("planted_score", "fc_power"), "r_pooled_mean"] > 0.5
-    assert table.loc[("null_score", "fc_power"), "r_pooled_mean"] < 0.3
-    p_columns = [name for name in table.columns if name.startswith("p_")]
-    assert p_columns, "the summary has permutation p-values"
-    assert table.loc[("planted_score", "fc_power"), p_columns[0]] < 0.05
-    assert table.loc[("null_score", "fc_power"), p_columns[0]] > 0.05
-
-
-def test_flattening_identifies_more_people(analysed):
-    table = read_table(analysed / "group" / "identification.tsv").set_index("representation")
-    assert table.loc["fc_power", "accuracy"] > table.loc["fc", "accuracy"] + 0.3
-
-
-def test_every_table_has_a_sidecar_that_describes_its_columns(analysed):
-    tables = sorted((analysed / "group").glob("*.tsv"))
-    assert len(tables) > 8
-    for path in tables:
-        about = json.loads(path.with_suffix(".json").read_text())
-        missing = [name for name in read_table(path).columns if name not in about]
-        assert not missing, f"{path.name}: {missing}"
-
-
 def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
     """Whoever is given the outputs learns neither where they were made nor by whom; arrays need no pickle."""
     made = tomllib.loads((analysed / "logs" / "settings.toml").read_text())["bids_dir"]
@@ -132,22 +105,6 @@ def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(analysed):
         assert all(
             np.asarray(each).dtype != object for each in (arrays.values() if path.suffix == ".npz" else [arrays])
         )
-
-
-def test_one_row_per_fold(analysed):
-    table = read_table(analysed / "group" / "prediction.tsv")
-    assert not table.duplicated(["target", "representation", "repeat", "fold"]).any()
-    assert len(table) == 2 * 2 * 2 * 5
-
-
-def test_families_never_span_a_split(analysed, study):
-    folds = read_table(analysed / "group" / "folds.tsv")
-    people = read_table(study / "in" / "participants.tsv")
-    family = dict(zip(people["participant_id"].str.removeprefix("sub-"), people["family_id"], strict=True))
-    folds["family"] = folds["participant_id"].astype(str).str.removeprefix("sub-").map(family)
-    assert folds["family"].notna().all()
-    roles = folds.groupby(["repeat", "fold", "family"])["role"].nunique()
-    assert (roles == 1).all()
 
 
 def test_every_number_of_a_figure_is_that_of_its_tables(analysed):
@@ -295,34 +252,12 @@ def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, p
     assert drawn == len(own) + (own["x"] <= 0).sum() + (own["x"] >= 0).sum()
 
 
-def test_the_brains_of_the_page_show_the_most_important_edges(analysed):
-    table = read_table(analysed / "group" / "importance_edges.tsv")
-    own = table[(table["representation"] == "fc_power") & (table["target"] == "planted_score")]
-    largest = own.loc[own["importance"].abs().sort_values(ascending=False).index[:100]]
-    page = as_copied((analysed / "group.html").read_text(encoding="utf-8"))
-    panel = page.partition(">Connections that matter for planted_score, FC^0.35<")[2].partition("</section>")[0]
-    assert "100 connections in a brain" in panel
-    assert len(largest) == 100
-    assert 100 <= unquote(panel).count("<path ") <= 200
-
-
 def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(study, analysed):
     before = {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")}
     (analysed / "group" / "analyses.json").unlink()  # or nothing would be done again
     options = ["--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", "100"]
     assert group(study, *options, "--nprocs", "2") == 0
     assert {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")} == before
-
-
-def test_a_saved_model_predicts_the_scans_of_the_cohort_and_says_that_it_knows_them(analysed, study):
-    model = next((analysed / "group" / "models").glob("*planted*power*"))
-    assert main(["predict", str(model), str(analysed)]) == 0
-    predicted = read_table(analysed / "group" / "predicted" / f"{model.name.removesuffix('_model')}.tsv")
-    people = read_table(study / "in" / "participants.tsv").set_index("participant_id")["planted_score"]
-    truth = [people["sub-" + name[4:6]] for name in predicted["scan"]]
-    assert np.corrcoef(predicted["prediction"], truth)[0, 1] > 0.7
-    assert (predicted["in_training"] == "true").all()
-    assert predicted["warning"].str.contains("fitted on this very scan").all()
 
 
 def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path, capsys):
@@ -350,33 +285,6 @@ def of_sixteen(study):
         patch.setattr(folder, "fit_final_model", fitted)
         assert group(study, *options, "--participant-label", *labels) == 0
     return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
-
-
-def test_the_table_of_a_model_equals_a_computation_from_its_files(of_sixteen, study):
-    assert predict(of_sixteen, study / "out") == 0
-    name = of_sixteen.name.removesuffix("_model")
-    table = read_table(study / "out" / "group" / "predicted" / f"{name}.tsv").set_index("scan")
-    card = json.loads((of_sixteen / "model.json").read_text())
-    residuals = SEEN[of_sixteen.name]
-    with np.load(of_sixteen / "weights.npz") as arrays:
-        weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])
-    (name, row) = next((name, row) for name, row in table.iterrows() if name.startswith("sub-20"))
-    file = next((study / "out").glob(f"sub-20/**/{name}_relmat.tsv"))
-    fc = pd.read_csv(file, sep="\t", index_col=0).to_numpy()
-    values, vectors = np.linalg.eigh(fc)
-    values[values <= 1e-10 * values.max()] = 0
-    edges = (vectors * values**0.35 @ vectors.T)[np.triu_indices(len(fc), 1)]
-    edges = (edges - edges.mean()) / np.linalg.norm(edges - edges.mean())
-    assert row["prediction"] == pytest.approx(edges @ weights + level, abs=1e-9)
-    # the interval: the conformal quantile over people of the residuals of people held out
-    size = residuals["residual"].abs()
-    mass = 1 / (residuals["person"].nunique() + 1) / residuals.groupby("person")["residual"].transform("size")
-    ordered = np.argsort(size.to_numpy(), kind="stable")
-    radius = size.to_numpy()[ordered][np.searchsorted(np.cumsum(mass.to_numpy()[ordered]), 0.9)]
-    assert row["high"] - row["prediction"] == pytest.approx(radius)
-    assert card["Interval"]["Radius"] == pytest.approx(radius)
-    assert card["NumberOfPeople"] == 16
-    assert (table["in_training"] == "true").sum() == len(card["TrainingScans"]) == len(residuals)
 
 
 MOVING = "sub-91_ses-a_task-rest_space-MNI152NLin2009cAsym_res-2"
@@ -512,18 +420,6 @@ def test_a_connectome_is_compared_with_scans_of_its_motion_and_sex(of_sixteen, b
     assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in page for name in far)
 
 
-def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
-    def slip(*_):
-        raise KeyError("slip")
-
-    monkeypatch.setattr("fcpower_bids.clinic.predict.apply_model", slip)
-    assert predict(of_sixteen, batch) == 5
-    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
-    rows = read_table(path).set_index("participant_id")
-    assert rows.loc["sub-20", "state"] == "failed"
-    assert "Internal error, please report" in rows.loc["sub-20", "reason"]
-
-
 def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, batch, capsys):
     quality = next(batch.rglob("sub-20_*_desc-fcpower_qc.tsv"))
     quality.write_text(quality.read_text()[:-40])
@@ -532,29 +428,6 @@ def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, ba
     assert f"{quality.name} is cut short" in rows.loc["sub-20", "reason"]
     assert "no connectome of the atlas here" in rows.loc["sub-77", "reason"]
     assert "0 of 2 scans predicted" in capsys.readouterr().out
-
-
-def test_tables_of_predict_are_read_as_those_of_the_group_level(batch, tmp_path):
-    table = tmp_path / "people.csv"
-    table.write_bytes("participant_id;age;ort\n20;77,5;Köln\n21;77;Ulm\n".encode("latin-1"))
-    scans = [("sub-20", "ses-a"), ("sub-21", "ses-a")]
-    assert read_people(batch, table, scans)["age"] == dict(zip(scans, (77.5, 77.0), strict=True))
-
-
-def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):
-    broken = tmp_path / of_sixteen.name
-    shutil.copytree(of_sixteen, broken)
-    content = bytearray((broken / "weights.npz").read_bytes())
-    content[-200] ^= 1
-    (broken / "weights.npz").write_bytes(bytes(content))
-    assert main(["predict", str(broken), str(study / "out")]) == 3
-    assert "weights.npz is not the file that was written with the model" in capsys.readouterr().err
-
-
-def test_the_dry_run_writes_nothing(unanalysed, capsys):
-    assert main([str(unanalysed / "in"), str(unanalysed / "out"), "group", "--dry-run"]) == 0
-    assert "24 people" in capsys.readouterr().err
-    assert not (unanalysed / "out" / "group").exists()
 
 
 @pytest.fixture(scope="module")
@@ -620,14 +493,6 @@ def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path,
     assert f"--phenotypes {tmp_path} is a folder. Name a file in it." in capsys.readouterr().err
 
 
-def test_mixed_exponents_are_refused(study, capsys):
-    shutil.copytree(study / "out", study / "mixed", copy_function=os.link, ignore=shutil.ignore_patterns("group*"))
-    for path in (study / "mixed" / "sub-02").rglob("*desc-power0p35*"):
-        path.rename(path.with_name(path.name.replace("power0p35", "power0p5")))
-    assert group(study, "--targets", "planted_score", out="mixed") == 3
-    assert "power0p5" in capsys.readouterr().err
-
-
 def test_little_memory_changes_the_seventh_digit_and_says_so(study):
     asked = ("--analyses", "prediction", "--targets", "planted_score", "--permutations", "0")
     for name, memory in (("roomy", "0"), ("tight", "1")):
@@ -667,13 +532,3 @@ def test_no_table_depends_on_who_does_the_work(tmp_path, monkeypatch):
         for one, other in zip(tables["alone"], tables[name], strict=True):
             assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
     assert not list((tmp_path / "w" / "shared").glob("*")), "what was shared is removed"
-
-
-@pytest.mark.parametrize(("how", "words"), [("recommended", "put end to end"), ("paper", "mean of their Fisher z")])
-def test_the_methods_text_says_how_recordings_became_a_scan(tmp_path, how, words):
-    settings = make_outputs(tmp_path, people=4, sessions="")
-    for number, (person, session, run) in enumerate(product(range(1, 5), "ab", "12")):
-        add_output(settings.output_dir, f"sub-{person:02d}_ses-{session}_run-{run}", series_of(number))
-    where = (str(settings.bids_dir), str(settings.output_dir), "group", "--analyses", "fingerprinting", "--quiet")
-    assert main([*where, "--min-time", "60", "--preset", how]) == 0
-    assert words in (settings.output_dir / "group" / "CITATION.md").read_text(encoding="utf-8")

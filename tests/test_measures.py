@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.measures import COVERAGE, QUALITY, SPECTRUM, tabulate_coverage, tabulate_quality, tabulate_spectrum
-from fcpower_bids.outputs.tables import plain
+from fcpower_bids.measures import tabulate_quality
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.settings import Settings
 
@@ -50,30 +48,6 @@ def series() -> ParcelSeries:
     return ParcelSeries(coverage, np.empty((100, P)), clean, pearson_connectivity(clean))
 
 
-@pytest.mark.parametrize(
-    ("tabulate", "given", "spec"),
-    [
-        (tabulate_coverage, (ATLAS,), COVERAGE),
-        (tabulate_quality, (make_cleaning(), ATLAS), QUALITY),
-        (tabulate_spectrum, (), SPECTRUM),
-    ],
-)
-def test_every_column_is_declared_and_the_same_twice(series, tabulate, given, spec):
-    table, facts = tabulate(series, *given, SETTINGS)
-    assert list(table.columns) == list(spec.columns)
-    again, same = tabulate(series, *given, SETTINGS)
-    pd.testing.assert_frame_equal(table, again, check_exact=True)
-    assert plain(facts) == plain(same)
-
-
-def test_coverage_names_what_is_below_the_threshold(series):
-    table, facts = tabulate_coverage(series, ATLAS, SETTINGS)
-    assert table["Node"].tolist() == list(NAMES)
-    assert table["coverage"].tolist() == series.coverage.tolist()
-    assert facts["UncoveredNodes"] == ["d"]
-    assert facts["MeanCoverage"] == pytest.approx(0.72)
-
-
 def test_quality_counts_volumes_and_motion(series):
     table, _ = tabulate_quality(series, make_cleaning(), ATLAS, SETTINGS)
     row = table.iloc[0]
@@ -88,22 +62,3 @@ def test_quality_counts_volumes_and_motion(series):
     assert (row["rank"], row["clipped"]) == (4, 0)
     # White noise spreads its power evenly over 0 to 0.25 Hz, so about 72 % lie outside 0.01 to 0.08 Hz.
     assert row["band_leakage"] == pytest.approx(0.72, abs=0.1)
-
-
-def test_quality_of_an_excluded_recording_has_no_figures_of_the_connectome():
-    excluded = ParcelSeries(np.ones(P), np.empty((100, P)), np.empty((0, 0)), np.empty((0, 0)))
-    cleaning = make_cleaning(excluded="Too short.", framewise_displacement=np.full(100, np.nan))
-    table, facts = tabulate_quality(excluded, cleaning, ATLAS, SETTINGS)
-    assert facts == {"Reason": "Too short."}
-    assert table["state"].tolist() == ["excluded"]
-    assert table[["mean_fd", "rank", "band_leakage", "participation_ratio"]].isna().all(axis=None)
-
-
-def test_spectrum_covers_the_covered_parcels(series):
-    table, facts = tabulate_spectrum(series, SETTINGS)
-    eigenvalues = np.linalg.eigvalsh(np.corrcoef(np.delete(series.clean, 3, 1).T))[::-1]
-    np.testing.assert_allclose(table["eigenvalue"], eigenvalues)
-    np.testing.assert_allclose(table["eigenvalue_power"], eigenvalues**0.35)
-    assert table["rank"].tolist() == [1, 2, 3, 4]
-    assert facts["FirstToLast"] == pytest.approx(eigenvalues[0] / eigenvalues[-1])
-    assert facts["Alpha"] == 0.35

@@ -82,24 +82,6 @@ def test_an_analysis_without_a_headline_is_not_told_as_no_results(cohort):
     assert "○" in marks
 
 
-def test_results_of_another_question_are_replaced_only_where_that_is_asked_for(cohort, capsys):
-    def of(target, *options):
-        return run(cohort, "--targets", target, "--name", "asked", *options)
-
-    table = cohort.out / "group" / "asked" / "prediction_summary.tsv"
-    assert of("age") == of("age") == 0
-    before = table.read_bytes()
-    assert of("score") == 2
-    assert (
-        "results of another question (--targets age, now score). Give this run another --name"
-        in capsys.readouterr().err
-    )
-    assert of("age", "--participant-label", "01", "02", "03") == 2
-    assert table.read_bytes() == before
-    assert of("score", "--replace") == 0
-    assert set(pd.read_csv(table, sep="\t")["target"]) == {"score"}
-
-
 QUESTIONS = (
     *(["--covariates", "score"], ["--site-column", "site"], ["--family-column", "participant"], ["--preset", "paper"]),
     *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--session-label", "a"]),

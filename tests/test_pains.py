@@ -7,7 +7,6 @@ tests/test_bad_input.py.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +20,6 @@ import pytest
 
 from fcpower_bids.core.series import filter_series, z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from fcpower_bids.outputs.names import ENTITY_ORDER, LABEL, parse_name
 from fcpower_bids.outputs.tables import read_matrix
 from tests.running import PATIENCE, PLAIN, run_app, start_app
 
@@ -31,28 +28,6 @@ SERIES = "stat-mean_timeseries.tsv"
 FC = "stat-pearsoncorrelation_relmat.tsv"
 SPACE = "MNI152NLin2009cAsym"
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
-
-
-def test_pain_01_a_missing_parcel_is_na_never_zero_nor_dropped(troubled_run):
-    lines = troubled_run.file("sub-02_ses-a", FC).read_text().splitlines()
-    names = lines[0].split("\t")[1:]
-    assert len(names) == len(lines) - 1 == 60
-    missing = [line.split("\t")[0] for line in lines[1:] if set(line.split("\t")[1:]) == {"n/a"}]
-    assert missing
-    assert not [line for line in lines[1:] if "0" in line.split("\t")[1:]]
-
-
-def test_pain_02_every_entity_of_the_source_is_in_the_output(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    copy = shutil.copytree(folder / "derivatives" / "fmriprep", tmp_path / "in")
-    for path in [*copy.rglob("sub-01_ses-a_*")]:
-        path.rename(path.with_name(path.name.replace("_run-1", "_acq-x_dir-AP_run-1_echo-2")))
-    (tmp_path / "filter.json").write_text('{"bold": {"echo": 2}}')
-    options = ("--bids-filter-file", tmp_path / "filter.json", *ATLAS, *PLAIN)
-    found = run_app(copy, tmp_path / "out", *options)
-    assert found.code == 0, found.err
-    stem = f"sub-01_ses-a_task-rest_acq-x_dir-AP_run-1_echo-2_space-{SPACE}_atlas-fcpowerbuiltin_scale-60_res-2"
-    assert found.files("*_relmat.tsv")[0].name.startswith(stem)
 
 
 def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
@@ -79,57 +54,10 @@ def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
     assert abs(left) < 0.1
 
 
-def test_pain_05_what_is_called_pearson_is_pearson(exact_run, exact_demo):
-    _, truth = exact_demo
-    series, _ = read_matrix(exact_run.file(truth.recordings[0], SERIES))
-    fc, _ = read_matrix(exact_run.file(truth.recordings[0], FC))
-    np.testing.assert_allclose(fc, np.corrcoef(series.T), rtol=0, atol=1e-12)
-
-
-def test_pain_06_regions_have_names_in_every_table(exact_run, exact_demo):
-    _, truth = exact_demo
-    for ending in (SERIES, FC, "desc-power0p35_relmat.tsv"):
-        names = exact_run.file(truth.recordings[0], ending).read_text().split("\n", 1)[0].split("\t")
-        assert names[-60:][0] == "LH_AntSup_01"
-    table = pd.read_csv(exact_run.files("*_dseg.tsv")[0], sep="\t")
-    assert table["name"].tolist() == names[-60:]
-
-
-def test_pain_07_one_moving_person_stops_nobody(troubled_run):
-    states = list(troubled_run.states().values())
-    assert states.count("excluded") >= 1
-    assert states.count("done") >= 5
-    assert troubled_run.file("sub-04_ses-a", FC).is_file()
-
-
-def test_pain_08_no_traceback_for_wrong_choices(tmp_path):
-    found = run_app(tmp_path / "nowhere", tmp_path / "out", "--fd-tresh", "1")
-    assert found.code == 2
-    assert "Did you mean --fd-thresh?" in found.err
-    assert "Traceback" not in found.err
-
-
-def test_pain_09_a_dry_run_says_what_is_needed(exact_demo, tmp_path):
-    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
-    next(copy.rglob("sub-01_ses-a_*_desc-brain_mask.nii.gz")).unlink()
-    found = run_app(copy, tmp_path / "out", "--dry-run", *ATLAS)
-    row = next(line for line in found.out.splitlines() if line.startswith("sub-01_ses-a"))
-    assert row.split()[1:5] == ["yes", "NO", "yes", "yes"]
-    assert "desc-brain_mask.nii.gz is not next to it" in found.out
-
-
 def test_pain_10_progress_is_told_for_every_recording(exact_run, exact_demo):
     _, truth = exact_demo
     for number, _ in enumerate(truth.recordings, start=1):
         assert f"[{number}/4] " in exact_run.err
-
-
-def test_pain_11_every_output_of_a_done_recording_exists(exact_run):
-    for path in exact_run.files("logs/status/*.json"):
-        status = json.loads(path.read_text())
-        assert status["state"] == "done"
-        assert len(status["outputs"]) == 19
-        assert all((exact_run.output / name).stat().st_size > 0 for name in status["outputs"])
 
 
 def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path):
@@ -140,17 +68,6 @@ def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path
     assert process.returncode in (2, 3), err
     assert "prefetch" in err
     assert "Traceback" not in err
-
-
-def test_pain_14_the_index_is_kept_and_used_again(exact_demo, tmp_path):
-    folder, _ = exact_demo
-    options = ("--dry-run", "--bids-database-dir", tmp_path / "index", *ATLAS)
-    first = run_app(folder, tmp_path / "out", *options)
-    (database,) = tmp_path.rglob("layout_index.sqlite")
-    written = database.stat().st_mtime_ns
-    second = run_app(folder, tmp_path / "out", *options)
-    assert first.out == second.out
-    assert database.stat().st_mtime_ns == written
 
 
 def test_pain_15_few_files_and_no_work_left_behind(exact_run, exact_demo):
@@ -187,52 +104,6 @@ def test_pain_17_resolutions_may_differ(exact_demo, exact_run, tmp_path):
     assert np.corrcoef(fine[upper], coarse[upper])[0, 1] > 0.9
     other, same = (read_matrix(run.file("sub-01_ses-b", FC))[0] for run in (found, exact_run))
     np.testing.assert_array_equal(other, same)
-
-
-def test_pain_18_another_space(tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, space="MNI152NLin6Asym"))
-    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS)
-    assert found.code == 0
-    assert "space-MNI152NLin6Asym" in found.files("*_relmat.tsv")[0].name
-
-
-def test_pain_19_no_anatomical_file_is_needed(exact_demo, exact_run):
-    folder, _ = exact_demo
-    assert not list(folder.rglob("anat"))
-    assert exact_run.code == 0
-
-
-def test_pain_20_an_atlas_is_any_image_and_a_table(exact_demo, exact_run, tmp_path):
-    folder, _ = exact_demo
-    atlas = builtin_atlas(SPACE, tmp_path)
-    labels = nibabel.load(atlas.image)
-    halves = np.asarray(labels.dataobj).astype(np.int16)
-    halves = np.where(halves > 30, 700, np.where(halves > 0, 20, 0)).astype(np.int16)
-    nibabel.save(nibabel.Nifti1Image(halves, labels.affine), tmp_path / "mine.nii.gz")
-    (tmp_path / "mine.tsv").write_text("index\tname\n20\tleft\n700\tright\n")
-    given = f"{tmp_path / 'mine.nii.gz'}:{tmp_path / 'mine.tsv'}"
-    found = run_app(folder, tmp_path / "out", "--atlas", given, "builtin", *PLAIN, "--participant-label", "01")
-    assert found.code == 0, found.err
-    small, names = read_matrix(found.files(f"sub-01_ses-a_*_atlas-mine*{FC}")[0])
-    assert names == ["left", "right"]
-    assert small.shape == (2, 2)
-    both, alone = (read_matrix(run.files(f"sub-01_ses-a_*builtin*{FC}")[0])[0] for run in (found, exact_run))
-    np.testing.assert_array_equal(both, alone)
-
-
-def test_names_are_in_the_order_of_the_specification(exact_run, troubled_run):
-    for run in (exact_run, troubled_run):
-        paths = [path for path in run.files("sub-*/**/func/*") if path.is_file()]
-        assert paths
-        for path in paths:
-            entities, suffix, _ = parse_name(path.name)
-            keys = [key for key, _ in entities]
-            assert keys == [key for key in ENTITY_ORDER if key in keys], path.name
-            assert all(LABEL.fullmatch(value) for _, value in entities), path.name
-            assert re.fullmatch("[a-z]+", suffix)
-            assert path.relative_to(run.output).parts[0] == f"sub-{dict(entities)['sub']}"
-        for path in (path for path in paths if path.suffix == ".tsv"):
-            assert path.with_suffix(".json").is_file(), path.name
 
 
 def test_every_uri_resolves(exact_run, troubled_run):

@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.check.check import check_cohort
 from fcpower_bids.core.series import z_score
-from tests.analyses.cohorts import choose
-from tests.check.cohorts import in_memory
 from tests.command import main
-from tests.planting.planted import Planted, draw_series, make_cohort
+from tests.planting.planted import Planted, make_cohort
 
 PEOPLE = 24
 UNITS = {"months": 12, "decades": 1 / 12}
@@ -114,25 +111,6 @@ def test_a_split_of_ones_own_does_not_part_two_people_who_look_alike(planted, tm
     assert "sub-003 is tested in fold a and sub-007 trains there, though they seem to share a scan" in told
 
 
-def test_two_names_for_one_scan_do_not_make_noise_predictable(planted):
-    """Half of the people are the other half under other names: without shared folds noise is 'predicted'."""
-    cohort, series = planted
-    half = PEOPLE // 2
-    rng = np.random.default_rng(3)
-    for person in range(half):
-        for session in "ab":
-            copy = series[person, session] + 1e-8 * rng.standard_normal(series[person, session].shape)
-            cohort.put(half + person, session, copy)
-    table = cohort.phenotypes
-    noise = rng.standard_normal(half)
-    cohort.phenotypes = table.assign(score=[*noise, *noise])
-    assert main([*map(str, [cohort.bids, cohort.out, "group"]), *QUICK, "--targets", "score"]) == 0
-    assert (cohort.table("check_pairs")["verdict"] == "same scan").sum() == PEOPLE
-    assert cohort.table("prediction_pooled")["r"].max() < 0.5
-    page = (cohort.out / "group.html").read_text()
-    assert "read it first" in page
-
-
 def test_exchanged_sessions_are_named(check, planted):
     cohort, series = planted
     cohort.put(4, "b", series[9, "b"])
@@ -161,15 +139,6 @@ def test_labels_that_moved_by_one_are_named(check, planted):
     assert f"{len(rows)} scans are far from the other scans of the same person" in found.loc["another name", "finding"]
     assert "--exclude-file" in found.loc["another name", "remedy"]
     assert "near another person's" in told
-
-
-def test_a_scan_that_was_stored_with_somebody_else_is_named(check, planted):
-    cohort, series = planted
-    cohort.put(9, "b", series[4, "b"])
-    shutil.rmtree(cohort.out / "sub-005" / "ses-b")
-    found, _ = check()
-    assert "sub-010 ses-b as sub-005" in found.loc["another name", "finding"]
-    assert found.loc["another name", "n"] == 1
 
 
 def test_families_that_nobody_declared_are_named(check, planted):
@@ -370,17 +339,6 @@ def test_classes_whose_connectomes_are_spread_differently_are_noted(check, plant
         assert (row["finding"] in section) == is_there
 
 
-def test_lost_zeros_are_found_again_and_said(check, planted):
-    cohort, _ = planted
-    table = cohort.phenotypes
-    cohort.phenotypes = table.assign(participant_id=table["participant_id"].str.replace("sub-0*", "", regex=True))
-    found, told = check()
-    assert found.empty
-    assert f"{PEOPLE} in both" in told
-    notes = cohort.table("check").set_index("check")
-    assert notes.loc["participant_id", "n"] == PEOPLE
-
-
 def test_too_few_matches_are_refused(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes
@@ -447,15 +405,6 @@ def test_the_check_is_not_done_twice_and_other_choices_do_not_matter(planted, ca
     assert "check ..." not in capsys.readouterr().err
     assert main([*base, "--covariates", "age"]) == 0
     assert "check ..." in capsys.readouterr().err
-
-
-def test_few_parcels_are_enough_to_know_a_copy():
-    """The fewer the parcels the lower a copy scores: the limit follows."""
-
-    drawn = {key: series[:, :20] for key, series in draw_series(30).items()}
-    drawn[7, "a"] = drawn[3, "b"] + 1e-9
-    _, alike = check_cohort(in_memory(drawn), choose())
-    assert alike == (("sub-003", "sub-007"),)
 
 
 def test_pairs_that_a_site_makes_alike_are_not_called_relatives(check, planted):

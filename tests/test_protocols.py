@@ -205,18 +205,6 @@ def assert_predicted(tree, repeat, test, train, penalty=0.5):
 FIXED = ("--targets", "age", "--penalties", "0.5", "--random-seed", "7")
 
 
-def test_the_folds_of_an_earlier_run_are_used_again_whatever_the_seed(tree, tmp_path):
-    assert tree.group("--targets", "age") == 0
-    before, folds = tree.table("predictions"), tree.table("folds")
-    shuffled = pd.read_csv(tree.out / "group" / "folds.tsv", sep="\t", dtype=str).sample(frac=1, random_state=1)
-    shuffled.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
-    assert tree.group("--targets", "age", "--random-seed", "99", "--folds-file", tmp_path / "mine.tsv") == 0
-    pd.testing.assert_frame_equal(tree.table("folds"), folds)
-    after = tree.table("predictions")
-    np.testing.assert_allclose(after["predicted"], before["predicted"], rtol=0, atol=1e-9)
-    assert tree.facts("prediction")["Folds"] == "those of mine.tsv"
-
-
 def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
     names = sorted(tree.series)
     first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 2))]

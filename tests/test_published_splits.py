@@ -124,10 +124,3 @@ def test_the_inner_folds_are_those_of_matlab(written, shared):
     for fold, values in zip(folds, expected.predicted, strict=True):
         ours = predicted["predicted"].loc[fold.repeat].loc[[names[row] for row in fold.test]]
         np.testing.assert_allclose(ours, values[:, 0], rtol=0, atol=1e-10)
-
-
-def test_the_labels_of_the_file_are_written(written):
-    group = written[0]
-    folds = read_table(group / "folds.tsv")
-    labels = folds[["repeat", "repeat_label", "fold", "fold_label"]].drop_duplicates().to_numpy().tolist()
-    assert labels == [[i, f"seed_{s}", fold, fold + 1] for i, s in enumerate(SEEDS) for fold in range(FOLDS)]

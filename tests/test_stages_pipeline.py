@@ -14,8 +14,6 @@ import pytest
 
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.series import z_score
-from fcpower_bids.imaging.atlas.loading import load_atlas
-from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.workflows import participant
 from tests.running import PLAIN, run_app
@@ -103,11 +101,6 @@ def identification(matrices, scans):
     return float(np.mean([(across.argmax(axis=axis) == own).mean() for axis in (0, 1)]))
 
 
-def test_every_recording_is_done(finished, series):
-    assert finished.code == 0, finished.err
-    assert len(finished.states()) == len(series) == 2 * PEOPLE
-
-
 def test_parcellation_returns_the_real_series(finished, series):
     for scan in sorted(series)[:10]:
         written, _ = read_matrix(finished.file(scan, "stat-mean_timeseries.tsv"))
@@ -124,18 +117,3 @@ def test_identification_from_the_written_connectomes(finished, series):
         expected = {scan: spectral_power(matrix, alpha) for scan, matrix in fc.items()} if alpha < 1 else fc
         assert accuracy[alpha] == identification(expected, series)
     assert accuracy[1.0] < accuracy[0.35] == 1
-
-
-def test_parcellation_at_full_resolution(labels, series, shared, tmp_path):
-    scan = sorted(series)[0]
-    values = series[scan][:24]
-    parcels = np.asarray(labels.dataobj).astype(int)
-    assert parcels.shape == (97, 115, 97)
-    write_recording(tmp_path / "sub-01_task-rest", values, parcels, labels.affine)
-    atlas = load_atlas("Schaefer400", SPACE, (shared / "atlases",), tmp_path)
-    stem = f"sub-01_task-rest_space-{SPACE}"
-    bold, mask = (tmp_path / f"{stem}_{what}.nii.gz" for what in ("desc-preproc_bold", "desc-brain_mask"))
-    (found,) = parcellate(bold, mask, [atlas])
-    np.testing.assert_allclose(found.series, values, rtol=0, atol=1e-5 * np.abs(values).max())
-    np.testing.assert_array_equal(found.coverage, 1.0)
-    np.testing.assert_array_equal(found.n_covered, np.bincount(parcels.ravel())[1:])

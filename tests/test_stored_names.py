@@ -56,10 +56,6 @@ def plant(output, name):
     return status.stem
 
 
-def is_told(folder):
-    return [path for path in folder.rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
-
-
 @pytest.mark.parametrize("kind", PLANTS)
 def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kind):
     name = kind(outputs)

@@ -135,21 +135,6 @@ def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_noth
     assert cohort.table("prediction_summary")["score_needed"].isna().all()
 
 
-def test_permutations_come_without_being_asked_for(cohort, run, capsys):
-    command = [cohort.bids, cohort.out, "group", *QUICK[1:], "--targets", "score", "--analyses", "prediction"]
-    assert main([*map(str, command)]) == 0
-    told = "1,000 per target: as many as 2,000 permuted targets allow for 1 target; the smallest p is 0.001."
-    assert f"permutations: {told}" in capsys.readouterr().err
-    assert f"Permutations: {told}" in (cohort.out / "group.html").read_text()
-    null = cohort.table("null").pivot_table(index="permutation", columns="representation", values="score")
-    assert len(null) == 1001
-    expected = (1 + (null.iloc[1:].max(axis=1) >= null["fc_power"][0]).sum()) / 1001
-    summary = cohort.table("prediction_summary").set_index("representation")
-    assert summary.loc["fc_power", "p_max"] == pytest.approx(expected)
-    run("--analyses", "prediction", "--preset", "paper")
-    assert not (cohort.out / "group" / "null.tsv").exists()
-
-
 def test_families_flip_together_and_are_whole_in_folds(cohort, run, capsys):
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import nibabel
 import numpy as np
@@ -120,11 +121,27 @@ BOLD = "_desc-preproc_bold.nii.gz"
 ATLAS = ("--atlas", "builtin", "--nprocs", "1", "--quiet")
 
 
-@pytest.fixture
-def scan(tmp_path):
-    """One scan of one person, with its raw dataset."""
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=180))
-    return tmp_path / "in"
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """One scan of one person, with its raw dataset; not to be written into."""
+    folder = tmp_path_factory.mktemp("scan") / "in"
+    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=1, volumes=180))
+    return folder
+
+
+def as_people(scan, folder, changes):
+    """Write a dataset in which everybody has the scan, each with another change; return the labels by change."""
+    shutil.copytree(scan, folder / "in", ignore=shutil.ignore_patterns("sub-01"))
+    labels = {}
+    for number, (kind, change) in enumerate(changes.items(), start=1):
+        copy, labels[kind] = shutil.copytree(scan, folder / "changed"), f"sub-{number:02d}"
+        change(copy)
+        for path in [each for each in copy.rglob("sub-01*") if each.is_file()]:
+            place = folder / "in" / path.relative_to(copy).as_posix().replace("sub-01", labels[kind])
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+        shutil.rmtree(copy)
+    return labels
 
 
 def file_of(folder, ending):
@@ -145,13 +162,13 @@ def set_header(path, seconds=None, dtype=None):
     nibabel.save(nibabel.Nifti1Image(data, image.affine, header), path)
 
 
-def notes_of(out) -> list[str]:
-    (sidecar,) = out.glob("sub-*/**/*_stat-mean_timeseries.json")
+def notes_of(out, person="sub-01") -> list[str]:
+    (sidecar,) = out.glob(f"{person}/**/*_stat-mean_timeseries.json")
     return json.loads(sidecar.read_text())["Notes"]
 
 
-def fc_of(out) -> np.ndarray:
-    (path,) = out.glob("sub-*/**/*_stat-pearsoncorrelation_relmat.npy")
+def fc_of(out, person="sub-01") -> np.ndarray:
+    (path,) = out.glob(f"{person}/**/*_stat-pearsoncorrelation_relmat.npy")
     return np.load(path)
 
 
@@ -168,16 +185,10 @@ def write_raw(folder, name: str, seconds: float) -> None:
     (raw / f"{stem}_{name}_bold.json").write_text(json.dumps({"RepetitionTime": seconds}))
 
 
-@pytest.mark.parametrize("name", ["run-01", "run-1", "run-001"])
-def test_entities_are_compared_as_values(name, scan, tmp_path):
+def write_other_run(folder, name: str) -> None:
     """The raw sidecar says 2.5 s, the header 1 s: it is found whatever the zeros of its run."""
-    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
-    write_raw(scan, name, 2.5)
-    set_header(file_of(scan, BOLD), 1.0)
-    found = run(scan, tmp_path / "out", "participant", *ATLAS)
-    assert found.code == 0, found.err
-    np.testing.assert_allclose(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"), atol=1e-5)
-    assert any("2.5 s by the sidecar" in note for note in notes_of(tmp_path / "out"))
+    write_raw(folder, name, 2.5)
+    set_header(file_of(folder, BOLD), 1.0)
 
 
 def drop_cosines(folder) -> None:
@@ -187,11 +198,11 @@ def drop_cosines(folder) -> None:
 
 
 WITNESSES = {
-    "all agree, header 1 s": (1.0, lambda folder: None, 0),
-    "all agree, header in milliseconds": (2500.0, lambda folder: None, 0),
-    "no cosines": (1.0, drop_cosines, 5),
-    "the raw sidecar says what the header says": (1.0, lambda folder: write_both(folder, 1.0), 5),
-    "the sidecars agree and the cosines are of another time": (1.0, lambda folder: write_both(folder, 4.0), 5),
+    "all agree, header 1 s": (1.0, lambda folder: None, True),
+    "all agree, header in milliseconds": (2500.0, lambda folder: None, True),
+    "no cosines": (1.0, drop_cosines, False),
+    "the raw sidecar says what the header says": (1.0, lambda folder: write_both(folder, 1.0), False),
+    "the sidecars agree and the cosines are of another time": (1.0, lambda folder: write_both(folder, 4.0), False),
 }
 
 
@@ -204,39 +215,26 @@ def write_both(folder, raw: float) -> None:
     sidecar.write_text(json.dumps({"RepetitionTime": stated}))
 
 
-@pytest.mark.parametrize("kind", WITNESSES)
-def test_a_header_alone_does_not_outweigh_sidecars_and_cosines(kind, scan, tmp_path):
-    seconds, change, code = WITNESSES[kind]
-    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
-    set_header(file_of(scan, BOLD), seconds)
-    change(scan)
-    found = run(scan, tmp_path / "out", "participant", *ATLAS)
-    assert found.code == code, found.err
-    if code:
-        assert "find out which is true" in found.err
-        return
-    np.testing.assert_allclose(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"), atol=1e-5)
-    assert any(f"{seconds:.6g} s by the header" in note for note in notes_of(tmp_path / "out"))
+@pytest.fixture(scope="module")
+def with_and_without_cosines(scan, tmp_path_factory):
+    """Scans of 450 and 350 s, each as it is and without the cosines of its table."""
+    folder = tmp_path_factory.mktemp("cosines")
+    make_dataset(folder / "short", DemoDesign.tiny(subjects=1, sessions=1, volumes=140))
+    pair = {"whole": lambda _: None, "without": drop_cosines}
+    return [(place, as_people(source, place, pair)) for place, source in (
+        (folder / "450", scan), (folder / "350", folder / "short"))]  # fmt: skip
 
 
-LENGTHS = {
-    "450 s, components": (180, "acompcor", True),
-    "450 s, motion alone": (180, "24P", False),
-    "350 s, components": (140, "acompcor", True),
-    "450 s, components and the global signal": (180, "acompcor_gsr", True),
-}
-
-
-@pytest.mark.parametrize("kind", LENGTHS)
-def test_components_without_cosines_get_a_note_where_the_scan_must_have_them(kind, tmp_path):
-    volumes, strategy, noted = LENGTHS[kind]
-    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=volumes))
+@pytest.mark.parametrize("strategy", ["acompcor", "24P", "acompcor_gsr"])
+def test_components_without_cosines_get_a_note_where_the_scan_must_have_them(
+    strategy, with_and_without_cosines, tmp_path
+):
     words = (*ATLAS, "--strategy", strategy, "--min-time", "0", "--fd-thresh", "0")
-    assert run(tmp_path / "in", tmp_path / "whole", "participant", *words).code == 0
-    assert not any("has no cosines" in note for note in notes_of(tmp_path / "whole"))
-    drop_cosines(tmp_path / "in")
-    assert run(tmp_path / "in", tmp_path / "out", "participant", *words).code == 0
-    assert any("has no cosines" in note for note in notes_of(tmp_path / "out")) == noted
+    for place, labels in with_and_without_cosines[: 2 if strategy == "acompcor" else 1]:
+        out = tmp_path / place.name
+        assert run(place / "in", out, "participant", *words).code == 0
+        noted = {kind for kind, label in labels.items() if any("has no cosines" in n for n in notes_of(out, label))}
+        assert noted == ({"without"} if "acompcor" in strategy else set())
 
 
 RESAVED = {
@@ -247,15 +245,9 @@ RESAVED = {
 }
 
 
-@pytest.mark.parametrize("kind", RESAVED)
-def test_a_table_that_a_spreadsheet_saved_is_named_for_what_it_is(kind, scan, tmp_path):
-    change, said = RESAVED[kind]
-    path = file_of(scan, "_desc-confounds_timeseries.tsv")
+def resave(folder, change) -> None:
+    path = file_of(folder, "_desc-confounds_timeseries.tsv")
     path.write_bytes(change(path.read_text()).encode())
-    found = run(scan, tmp_path / "out", "participant", *ATLAS)
-    assert found.code == 5
-    assert said in found.err
-    assert path.name in found.err
 
 
 @pytest.mark.parametrize(
@@ -316,43 +308,89 @@ def state(folder, seconds: float) -> None:
             path.write_text(json.dumps(about | {"RepetitionTime": seconds}))
 
 
+@pytest.fixture(scope="module")
+def changed(scan, tmp_path_factory):
+    """A scan as it is, and with every change of header, sidecar or table, through one run: labels and what is left."""
+    changes = {"whole": lambda _: None}
+    changes |= {name: partial(write_other_run, name=name) for name in ("run-01", "run-1", "run-001")}
+    for kind, (seconds, change, _) in WITNESSES.items():
+        changes[kind] = lambda folder, seconds=seconds, change=change: (
+            set_header(file_of(folder, BOLD), seconds),
+            change(folder),
+        )
+    changes |= {kind: partial(resave, change=change) for kind, (change, _) in RESAVED.items()}
+    changes |= {kind: change for kind, (change, _) in CHANGED.items()}
+    folder = tmp_path_factory.mktemp("changed")
+    labels = as_people(scan, folder, changes)
+    found = run(folder / "in", folder / "out", "participant", *ATLAS[:-1], "--verbose")
+    assert found.code == 4, found.err
+    rows = table(folder / "out" / "logs" / "status.tsv").set_index("recording")
+    return labels, folder / "out", {name.partition("_")[0]: row for name, row in rows.iterrows()}, found.err
+
+
+@pytest.mark.parametrize("name", ["run-01", "run-1", "run-001"])
+def test_entities_are_compared_as_values(name, changed):
+    labels, out, *_ = changed
+    np.testing.assert_allclose(fc_of(out, labels[name]), fc_of(out), atol=1e-5)
+    assert any("2.5 s by the sidecar" in note for note in notes_of(out, labels[name]))
+
+
+@pytest.mark.parametrize("kind", WITNESSES)
+def test_a_header_alone_does_not_outweigh_sidecars_and_cosines(kind, changed):
+    seconds, _, is_used = WITNESSES[kind]
+    labels, out, states, _ = changed
+    if not is_used:
+        assert "find out which is true" in states[labels[kind]]["reason"]
+        assert states[labels[kind]]["state"] != "done"
+        return
+    np.testing.assert_allclose(fc_of(out, labels[kind]), fc_of(out), atol=1e-5)
+    assert any(f"{seconds:.6g} s by the header" in note for note in notes_of(out, labels[kind]))
+
+
+@pytest.mark.parametrize("kind", RESAVED)
+def test_a_table_that_a_spreadsheet_saved_is_named_for_what_it_is(kind, changed):
+    labels, _, states, err = changed
+    row = states[labels[kind]]
+    assert row["state"] == "failed"
+    assert RESAVED[kind][1] in row["reason"]
+    assert f"{labels[kind]}_ses-a_task-rest_run-1_desc-confounds_timeseries.tsv" in row["reason"]
+    assert RESAVED[kind][1] in err
+
+
 @pytest.mark.parametrize("kind", CHANGED)
-def test_what_silently_moves_fc_gets_a_caution(kind, scan, tmp_path):
-    change, said = CHANGED[kind]
-    assert run(scan, tmp_path / "whole", "participant", *ATLAS).code == 0
-    before = notes_of(tmp_path / "whole")
-    change(scan)
-    assert run(scan, tmp_path / "out", "participant", *ATLAS).code == 0
-    (note,) = [note for note in notes_of(tmp_path / "out") if said in note]
-    assert note not in before
-    assert said in (tmp_path / "out" / "sub-01.html").read_text()
-    (row,) = index_rows(tmp_path / "out")
-    assert any(said in one for one in row["said"])
+def test_what_silently_moves_fc_gets_a_caution(kind, changed):
+    labels, out, *_ = changed
+    said = CHANGED[kind][1]
+    (note,) = [note for note in notes_of(out, labels[kind]) if said in note]
+    assert note not in notes_of(out)
+    assert said in (out / f"{labels[kind]}.html").read_text()
+    (row,) = [row for row in index_rows(out) if row["recording"].startswith(labels[kind])]
+    assert any(said in each for each in row["said"])
 
 
 UNREAD = {"dvars": "inf", "global_signal": "-1e300", "cosine00": "1e200"}
 
 
-@pytest.mark.parametrize("column", UNREAD)
-def test_a_column_that_nothing_regresses_is_not_judged(column, scan, tmp_path):
-    words = (*ATLAS, "--strategy", "24P")
-    assert run(scan, tmp_path / "whole", "participant", *words).code == 0
-    path = file_of(scan, "_desc-confounds_timeseries.tsv")
+def test_a_column_that_nothing_regresses_is_not_judged(scan, tmp_path):
+    labels = as_people(scan, tmp_path, {"whole": lambda _: None} | {name: partial(spoil, name) for name in UNREAD})
+    found = run(tmp_path / "in", tmp_path / "out", "participant", *ATLAS, "--strategy", "24P")
+    assert found.code == 0, found.err
+    for column in UNREAD:
+        np.testing.assert_array_equal(fc_of(tmp_path / "out", labels[column]), fc_of(tmp_path / "out"))
+        notes = notes_of(tmp_path / "out", labels[column])
+        assert any(column in note and "does not use it" in note for note in notes)
+    strategy = tmp_path / "own.yml"
+    strategy.write_text(f"name: own\nmethods: Three columns.\ncolumns: [{', '.join(UNREAD)}]\n")
+    assert run(tmp_path / "in", tmp_path / "read", "participant", *ATLAS, "--strategy", strategy).code == 4
+    states = table(tmp_path / "read" / "recordings.tsv")["state"].tolist()
+    assert [state == "done" for state in states] == [True, False, False, False]
+
+
+def spoil(column: str, folder) -> None:
+    path = file_of(folder, "_desc-confounds_timeseries.tsv")
     rows = table(path)
     rows.loc[5, column] = UNREAD[column]
     rows.to_csv(path, sep="\t", index=False)
-    found = run(scan, tmp_path / "out", "participant", *words)
-    assert found.code == 0, found.err
-    np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"))
-    assert any(column in note and "does not use it" in note for note in notes_of(tmp_path / "out"))
-    assert run(scan, tmp_path / "read", "participant", *ATLAS, "--strategy", regressing(column, tmp_path)).code == 5
-
-
-def regressing(column: str, folder):
-    """A strategy of that column alone."""
-    path = folder / "own.yml"
-    path.write_text(f"name: own\nmethods: One column.\ncolumns: [{column}]\n")
-    return path
 
 
 def turned(volume: BrainModelAxis, turn: np.ndarray, shape: tuple[int, ...]) -> BrainModelAxis:
@@ -370,12 +408,24 @@ STORED = {
 }
 
 
+WORDS = ("participant", "--min-time", "60", *PLAIN, "--nprocs", "1", "--quiet", "--atlas")
+
+
+@pytest.fixture(scope="module")
+def grayordinate_scan(tmp_path_factory):
+    """A dataset of grayordinates, its labels, and the outputs."""
+    folder = tmp_path_factory.mktemp("grayordinates")
+    make_surface_dataset(folder / "in")
+    straight = save_dlabel(folder / "one" / "tpl-fsLR_atlas-Mine_dseg.dlabel.nii", labels_of(5), list("abcde"))
+    assert run(folder / "in", folder / "whole", *WORDS, straight).code == 0
+    return folder, straight
+
+
 @pytest.mark.parametrize("kind", STORED)
-def test_volumes_of_grayordinates_are_compared_by_their_places(kind, tmp_path):
+def test_volumes_of_grayordinates_are_compared_by_their_places(kind, grayordinate_scan, tmp_path):
+    folder, straight = grayordinate_scan
     turn, shape, code = STORED[kind]
-    make_surface_dataset(tmp_path / "in")
     labels = labels_of(5)
-    straight = save_dlabel(tmp_path / "one" / "tpl-fsLR_atlas-Mine_dseg.dlabel.nii", labels, list("abcde"))
     axis = grayordinates()
     *cortex, (_, _, volume) = axis.iter_structures()
     other = cortex[0][2] + cortex[1][2] + turned(volume, turn, shape)
@@ -383,9 +433,7 @@ def test_volumes_of_grayordinates_are_compared_by_their_places(kind, tmp_path):
     own = nibabel.Cifti2Image(labels[None].astype(np.float32), header=(image.header.get_axis(0), other))
     (tmp_path / "two").mkdir()
     nibabel.save(own, tmp_path / "two" / straight.name)
-    words = ("participant", "--min-time", "60", *PLAIN, "--nprocs", "1", "--quiet", "--atlas")
-    assert run(tmp_path / "in", tmp_path / "whole", *words, straight).code == 0
-    found = run(tmp_path / "in", tmp_path / "out", *words, tmp_path / "two" / straight.name)
+    found = run(folder / "in", tmp_path / "out", *WORDS, tmp_path / "two" / straight.name)
     assert found.code == code, found.err
     if not code:
-        np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(tmp_path / "whole"))
+        np.testing.assert_array_equal(fc_of(tmp_path / "out"), fc_of(folder / "whole"))

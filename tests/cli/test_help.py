@@ -15,7 +15,7 @@ from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, describe_unread
+from fcpower_bids.settings.levels import ALL_LEVELS
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]
@@ -119,11 +119,3 @@ def test_memory_as_fmriprep_takes_it(text, megabytes):
 def test_a_slip_is_answered_in_the_documented_spelling():
     with pytest.raises(UsageError, match=r"no option --dry-runn\. Did you mean --dry-run\?"):
         parse_settings([*BASE, "--dry_runn"])
-
-
-def test_folds_and_repeats_are_said_not_to_be_used_where_a_file_has_the_folds(tmp_path):
-    (tmp_path / "mine.tsv").touch()
-    given = ["in", "out", "group", "--folds-file", str(tmp_path / "mine.tsv"), "--repeats", "3", "--folds", "4"]
-    lines = list(describe_unread(parse_settings(given), ("prediction",)))
-    assert lines == ["--folds is not used: mine.tsv has the folds.", "--repeats is not used: mine.tsv has the folds."]
-    assert not list(describe_unread(parse_settings(given[:3] + given[5:]), ("prediction",)))

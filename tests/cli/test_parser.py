@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import unicodedata
 from pathlib import Path
 
@@ -243,13 +242,6 @@ def test_a_wrong_configuration_file_is_told(tmp_path, content):
     _, errors = read_configuration(path)
     assert len(errors) == 1
     assert str(path) in errors[0]
-
-
-def test_hash_ignores_what_cannot_change_numbers():
-    chosen = Settings(Path("a"), Path("b"), "participant")
-    assert chosen.configuration_hash() == dataclasses.replace(chosen, nprocs=4, bids_dir=Path("c")).configuration_hash()
-    assert chosen.configuration_hash() != dataclasses.replace(chosen, low_pass=0.1).configuration_hash()
-    assert chosen.method_only() == dataclasses.replace(chosen, bids_dir=Path("c"), nprocs=3).method_only()
 
 
 def test_pages_alone_are_refused_with_choices_that_the_outputs_were_not_made_with(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,29 +91,3 @@ def group(root: Path, *options: str, target: str = "age", permutations: int = 60
 
 def models(root: Path) -> list[Path]:
     return sorted((root / "out" / "group" / "models").glob("*_model"))
-
-
-def make_pairs(root: Path, people: int = 24, exchanged: int = 0, own: float = 0.6, seed: int = 0) -> Path:
-    """Outputs of people with two sessions, who differ by ``own``; so many pairs of people exchange a scan.
-
-    Exchanged are the second sessions of sub-01 and sub-02, then of sub-03 and sub-04, and so on.
-    """
-    rng, parcels = np.random.default_rng(seed), 20
-    names = tuple(f"LH_{number:02d}" for number in range(parcels))
-    atlas = replace(
-        ATLAS,
-        labels=tuple(range(1, parcels + 1)),
-        names=names,
-        networks=("Vis",) * parcels,
-        hemispheres=("L",) * parcels,
-    )
-    shared, each = rng.standard_normal((parcels, 4)), own * rng.standard_normal((people, parcels, 4))
-    whose = np.arange(people)
-    for first in range(0, 2 * exchanged, 2):
-        whose[[first, first + 1]] = whose[[first + 1, first]]
-    for person, other in enumerate(whose):
-        for session, one in (("a", person), ("b", other)):
-            load = shared + each[one]
-            series = rng.standard_normal((200, 4)) @ load.T + rng.standard_normal((200, parcels))
-            add_output(root / "out", f"sub-{person + 1:02d}_ses-{session}", z_score(series), atlas)
-    return root / "out"

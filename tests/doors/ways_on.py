@@ -31,7 +31,6 @@ QUICK = (
     "paper",
 )
 GROUP = (*QUICK, "--targets", SCORE, "--quiet", "--nprocs", "1", "--representations", "fc_power")
-MODEL = f"target-{SCORE.replace('_', '-')}-fc-power_model"
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,6 @@ def identifies(entered: Entered) -> str:
     found = table(entered.out / "group" / "doors" / "identification.tsv").set_index("representation")
     assert found.loc["fc_power", "accuracy"] == expected
     return ""
-
-
-def _fc_of(path: Path) -> np.ndarray:
-    return pd.read_csv(path, sep="\t", index_col=0, na_values="n/a").to_numpy()[:3, :3]
 
 
 def trains(entered: Entered) -> str:

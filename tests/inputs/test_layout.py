@@ -41,14 +41,6 @@ def test_the_same_files_are_found_as_by_an_index_of_everything(root):
     assert list(map(str, list_files(root, None, ()))) == sorted(found)
 
 
-def test_only_func_folders_of_the_wanted_participants_are_listed(root):
-    assert list_func_folders(root) == (
-        (root / "sub-01/ses-a/func", root / "sub-01/ses-b/func", root / "sub-02/func"),
-        (),
-    )
-    assert list_func_folders(root, {"02"}) == ((root / "sub-02/func",), ())
-
-
 def test_folders_of_nobody_who_is_wanted_are_not_opened(root, monkeypatch):
     listed = []
     scandir = os.scandir

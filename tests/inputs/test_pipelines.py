@@ -9,19 +9,6 @@ from fcpower_bids.inputs.sources import hcp_sources
 from tests.planting.trees import add_run, describe, put
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("100307/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "hcp"),
-        ("sub-1/func/sub-1_task-rest_desc-preproc_bold.nii.gz", "fmriprep"),
-    ],
-)
-def test_a_tree_shows_who_wrote_it_and_the_user_knows_better(tmp_path, path, kind):
-    put(tmp_path / path, "x")
-    assert input_type_of(tmp_path) == kind
-    assert input_type_of(tmp_path, "nibabies") == "nibabies"
-
-
 def test_a_description_rules_over_folders(tmp_path):
     put(tmp_path / "1/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "x")
     add_run(describe(tmp_path), "sub-1_task-rest")

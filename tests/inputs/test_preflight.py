@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.inputs.discover import find_recordings
-from tests.planting.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
+from tests.planting.trees import MNI, N_VOLUMES, add_run, describe, nifti, put, settings, table, zipped
 
 RUN = "sub-01_task-rest"
 BOLD = f"{RUN}_{MNI}_desc-preproc_bold.nii.gz"
@@ -96,11 +96,6 @@ def test_each_fault_has_its_sentence(root, folder, fault):
     assert ("TR" in problem.found) == ("TR" not in wrong)
 
 
-def test_sentences_differ():
-    sentences = {fault[2] for fault in FAULTS.values()}
-    assert len(sentences) >= 17
-
-
 @pytest.mark.parametrize("name", [BOLD, MASK, CONFOUNDS])
 def test_a_dead_link_is_told_with_the_remedy(root, folder, name):
     (folder / name).unlink()
@@ -147,15 +142,6 @@ def test_confounds_may_lack_the_last_line_break_and_have_blank_lines(root, folde
     assert len(find_recordings(settings(root)).recordings) == 2
     put(folder / CONFOUNDS, table() + b"\n \n")
     assert len(find_recordings(settings(root)).recordings) == 2
-
-
-def test_cifti_needs_no_mask(root):
-    folder = add_run(root, RUN, "space-T1w")
-    bold = put(folder / f"{RUN}_space-fsLR_den-91k_bold.dtseries.nii", cifti())
-    recording = find_recordings(settings(root)).recordings[0]
-    assert (recording.bold, recording.mask, recording.is_cifti) == (bold, None, True)
-    assert recording.entity("den") == "91k"
-    assert recording.repetition_time == 2.0
 
 
 def test_a_file_that_is_closed_to_the_user_is_named(root, folder, monkeypatch):

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import strategies as st
 
-from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.discover import find_recordings
 from tests.planting.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
 
@@ -53,11 +53,6 @@ def test_selection_reaches_the_query(root, tmp_path):
     assert names(root, bids_filter_file=path) == [f"sub-02_task-nback_{MNI}"]
 
 
-def test_a_bad_filter_file_is_a_usage_error(root, tmp_path):
-    with pytest.raises(UsageError, match="no BIDS entity"):
-        names(root, bids_filter_file=put(tmp_path / "filter.json", {"bold": {"tsk": "rest"}}))
-
-
 def test_nothing_left_says_which_filter_and_what_there_is(root):
     with pytest.raises(DatasetError, match=r"none of 3 passes --task-id rst.*task nback, rest"):
         names(root, task_id=("rst",))
@@ -72,13 +67,6 @@ def test_no_bold_at_all_says_what_was_looked_for_and_where(tmp_path):
     (root / "sub-01" / "func").mkdir(parents=True)
     with pytest.raises(DatasetError, match=r"sub-01 has a folder in .* but no preprocessed BOLD series"):
         names(root)
-
-
-def test_raw_bold_is_not_taken_for_preprocessed(tmp_path):
-    raw = describe(tmp_path / "raw", "raw")
-    put(raw / "sub-01" / "func" / "sub-01_task-rest_bold.nii.gz", zipped())
-    with pytest.raises(DatasetError, match="no preprocessed BOLD"):
-        names(raw, derivatives=(str(raw),))
 
 
 def test_participants_asked_for_that_are_not_there(root):
@@ -199,19 +187,6 @@ def test_volume_and_surface_of_one_run(root):
 # Names
 
 
-def test_every_entity_is_kept_and_finds_its_own_files(tmp_path):
-    root = describe(tmp_path / "fmriprep")
-    run = "sub-01_ses-a_task-rest_acq-x_ce-y_rec-z_dir-AP_run-01_part-mag"
-    add_run(root, run, f"{MNI}_res-2")
-    add_run(root, run.replace("dir-AP", "dir-PA"), f"{MNI}_res-2")
-    first, second = find_recordings(settings(root)).recordings
-    assert first.name == f"{run.removesuffix('_part-mag')}_part-mag_{MNI}_res-2"
-    assert first.confounds.name.startswith(run)
-    assert "dir-PA" in second.name
-    assert "dir-PA" in second.confounds.name
-    assert "dir-PA" in second.mask.name
-
-
 def test_zipped_and_unzipped_copies_cost_their_recording_only(root):
     folder = func(root, "sub-02_task-nback")
     before = names(root)
@@ -285,14 +260,6 @@ def test_no_two_inputs_share_a_name(runs):
 
 
 # Other versions of fMRIPrep
-
-
-@pytest.mark.parametrize("suffix", ["desc-confounds_regressors"])
-def test_confounds_of_older_versions(root, suffix):
-    folder = func(root, "sub-02_task-nback")
-    (folder / "sub-02_task-nback_desc-confounds_timeseries.tsv").unlink()
-    path = put(folder / f"sub-02_task-nback_{suffix}.tsv", table())
-    assert find_recordings(settings(root)).recordings[-1].confounds == path
 
 
 def test_the_newest_of_several_confounds_is_taken(root):

@@ -7,16 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, save_bundle, save_cleaning
+from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, save_cleaning
 from tests.test_measures import make_cleaning
-
-
-def test_arrays_and_facts_pass_unchanged(tmp_path):
-    values = np.random.default_rng(0).standard_normal((9, 3))
-    values[0, 0] = np.nan
-    arrays, facts = load_bundle(save_bundle(tmp_path / "x.npz", {"x": values}, {"y": [1, None, 0.1]}))
-    np.testing.assert_array_equal(arrays["x"], values)
-    assert facts == {"y": [1, None, 0.1]}
 
 
 def test_a_cleaning_passes_unchanged(tmp_path):

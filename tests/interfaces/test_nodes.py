@@ -5,17 +5,14 @@ from __future__ import annotations
 from itertools import count
 from types import SimpleNamespace
 
-import nibabel
 import numpy as np
 import pandas as pd
 import pytest
 from nipype import Node
-from scipy import stats
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.interfaces.bundles import load_bundle
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
@@ -69,47 +66,6 @@ def connectivity(scan, cleaned):
 def arrays(paths):
     (path,) = paths
     return load_bundle(path)[0]
-
-
-def test_parcellate_averages_the_voxels_of_every_parcel(scan, parcels):
-    data, labels = nibabel.load(scan.bold), nibabel.load(scan.labels)
-    voxels = resample_labels(np.asarray(labels.dataobj), labels.affine, data.shape[:3], data.affine)
-    series, brain = data.get_fdata(), nibabel.load(scan.mask).get_fdata() > 0
-    expected = [series[(voxels == label) & brain].mean(axis=0) for label in range(1, 61)]
-    found = arrays(parcels)
-    np.testing.assert_allclose(found["series"].T, expected, rtol=1e-6)
-    assert (found["coverage"] > 0.5).all()
-
-
-def test_bandpass_without_filter_and_confounds_leaves_z_scores(parcels, cleaned):
-    expected = stats.zscore(arrays(parcels)["series"], ddof=1)
-    np.testing.assert_allclose(arrays(cleaned.series)["series"], expected, atol=1e-9)
-    assert cleaned.excluded == ""
-
-
-def test_bandpass_keeps_its_band_and_excludes_what_is_too_short(scan, parcels):
-    band = {**PLAIN, "high_pass": 0.02, "low_pass": 0.06}
-    kept = scan.run(Bandpass(parcels=parcels, repetition_time=2.5, **band))
-    power = np.abs(np.fft.rfft(arrays(kept.series)["series"], axis=0)) ** 2
-    frequencies = np.fft.rfftfreq(len(arrays(kept.series)["series"]), 2.5)
-    inside = (frequencies > 0.015) & (frequencies < 0.065)
-    assert power[inside].sum() > 0.9 * power.sum()
-    short = scan.run(Bandpass(parcels=parcels, repetition_time=2.5, **PLAIN, min_time=1e4))
-    assert "s" in short.excluded
-    assert short.series == []
-
-
-def test_connectivity_is_the_correlation_of_the_series(cleaned, connectivity):
-    np.testing.assert_allclose(
-        arrays(connectivity)["matrix"], np.corrcoef(arrays(cleaned.series)["series"].T), atol=1e-12
-    )
-
-
-def test_power_raises_the_eigenvalues(scan, connectivity):
-    found = scan.run(Power(connectivity=connectivity, alpha=0.5)).transformed
-    root = arrays(found)["matrix"]
-    np.testing.assert_allclose(root @ root, arrays(connectivity)["matrix"], atol=1e-9)
-    assert np.linalg.eigvalsh(root).min() > -1e-9
 
 
 def test_transform_is_any_other_of_the_registry(scan, cleaned, connectivity):

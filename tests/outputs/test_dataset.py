@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from fcpower_bids.outputs.dataset import bids_uri, copy_atlas, prepare_dataset
+from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
 from tests.planting.trees import describe
@@ -41,13 +41,6 @@ def test_our_own_dataset_is_taken_again_and_another_is_refused(chosen):
     (chosen.output_dir / "dataset_description.json").write_text("{half")
     with pytest.raises(UsageError, match="holds another dataset"):
         prepare_dataset(chosen, {})
-
-
-def test_uris_are_relative_to_the_dataset_that_holds_the_file(tmp_path):
-    datasets = {"fmriprep": tmp_path / "a", "": tmp_path / "out"}
-    assert bids_uri(tmp_path / "a" / "sub-01" / "x.tsv", datasets) == "bids:fmriprep:sub-01/x.tsv"
-    assert bids_uri(tmp_path / "out" / "y.tsv", datasets) == "bids::y.tsv"
-    assert bids_uri(Path("/elsewhere/z.tsv"), datasets) == "z.tsv"
 
 
 def test_the_atlas_is_copied_once_with_its_table(tmp_path):

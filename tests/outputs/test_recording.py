@@ -11,7 +11,6 @@ import pytest
 
 from fcpower_bids.outputs.recording import Results
 from fcpower_bids.outputs.status import read_status
-from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
@@ -68,15 +67,6 @@ def test_sidecars_tell_sources_resolution_and_missing_parcels(results, tmp_path)
     assert fc["SecondsUsed"] == 180
     assert fc["Notes"] == ["A note."]
     assert fc["ConfigurationHash"] == results.settings.configuration_hash()
-
-
-def test_every_transform_has_its_own_file(results, tmp_path):
-    finish_recording(tmp_path / "out", results, "mark")
-    for name, ending in (("power", "desc-power0p35_relmat"), ("log_euclidean", "desc-logeuclidean_relmat")):
-        (path,) = (tmp_path / "out").rglob(f"*{ending}.tsv")
-        matrix, names = read_matrix(path)
-        np.testing.assert_array_equal(matrix, results.connectomes[0][name][0])
-        assert names == list(NAMES)
 
 
 def test_an_excluded_recording_keeps_its_reason(results, tmp_path):

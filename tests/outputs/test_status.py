@@ -33,29 +33,6 @@ def is_finished(recording, chosen, *atlases):
     return status.is_finished(chosen.output_dir, recording, atlases, chosen, None)
 
 
-def test_finished_when_nothing_changed(case):
-    recording, chosen, _ = case
-    assert is_finished(recording, chosen)
-
-
-def test_not_finished_when_an_output_is_gone(case):
-    recording, chosen, output = case
-    output.unlink()
-    assert not is_finished(recording, chosen)
-
-
-def test_not_finished_when_the_input_changed(case):
-    recording, chosen, _ = case
-    recording.bold.write_bytes(b"other data")
-    assert not is_finished(recording, chosen)
-
-
-@pytest.mark.parametrize("change", [{"alpha": 0.5}, {"strategy": "36P"}, {"random_seed": 1}])
-def test_not_finished_under_other_choices(case, change):
-    recording, chosen, _ = case
-    assert not is_finished(recording, replace(chosen, **change))
-
-
 def test_an_atlas_is_known_by_its_content(case, tmp_path):
     recording, chosen, _ = case
     image = tmp_path / "atlas.nii"
@@ -72,28 +49,6 @@ def test_an_atlas_is_known_by_its_content(case, tmp_path):
         status.fingerprint(recording, chosen, atlases, None) for atlases in ([atlas], *([one] for one in others), [])
     }
     assert len(marks | {mark}) == 5
-
-
-@pytest.mark.parametrize("change", [{"nprocs": 3}, {"verbose": True}, {"targets": ("age",)}])
-def test_still_finished_when_only_the_circumstances_differ(case, change):
-    recording, chosen, _ = case
-    assert is_finished(recording, replace(chosen, **change))
-
-
-def test_a_broken_status_file_means_not_finished(case):
-    recording, chosen, _ = case
-    status.status_path(chosen.output_dir, recording.name).write_text("{half")
-    assert not is_finished(recording, chosen)
-    (row,) = status.write_status_table(chosen.output_dir).itertuples()
-    assert (row.state, "cannot be read; run the participant level again" in row.reason) == ("failed", True)
-
-
-def test_the_table_has_a_row_per_recording(case):
-    _, chosen, _ = case
-    status.write_status(chosen.output_dir, status.Status("sub-02_task-rest", status.FAILED, "clean", "why\tnot"))
-    table = status.write_status_table(chosen.output_dir)
-    assert table["state"].tolist() == ["done", "failed"]
-    assert "why not" in (chosen.output_dir / "logs" / "status.tsv").read_text()
 
 
 @pytest.mark.parametrize("weights", ["best_model.pth", "jepa-ep300.pth.tar", "pytorch_model.bin", "model.safetensors"])

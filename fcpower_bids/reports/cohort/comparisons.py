@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.evaluate import ROUNDING
@@ -14,8 +13,6 @@ from fcpower_bids.reports.cohort.drawings import (
     draw_curves,
     draw_differences,
     draw_folds,
-    draw_intervals,
-    draw_pairs,
     with_band,
 )
 from fcpower_bids.reports.cohort.findings import seen_names
@@ -80,21 +77,13 @@ def _tally(rows: pd.DataFrame) -> str:
     return say_tally(*(words.count(word) for word in ("better", "worse", SAME)))
 
 
-def say_all(target: str, frame: pd.DataFrame, titles: Mapping[str, str], noun: str, reference: str) -> Iterator[str]:
-    """Say how many entries differ from the reference; and, apart, which lie furthest from it."""
+def _say_all(target: str, frame: pd.DataFrame, noun: str, reference: str) -> str:
+    """Say how many entries differ from the reference."""
     tested = frame.dropna(subset=["mean_difference"])
     tested = tested[tested["representation"] != tested["reference"]]
     if tested.empty:
-        yield f"{target}: no {noun} could be compared with {reference}."
-        return
-    yield f"{target}: of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}."
-    first, last = (
-        tested.loc[place] for place in (tested["mean_difference"].idxmax(), tested["mean_difference"].idxmin())
-    )
-    yield (
-        f"{target}: furthest above {reference}: {titles[str(first['representation'])]} ({say_difference(first)}); "
-        f"furthest below: {titles[str(last['representation'])]} ({say_difference(last)})."
-    )
+        return f"{target}: no {noun} could be compared with {reference}."
+    return f"{target}: of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}."
 
 
 def difference_panels(
@@ -150,8 +139,8 @@ def screen_chapter(tables: GroupTables) -> Iterator[Section]:
     names, reference = list(dict.fromkeys(screen["representation"].astype(str))), tables.title("fc_power")
     short = look_up("titles", "transforms")
     titles = {name: short.get(name, tables.title(name)) for name in names}
-    answers = [list(say_all(one, own_rows(screen, one), titles, "transform", reference)) for one in targets_of(screen)]
-    said = [sentence for answer in answers for sentence in answer]
+    answers = tuple(_say_all(one, own_rows(screen, one), "transform", reference) for one in targets_of(screen))
+    said = list(answers)
     scored = screen[screen["status"] == "scored"]
     there = set(scored["representation"])
     drawn = {name: titles[name] for name in names if name != "fc_power" and name in there}
@@ -164,8 +153,7 @@ def screen_chapter(tables: GroupTables) -> Iterator[Section]:
         *tables.grid("transform_screen", scored.dropna(axis=1, how="all")),
         *_refused("refused_transforms", screen, titles, tables),
     )
-    verdicts = tuple(answer[0] for answer in answers)
-    yield Section("screen", "Transforms of the connectome", tuple(said), panels, grids, verdicts)
+    yield Section("screen", "Transforms of the connectome", tuple(said), panels, grids, answers)
 
 
 # Controls
@@ -182,7 +170,10 @@ def controls_chapter(tables: GroupTables) -> Iterator[Section]:
         return
     first, random = controls.drop_duplicates("representation"), controls["control"] == RANDOM
     titles = {str(row["representation"]): control_title(row, tables) for row in first.to_dict("records")}
-    answers = [list(_say_controls(one, own_rows(controls, one), titles, tables)) for one in targets_of(controls)]
+    parts = {target: own_rows(controls, target) for target in targets_of(controls)}
+    fixed = {target: own[own["control"] != RANDOM] for target, own in parts.items()}
+    answers = tuple(_say_all(target, own, "control", tables.title("fc_power")) for target, own in fixed.items())
+    said = (*answers, *(text for target, own in parts.items() for text in _say_random(target, own, tables)))
     shown = first[(first["status"] == "scored") & ~first["control"].isin((RANDOM, "top_modes"))]
     drawn = {name: titles[name] for name in map(str, shown["representation"]) if name != "fc_power"}
     scored = controls[controls["status"] == "scored"]
@@ -193,9 +184,7 @@ def controls_chapter(tables: GroupTables) -> Iterator[Section]:
     )
     listing = scored.assign(title=scored["representation"].astype(str).map(titles)).dropna(axis=1, how="all")
     grids = (*tables.grid("controls", listing), *_refused("refused_controls", controls, titles, tables))
-    said = tuple(sentence for answer in answers for sentence in answer)
-    verdicts = tuple(answer[0] for answer in answers)
-    yield Section("controls", "Where the gain comes from", said, panels, grids, verdicts)
+    yield Section("controls", "Where the gain comes from", said, panels, grids, answers)
 
 
 def control_title(row: Row, tables: GroupTables) -> str:
@@ -213,9 +202,9 @@ def control_title(row: Row, tables: GroupTables) -> str:
     return known.get(kind, look_up("titles", "controls").get(name, tables.title(name)))
 
 
-def _say_controls(target: str, own: pd.DataFrame, titles: Mapping[str, str], tables: GroupTables) -> Iterator[str]:
+def _say_random(target: str, own: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+    """Say how many random filters of the eigenvalues are above FC^alpha and FC."""
     reference = tables.title("fc_power")
-    yield from say_all(target, own[own["control"] != RANDOM], titles, "control", reference)
     scores = own.drop_duplicates("representation").set_index("representation")["fold_mean"]
     random = own[own["control"] == RANDOM]["fold_mean"].dropna()
     if len(random) and {"fc", "fc_power"} <= set(scores.index):
@@ -309,10 +298,10 @@ def encoders_chapter(tables: GroupTables) -> Iterator[Section]:
     scores, pairs, facts = tables.rows("encoders"), tables.rows("encoder_comparisons"), tables.facts("encoders")
     if scores.empty:
         return
-    verdicts = tuple(
+    answers = tuple(
         _best_encoder(one, own_rows(scores, one), own_rows(pairs, one), tables) for one in targets_of(scores)
     )
-    said = [*verdicts, *(str(facts[key]) for key in ("Probe", "InputsNotKnown") if key in facts)]
+    said = [*answers, *(str(facts[key]) for key in ("Probe", "InputsNotKnown") if key in facts)]
     panels = [*_encoder_panels(scores, tables)]
     if len(pairs):
         keyed = pairs.assign(pair=pairs["representation"].astype(str) + "\t" + pairs["reference"].astype(str))
@@ -324,7 +313,7 @@ def encoders_chapter(tables: GroupTables) -> Iterator[Section]:
         atlas=[short_name(str(name)) for name in scores["atlas"].fillna("n/a")] if "atlas" in scores else "n/a",
     )
     grids = (*tables.grid("encoders", shown), *tables.grid("encoder_pairs"))
-    yield Section("encoders", "Comparison of encoders", tuple(said), tuple(panels), grids, verdicts)
+    yield Section("encoders", "Comparison of encoders", tuple(said), tuple(panels), grids, answers)
 
 
 def _best_encoder(target: str, own: pd.DataFrame, pairs: pd.DataFrame, tables: GroupTables) -> str:
@@ -350,21 +339,15 @@ def _best_encoder(target: str, own: pd.DataFrame, pairs: pd.DataFrame, tables: G
 
 def _encoder_panels(scores: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
     for target in targets_of(scores)[: MOST_TARGETS + 1]:
-        own = own_rows(scores, target).to_dict("records")
-        label, column = score_label(own[0]["score"]), "auc" if own[0]["score"] == "auc" else "r"
-        pooled = {tables.title(row["representation"]): float(row["pooled"]) for row in own}
+        own, parts = own_rows(scores, target), by_representation(tables.rows("encoder_folds"), target)
+        if not parts:  # identification has no folds
+            continue
+        label, column = score_label(own["score"].iloc[0]), "auc" if (own["score"] == "auc").all() else "r"
+        pooled = {tables.title(row["representation"]): float(row["pooled"]) for row in own.to_dict("records")}
         said = "; ".join(f"{title} {value:.3f}" for title, value in pooled.items())
-        parts = by_representation(tables.rows("encoder_folds"), target)
-        if parts:
-            dots = {tables.title(name): part[column].to_numpy(dtype=float) for name, part in parts.items()}
-            svg = draw_folds(dots, pooled, f"{label} in the test people", 0.5 if column == "auc" else 0.0)
-        else:
-            rows = {
-                title: np.array([value, value - row["fold_sd"], value + row["fold_sd"]], dtype=float)
-                for (title, value), row in zip(pooled.items(), own, strict=True)
-            }
-            svg = draw_intervals(rows, label, np.nan)
-        yield tables.panel("encoder_folds" if parts else "encoders", svg, target=target, label=label, said=said)
+        dots = {tables.title(name): part[column].to_numpy(dtype=float) for name, part in parts.items()}
+        svg = draw_folds(dots, pooled, f"{label} in the test people", 0.5 if column == "auc" else 0.0)
+        yield tables.panel("encoder_folds", svg, target=target, label=label, said=said)
 
 
 # Parcellations
@@ -378,13 +361,10 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
     shared = gains[
         (gains["people"] == "shared") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
     ]
-    verdicts = tuple(_say_gains(target, own_rows(shared, target), tables) for target in targets_of(shared))
-    said = [*verdicts, *_say_atlases(tables)]
+    answers = tuple(_say_gains(target, own_rows(shared, target), tables) for target in targets_of(shared))
+    said = [*answers, *_say_atlases(tables)]
     atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
-    panels = (
-        *_sweep_panels(sweep[sweep["people"] == "shared"], atlases, tables),
-        *difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"),
-    )
+    panels = tuple(difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"))
 
     def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
         short = {column: [short_name(str(name)) for name in frame[column]] for column in columns if column in frame}
@@ -399,7 +379,7 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
         *tables.grid("parcellation_gains", named(gains, "atlas")),
         *(tables.grid("parcellation_comparisons", named(pairs, "atlas", "reference")) if len(pairs) else ()),
     )
-    yield Section("sweep", "Parcellations", tuple(said), panels, grids, verdicts)
+    yield Section("sweep", "Parcellations", tuple(said), panels, grids, answers)
 
 
 def _say_gains(target: str, rows: pd.DataFrame, tables: GroupTables) -> str:
@@ -430,20 +410,3 @@ def _say_atlases(tables: GroupTables) -> Iterator[str]:
         f"the clearest: {short_name(str(best['atlas']))} is {judge(best)} than {short_name(str(best['reference']))} "
         f"for {best['target']} ({say_difference(best)})."
     )
-
-
-def _sweep_panels(sweep: pd.DataFrame, atlases: Mapping[str, str], tables: GroupTables) -> Iterator[Panel]:
-    names = list(dict.fromkeys(sweep["representation"].astype(str)))
-    for batch in batches(sweep):
-        columns, said, labels = {}, [], []
-        for target in batch:
-            own = own_rows(sweep, target)
-            score = "auc" if own["auc"].notna().any() else "r"
-            means = own.pivot_table(score, "atlas", "representation", dropna=False)
-            means = means.reindex(index=list(atlases), columns=names)
-            columns[target] = {tables.title(name): means[name].to_numpy(dtype=float) for name in names}
-            labels.append(f"mean {score_label(score)} of the folds")
-            known = {title: values for title, values in columns[target].items() if np.isfinite(values).any()}
-            said.append(f"{target}: " + ", ".join(f"{title} {np.nanmean(one):.3f}" for title, one in known.items()))
-        svg = draw_pairs(list(atlases.values()), columns, labels)
-        yield tables.panel("parcellation_sweep", svg, len(batch) > 1, n=len(atlases), said="; ".join(said))

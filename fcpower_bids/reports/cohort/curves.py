@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.comparisons import MOST_TARGETS
 from fcpower_bids.reports.cohort.drawings import draw_curves, draw_gains, draw_sphere, with_band
 from fcpower_bids.reports.cohort.tables import (
@@ -18,6 +19,7 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     count_people,
     own_rows,
+    percent,
     score_label,
     targets_of,
 )
@@ -25,6 +27,8 @@ from fcpower_bids.reports.kit.figures import draw_powers
 from fcpower_bids.reports.kit.page import Panel
 
 MOST_PAIRS = 3
+MOST_EXPONENTS = 12
+"""Targets whose curve against the exponent is drawn."""
 DRAWN_EXPONENTS = (0.6, 0.1)
 """Beside FC and FC^alpha."""
 BINS_TOGETHER = 4
@@ -49,7 +53,7 @@ def curves_chapter(tables: GroupTables) -> Iterator[Section]:
         gains = tables.rows("identification_gains")
         said.append(_say_curves("Identification", scans, "accuracy", "share found", tables))
         panels += _curves("Identification", scans, gains, "accuracy", said[-1], tables)
-    verdicts = tuple(said)
+    answers = tuple(said)
     facts = tables.facts("learning_curves") or tables.facts("identification_curves")
     said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
     said += [str(note) for note in facts.get("Notes", [])]
@@ -59,7 +63,7 @@ def curves_chapter(tables: GroupTables) -> Iterator[Section]:
         ("identification_gains", "p_greater", "p (better)"),
     ):
         grids += tables.grid(name, text=str(tables.facts(name).get("GainRule", "")).replace(old, new))
-    yield Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(grids), verdicts)
+    yield Section("curves", "More people, longer scans", tuple(said), tuple(panels), tuple(grids), answers)
 
 
 def _say_curves(name: str, rows: pd.DataFrame, score: str, label: str, tables: GroupTables) -> str:
@@ -145,6 +149,62 @@ def _gains(name: str, gains: pd.DataFrame, label: str, kind: str, tables: GroupT
         grey="Grey: not known. " if unknown else "",
         said=". ".join(said),
     )
+
+
+# The exponent
+
+OPTIMISM = (
+    "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "
+    "of a fold is chosen without its test people."
+)
+CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "alignment with the target"}
+
+
+def exponent_chapter(tables: GroupTables) -> Iterator[Section]:
+    """Curves of both criteria against the exponent as far as they were computed, and what the folds chose."""
+    curve = tables.rows("alpha")
+    if curve.empty:
+        return
+    optimum, facts = tables.rows("alpha_optimum"), tables.facts("alpha")
+    targets = targets_of(curve)[:MOST_EXPONENTS]
+    chosen = tuple(said for target in targets for said in _chosen(target, own_rows(optimum, target)))
+    said = [*chosen, *([OPTIMISM] if (curve["criterion"] == "prediction").any() else [])]
+    said += [str(facts["Rule"])] if "Rule" in facts else []
+    panels = tuple(_exponent_panel(target, own_rows(curve, target), tables) for target in targets)
+    yield Section("exponent", "The exponent", tuple(said), panels, answers=chosen)
+
+
+def _chosen(target: str, optimum: pd.DataFrame) -> Iterator[str]:
+    """One sentence per criterion."""
+    for criterion, own in optimum.groupby("criterion", sort=False) if len(optimum) else ():
+        alphas = own["alpha"].dropna().to_numpy(dtype=float)
+        if not alphas.size:
+            yield f"{target} ({criterion}): no fold could choose an exponent."
+            continue
+        low, middle, high = np.quantile(alphas, [0.25, 0.5, 0.75])
+        bound, gain = (own["at_bound"].astype(str) == "true").mean(), (own["score"] - own["score_at_star"]).mean()
+        at_bound = (
+            f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
+        )
+        yield (
+            f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
+            f"{at_bound}; its score in the table is {gain:+.3f} relative to α = {ALPHA_STAR:g} (mean)."
+        )
+
+
+def _exponent_panel(target: str, curve: pd.DataFrame, tables: GroupTables) -> Panel:
+    curves, panels = {}, []
+    for criterion, part in curve.groupby("criterion", sort=False):
+        title, scores = CRITERIA.get(str(criterion), str(criterion)), part.groupby("alpha")["score"]
+        ends = (scores.mean(), scores.quantile(0.25), scores.quantile(0.75))
+        curves[title] = np.column_stack([ends[0].index.to_numpy(dtype=float), *ends])
+        unit = "score" if criterion == "prediction" else "alignment"
+        panels.append((title, unit, "exponent α", {title: curves[title]}))
+    said = "; ".join(
+        f"{title}: highest mean at α = {values[np.nanargmax(values[:, 1]), 0]:g}" for title, values in curves.items()
+    )
+    svg = draw_curves(panels, mark=ALPHA_STAR)
+    return tables.panel("alpha", svg, len(curves) > 1, target=target, star=f"{ALPHA_STAR:g}", said=said)
 
 
 # The spectrum

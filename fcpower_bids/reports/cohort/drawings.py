@@ -13,8 +13,6 @@ from scipy import special
 
 from fcpower_bids.reports.kit.charts import (
     GREY,
-    PALE,
-    ROW_HEIGHT,
     ROW_WIDTH,
     Chart,
     height_of_key,
@@ -71,21 +69,6 @@ def draw_folds(scores: Curves, pooled: Mapping[str, float], label: str, chance: 
     return sheet.svg()
 
 
-def draw_intervals(rows: Curves, label: str, origin: float = 0.0, dots: Sequence[np.ndarray] = ()) -> str:
-    """Draw an estimate with its limits (3,) per row; ``dots`` are what they rest on."""
-    numbers = np.array(list(rows.values()), dtype=float)
-    scale = reaching(numbers, *dots, origin)
-    sheet, (chart,) = rows_with_names(list(rows), {"": scale}, ROW_WIDTH, 0.7 if dots else ROW_HEIGHT)
-    chart.upright(origin, GREY, 0.9, "4 2")
-    for number, values in enumerate(dots):
-        chart.dots(values, -number + jitter(len(values), 0.28), GREY, 7, opacity=0.35)
-    for number, (middle, low, high) in enumerate(numbers):
-        chart.plot([low, high], [-number] * 2, AFTER, 1.6)
-        chart.marks(np.array([middle]), np.array([-number]), AFTER, 28, "o")
-    chart.frame_below(label, most=6)
-    return sheet.svg()
-
-
 def draw_differences(
     titles: Sequence[str],
     columns: Curves,
@@ -122,27 +105,6 @@ def draw_differences(
     return sheet.svg()
 
 
-def draw_pairs(titles: Sequence[str], columns: Mapping[str, Curves], labels: Sequence[str]) -> str:
-    """Draw scores (n,) of the same entries under several representations, joined by lines, a panel per target."""
-    key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
-    every = {target: np.stack(list(scores.values())) for target, scores in columns.items()}
-    scales = {target: reaching(values) for target, values in every.items()}
-    sheet, charts = rows_with_names(titles, scales, WIDE if len(scales) > 1 else NARROW, 0.26, key)
-    place = -np.arange(len(titles), dtype=float)
-    for chart, label, (target, scores) in zip(charts, labels, columns.items(), strict=True):
-        for row in np.flatnonzero(np.isfinite(every[target]).any(axis=0)):
-            ends = (np.nanmin(every[target][:, row]), np.nanmax(every[target][:, row]))
-            chart.plot(ends, (place[row], place[row]), GREY, 1.4)
-        for number, values in enumerate(scores.values()):
-            colour, marker = style(number)
-            chart.marks(values, place, colour, 32, marker)
-        for number, title in enumerate(titles):
-            words = [f"{name} {values[number]:.3f}" for name, values in scores.items() if np.isfinite(values[number])]
-            chart.answer(-number, f"{title}, {target}: {', '.join(words)}")
-        chart.frame_below(label, most=5)
-    return sheet.svg()
-
-
 def draw_quality(values: Curves, marks: Curves) -> str:
     """Draw one strip of recordings (n,) per measure; ``marks`` says which stand out."""
     lines = -(-len(values) // 4)
@@ -161,24 +123,6 @@ def draw_quality(values: Curves, marks: Curves) -> str:
 
 
 # Histograms
-
-
-def draw_null(null: Curves, label: str) -> str:
-    """Draw the scores (n,) of permuted targets by representation; the first of each is the true one."""
-    sheet = Drawing(4.7, 0.7 + 0.75 * len(null))
-    names = [short(title, 18) for title in null]
-    boxes = lay_out(sheet, len(null), 1, (width_of(names) + 12, 10, 6, BELOW), (0, 8))
-    x = reaching(*null.values())
-    for number, (box, name, scores) in enumerate(zip(boxes, names, null.values(), strict=True)):
-        permuted = scores[1:][np.isfinite(scores[1:])]
-        heights, edges = np.histogram(permuted, bins=30) if permuted.size else (np.zeros(1), np.zeros(2))
-        chart = Chart(sheet, box, x, Scale(0, 1.05 * max(float(heights.max()), 1.0)))
-        chart.bars(edges, heights, PALE)
-        chart.upright(float(scores[0]), style(number)[0], 2.2)
-        sheet.line((box.left, box.right), (box.bottom, box.bottom), width=0.7)
-        sheet.text(box.left - 6, (box.top + box.bottom) / 2 + 3, name, anchor="end")
-    chart.frame_below(label, most=6)
-    return sheet.svg()
 
 
 def draw_edge_motion(edges: Curves, n_people: int) -> str:
@@ -298,35 +242,6 @@ def spaced(places: np.ndarray) -> list[float]:
         if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
             chosen.append(float(place))
     return chosen if len(places) == 1 else [*chosen, float(places[-1])]
-
-
-def draw_exponents(curves: Curves, chosen: Curves, reference: float) -> str:
-    """Draw score and quartiles against the exponent by criterion, and how often each exponent (n,) was chosen."""
-    sheet = Drawing(WIDE, 2.9)
-    *boxes, last = lay_out(sheet, 1, len(curves) + 1, (LEFT, 10, 20, BELOW), (44, 0))
-    bins = np.linspace(-0.025, 1.025, 22)
-    heights = {name: np.histogram(alphas, bins=bins)[0] for name, alphas in chosen.items() if name in curves}
-    top = 1.08 * max((int(counted.max()) for counted in heights.values()), default=1)
-    counts = Chart(sheet, last, Scale(0, 1.03), Scale(0, max(top, 1.0)))
-    looks = {criterion: style(number + 1) for number, criterion in enumerate(curves)}
-    for box, (criterion, values) in zip(boxes, curves.items(), strict=True):
-        colour, marker = looks[criterion]
-        chart = Chart(sheet, box, Scale(0, 1.02), reaching(values[:, 1:]))
-        chart.band(values[:, 0], values[:, 2], values[:, 3], colour, 0.18)
-        chart.upright(reference, GREY, 0.9, "4 2")
-        chart.marked_line(values[:, 0], values[:, 1], colour, marker)
-        chart.title(criterion)
-        chart.frame_left("", most=6)
-        chart.frame_below("exponent α", most=6)
-        if criterion in heights:
-            counts.bars(bins, heights[criterion], colour, 0.6)
-    counts.upright(reference, GREY, 0.9, "4 2")
-    counts.title("chosen by the training people")
-    counts.frame_left("folds", most=min(6, max(1, int(top))))
-    counts.frame_below("exponent α", most=6)
-    if len(curves) > 1:
-        counts.key({criterion: (looks[criterion][0], "s") for criterion in heights})
-    return sheet.svg()
 
 
 # Scatters and cells

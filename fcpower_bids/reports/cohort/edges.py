@@ -1,14 +1,15 @@
-"""Which connections go with a phenotype: the answer, networks, brains, and the edges themselves."""
+"""Which connections go with a phenotype: the answer, networks and edges; and brains, in which chapters draw numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.edges import D
-from fcpower_bids.reports.cohort.brains import connections_panels
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
@@ -16,12 +17,13 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     listed,
     missing,
-    say_p,
     smallest_of,
     square,
 )
 from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, colour_table, colours, encode_png
+from fcpower_bids.schema import TABLES
 
 MOST_PANELS = 6
 MOST_DRAWN = 100
@@ -30,11 +32,20 @@ TOGETHER = "Of those in a network it is only known that some of them go with it.
 ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a network of them,"
 """How the sentences begin that say that something was found."""
 BEFORE_CORRECTION = " Corrected for the number of representations, none of this is significant."
-NOT_FOR_ALL = " With all representations counted, none of them is significant."
 MOST_EDGES = 10
 """Edges of each target and representation in the table of the page; the file has more."""
-EFFECTS = {D: "d", "r": "partial r"}
 BOTH = ["target", "representation"]
+Place = tuple[float, float, float]
+"""Where a parcel is, in mm of MNI space."""
+VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
+"""Two axes of space and the hemisphere (-1 left, 1 right, 0 both), from the left, from above and from the right."""
+SCALE, GAP = 0.75, 12.0
+"""Points per mm, and between two views."""
+RADII = (1.7, 4.0)
+"""Radii of dots between which the number of parcels decides, in points."""
+MAP = "RdBu_r"
+LISTED = 5
+"""Parcels with the largest numbers that the panel names."""
 
 
 def edges_chapter(tables: GroupTables) -> Iterator[Section]:
@@ -43,9 +54,8 @@ def edges_chapter(tables: GroupTables) -> Iterator[Section]:
     if summary.empty:
         return
     tried = summary.groupby("target")["target"].transform("size")  # representations in which networks were looked for
-    said, panels = [*_headline(summary)], list[Panel]()
+    said, panels = list(_headline(summary)), list[Panel]()
     for (_, row), n in zip(summary.iterrows(), tried, strict=True):
-        said += [_say_edges(row, tables), *_say_networks(row, tables, n)]
         panels += _brain(row, tables, n) if len(panels) < MOST_PANELS else ()
     firsts = {name: tables.rows(name) for name in ("edges", "edges_components")}
     firsts = {name: rows.groupby(BOTH, sort=False).head(MOST_EDGES) for name, rows in firsts.items() if len(rows)}
@@ -83,56 +93,6 @@ def _answer(part: pd.DataFrame) -> str:
             "For {} no connection was found; a network of them stands out only before correction for representations."
         )
     return "For {} no connection was found."
-
-
-def _say_edges(row: pd.Series, tables: GroupTables) -> str:
-    what = f"{row['target']} in {tables.title(row['representation'])}"
-    n, effect = int(row["n_permutations"]), EFFECTS[str(row["measure"])]
-    total, fdr = f"{int(row['n_edges']):,} edges", f"{int(row['n_fdr']):,} with q below {SIGNIFICANT:g}"
-    if not n:
-        return f"{what}: {total}, {fdr}; none is corrected for all edges."
-    if row["smallest_p"] >= SIGNIFICANT:
-        return (
-            f"{what}: not decided, the smallest p that {count(n, 'permutation')} give here is {row['smallest_p']:.3f}."
-        )
-    p = f"{say_p(row['p_family_wise'])} corrected for all edges, {say_p(row['p_max'])} for all representations too"
-    if not row["n_family_wise"]:
-        return (
-            f"{what}: none of {total} goes with it detectably ({p}; {fdr}); the threshold was an observed {effect} "
-            f"of ±{row['effect_needed']:.2f}, and a true one of ±{row['effect_powered']:.2f} is found in 80 of 100 "
-            "cohorts."
-        )
-    hits, stronger = int(row["n_family_wise"]), int(row["n_stronger"])
-    edge = _part(tables.rows("edges"), row).iloc[0]
-    return (
-        f"{what}: {hits:,} of {total} {'goes' if hits == 1 else 'go'} with it ({stronger:,} stronger and "
-        f"{hits - stronger:,} weaker; {fdr}); the largest is {edge['parcel_a']} to {edge['parcel_b']}, {effect} "
-        f"{edge['effect']:.2f} (95 % CI {edge['ci_low']:.2f} to {edge['ci_high']:.2f}; {p})."
-        f"{NOT_FOR_ALL if row['p_max'] >= SIGNIFICANT else ''}"
-    )
-
-
-def _say_networks(row: pd.Series, tables: GroupTables, tried: int) -> Iterator[str]:
-    """Sentences on the network-based statistic, where it can decide."""
-    if not row["n_permutations"] or row["smallest_p"] >= SIGNIFICANT:
-        return
-    above = f"edges with |t| above {row['threshold']:.2f}"
-    if missing(row["p_component"]):
-        yield f"No two {above} share a parcel."
-        return
-    if row["p_component"] >= SIGNIFICANT:
-        yield f"No network of {above} is larger than chance (smallest {say_p(row['p_component'])})."
-        return
-    found = _part(tables.rows("edges_components"), row)
-    hits, largest = found[found["p_extent"] < SIGNIFICANT], found.iloc[0]
-    p = say_p(largest["p_extent"])
-    if tried > 1:
-        p += f"; {say_p(min(1.0, tried * largest['p_extent']))} corrected for {tried} representations"
-    yield (
-        f"{count(len(hits), 'network')} of {above} {'is' if len(hits) == 1 else 'are'} larger than chance; the largest "
-        f"has {count(int(largest['n_edges']), 'edge')} between {largest['n_parcels']:.0f} parcels, {largest['sign']} "
-        f"({p})."
-    )
 
 
 def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
@@ -196,3 +156,100 @@ def smallest_p_of_edges(tables: GroupTables) -> float:
         return np.nan
     parts = summary.groupby("target")
     return smallest_of([*parts["p_max"].min(), *(parts["p_component"].min() * parts.size()).clip(upper=1)])
+
+
+# Brains
+
+
+@lru_cache(maxsize=1)
+def outlines() -> tuple[tuple[bytes, tuple[float, float], tuple[float, float]], ...]:
+    """Return a brain from the left, above and right as PNG, with the lowest and highest mm of its two axes."""
+    from nilearn.datasets import load_mni152_brain_mask  # slow to load, and few pages draw brains
+
+    mask = load_mni152_brain_mask(resolution=2)
+    inside, affine = np.asarray(mask.dataobj) > 0, mask.affine
+    palette = np.array([[255, 255, 255], [233, 236, 239], [120, 128, 136]], dtype=np.uint8)
+    views = []
+    for axes, _ in VIEWS:
+        shape = inside.any(axis=({0, 1, 2} - set(axes)).pop())
+        inner = shape.copy()
+        for axis in (0, 1):
+            inner &= np.roll(shape, 1, axis) & np.roll(shape, -1, axis)
+        pixels = np.where(inner, 1, np.where(shape, 2, 0)).astype(np.uint8).T[::-1]
+        low = [affine[axis, 3] - 0.5 * affine[axis, axis] for axis in axes]
+        high = [start + affine[axis, axis] * size for start, axis, size in zip(low, axes, shape.shape, strict=True)]
+        views.append((encode_png(pixels, palette), (low[0], high[0]), (low[1], high[1])))
+    return tuple(views)
+
+
+def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values: Sequence[float], label: str) -> str:
+    """Draw a number for each place, or for each connection (two places), as SVG text; the largest lie on top."""
+    at, shown = np.asarray(places, dtype=float), np.asarray(values, dtype=float)
+    limit = float(np.abs(shown).max()) or 1.0
+    table, steps = colour_table(MAP), np.round(127.5 * (1 + shown / limit)).astype(int)
+    views = outlines()
+    widths = [SCALE * (across[1] - across[0]) for _, across, _ in views]
+    height = max(SCALE * (down[1] - down[0]) for *_, down in views)
+    sheet = Drawing((sum(widths) + GAP * len(views) + 60) / POINTS, height / POINTS)
+    left, radius = 0.0, float(np.clip(40 / max(1, len(at)) ** 0.5, *RADII))
+    for (png, across, down), (axes, side), width in zip(views, VIEWS, widths, strict=True):
+        sheet.image(Box(left, 0, width, SCALE * (down[1] - down[0])), png, 100)
+        x, y = left + SCALE * (at[:, axes[0]] - across[0]), SCALE * (down[1] - at[:, axes[1]])
+        seen = side * at[:, 0] >= 0
+        for number in np.argsort(np.abs(shown), kind="stable").tolist():
+            colour = f"#{table[steps[number]]}"
+            if not ends:
+                if seen[number]:
+                    sheet.add("circle", cx=x[number], cy=y[number], r=radius, fill=colour)
+                continue
+            a, b = ends[number]
+            if seen[a] and seen[b]:
+                sheet.line((x[a], x[b]), (y[a], y[b]), colour, 1.4)
+                for end in (a, b):
+                    sheet.add("circle", cx=x[end], cy=y[end], r=1.7, fill="#000")
+        left += width + GAP
+    bar = Box(left + 6, 0.15 * sheet.height, 9, 0.7 * sheet.height)
+    sheet.image(bar, encode_png(colours(MAP)[::-1, None]), 256)
+    for share, value in ((0.0, limit), (0.5, 0.0), (1.0, -limit)):
+        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
+    sheet.text(bar.left, bar.top - 8, label, anchor="start")
+    return sheet.svg()
+
+
+def connections_panels(
+    name: str, part: pd.DataFrame, places: Mapping[str, Place], column: str, tables: GroupTables, **words: Any
+) -> Iterator[Panel]:
+    """Draw a number per connection, a column of ``edges``-like rows; nothing where no place is known."""
+    known = part[part["parcel_a"].isin(list(places)) & part["parcel_b"].isin(list(places))]
+    if known.empty:
+        return
+    ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
+    names = sorted(set(ends.ravel().tolist()))
+    number = {parcel: i for i, parcel in enumerate(names)}
+    heading = TABLES["edges" if column == "t" else "importance_edges"].columns[column].heading
+    joined = [(number[a], number[b]) for a, b in ends]
+    svg = draw_brain([places[parcel] for parcel in names], joined, known[column].tolist(), heading)
+    yield tables.panel(name, svg, n=count(len(known), "connection"), **words)
+
+
+def parcels_panels(
+    name: str, part: pd.DataFrame, table: str, column: str, tables: GroupTables, **words: Any
+) -> Iterator[Panel]:
+    """Draw a number per parcel, a column of a table, and list the largest; nothing where no place is known."""
+    if not set("xyz") <= set(part.columns):
+        return
+    known = part[part[["x", "y", "z", column]].notna().all(axis=1)]
+    if known.empty:
+        return
+    known = known.loc[known[column].abs().sort_values(ascending=False, kind="stable").index]
+    places = list(known[["x", "y", "z"]].itertuples(index=False, name=None))
+    about = TABLES[table].columns[column]
+    panel = tables.panel(name, draw_brain(places, (), known[column].tolist(), about.heading), n=len(known), **words)
+    rows = []
+    for _, row in known.head(LISTED).iterrows():
+        parcel = str(row["parcel"]) if missing(row["network"]) else f"{row['parcel']} ({row['network']})"
+        value = float(row[column])  # smaller numbers with three figures
+        rows.append(
+            (parcel, f"{value:.{about.digits}f}" if abs(value) >= 10.0 ** (1 - about.digits) else f"{value:.3g}")
+        )
+    yield replace(panel, rows=tuple(rows))

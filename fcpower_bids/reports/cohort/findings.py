@@ -181,13 +181,6 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         said.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
-    before, pooled = best.get("score_unharmonised", np.nan), own_rows(tables.rows("prediction_pooled"), finding.target)
-    if not missing(before) and len(pooled):
-        after = pooled[(pooled["representation"] == finding.best) & (pooled["repeat"] == 0)][finding.score].iloc[0]
-        said.append(
-            f"{finding.label} {before:.2f} from the features as they are, {after:.2f} after ComBat (all predictions of "
-            "the first repeat, on the same folds)."
-        )
     checked = tables.rows("check")
     if len(checked):  # classes that are spread differently
         own = (checked["check"] == SPREAD) & checked["finding"].str.startswith(OF_CLASSES.format(finding.target))
@@ -252,48 +245,35 @@ def _answer(finding: Finding) -> str:
 
 
 def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
-    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test."""
+    """Say what a row of ``comparisons`` found by the corrected resampled t-test, and whether the errors agree."""
     later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
     p, of_people = float(row["p_two_sided"]), float(row.get("p_people", math.nan))
     if missing(p):
         return f"{later} and {earlier} could not be compared."
     by_site = not missing(row.get("p_offset"))
     where = ", within sites that are held out" if by_site else ""
+    both = f"{later} and {earlier} differ{where}"
     of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
     small = finding.is_pooled and not any(map(missing, of_all))
-    numbers = [
+    told = (
         f"difference in {finding.label} over {'small ' * small}folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(p)}"
-    ]
-    if not missing(of_people):
-        counted = f"within sites, over {count(int(row['n_blocks']), 'site')}" if by_site else "over people"
-        numbers.insert(0 if small else 1, f"squared errors {counted}, {say_p(of_people)}")
+    )
     if small:
-        numbers.insert(0, f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}")
-    told, better = "; ".join(numbers), "better" if row["mean_difference"] > 0 else "worse"
+        told = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {told}"
+    if not missing(of_people):
+        told += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
     if small and p < SIGNIFICANT and (of_all[0] - of_all[1]) * row["mean_difference"] < 0:
         return (
-            f"It is not clear whether {later} and {earlier} differ: all predictions together and single folds point "
-            f"in opposite directions ({told})."
+            f"It is not clear whether {both}: all predictions together and single folds point in opposite directions "
+            f"({told})."
         )
-    if p < SIGNIFICANT and of_people >= SIGNIFICANT:
-        rest = "there is no evidence in the errors" if where else "over people there is no evidence"
-        said = f"{later} scores {better} than {earlier}{where}, but only one of two tests sees it ({told}): {rest}."
-    elif p < SIGNIFICANT:
-        said = f"{later} is {better} than {earlier}{where} ({told})."
-    elif of_people < SIGNIFICANT:
-        said = f"It is not clear whether {later} and {earlier} differ{where}: only one of two tests sees it ({told})."
-    else:
-        power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
-        said = f"No evidence that {later} and {earlier} differ{where} ({told}); {power}."
-    if not by_site:
-        return said
-    # the level of a new site is its own question
-    told = f"difference in size {row['offset_difference']:+.2f}, {say_p(float(row['p_offset']))}"
-    if row["p_offset"] >= SIGNIFICANT:
-        return f"{said} No evidence that the offset of a new site differs between them ({told})."
-    size = "smaller" if row["offset_difference"] < 0 else "larger"
-    return f"{said} The offset of a new site is {size} under {later} than under {earlier} ({told})."
+    if p < SIGNIFICANT and not of_people >= SIGNIFICANT:
+        better = "better" if row["mean_difference"] > 0 else "worse"
+        return f"{later} is {better} than {earlier}{where} ({told})."
+    if p < SIGNIFICANT or of_people < SIGNIFICANT:
+        return f"It is not clear whether {both}: only one of two tests sees it ({told})."
+    return f"No evidence that {both} ({told}); {describe_power((row['ci_high'] - row['ci_low']) / 2, 2)}."
 
 
 def describe_power(needed: float, digits: int, unit: str = "") -> str:

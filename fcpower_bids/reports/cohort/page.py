@@ -57,7 +57,7 @@ CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
     "sites": prediction.sites_chapter,
     "edges": edges.edges_chapter,
     "identification": identification.identification_chapter,
-    "exponent": prediction.exponent_chapter,
+    "exponent": curves.exponent_chapter,
     "screen": comparisons.screen_chapter,
     "controls": comparisons.controls_chapter,
     "curves": curves.curves_chapter,

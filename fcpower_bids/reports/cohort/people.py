@@ -16,8 +16,8 @@ from fcpower_bids.cohort.recordings import FILE as RECORDINGS_FILE
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.status import DONE
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.reports.cohort.brains import parcels_panels
 from fcpower_bids.reports.cohort.drawings import draw_edge_motion, draw_quality
+from fcpower_bids.reports.cohort.edges import parcels_panels
 from fcpower_bids.reports.cohort.findings import FEWEST_PERMUTATIONS
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,

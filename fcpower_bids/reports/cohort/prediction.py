@@ -1,20 +1,18 @@
-"""How well each phenotype is predicted: folds, differences, null, scatter, importance; within sites; by exponent."""
+"""How well each phenotype is predicted: folds, scatter, importance; and within sites."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.features import FC
-from fcpower_bids.analyses.sites import HANDLINGS, RANDOM, SITE, WITHIN
-from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.cohort.brains import connections_panels, parcels_panels
-from fcpower_bids.reports.cohort.drawings import draw_exponents, draw_folds, draw_intervals, draw_null, draw_scatter
-from fcpower_bids.reports.cohort.findings import Finding, describe_difference, describe_finding, find_targets
+from fcpower_bids.analyses.sites import RANDOM, SITE, WITHIN
+from fcpower_bids.reports.cohort.drawings import draw_folds, draw_scatter
+from fcpower_bids.reports.cohort.edges import connections_panels, parcels_panels
+from fcpower_bids.reports.cohort.findings import Finding, describe_finding, find_targets
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Cell,
@@ -27,10 +25,8 @@ from fcpower_bids.reports.cohort.tables import (
     missing,
     own_rows,
     percent,
-    say_p,
     score_label,
     square,
-    targets_of,
 )
 from fcpower_bids.reports.kit.charts import short
 from fcpower_bids.reports.kit.figures import draw_matrices
@@ -38,7 +34,7 @@ from fcpower_bids.reports.kit.page import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
-MOST_SCATTERS, MOST_PAIRS = 4, 10
+MOST_SCATTERS = 4
 MOST_EDGES, LARGEST = 100, 2**26
 """Edges that are drawn, and bytes of the table beyond which none are: reading it would take longer than the page."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -53,15 +49,18 @@ def prediction_chapter(tables: GroupTables) -> Iterator[Section]:
     if len(findings) > MOST_TARGETS:
         scores = {finding.target: float(finding.summary[finding.leading].iloc[0]) for finding in findings}
         drawn = sorted(findings, key=lambda finding: (_last(finding.p), _last(-scores[finding.target])))[:MOST_TARGETS]
-    said = list(_protocol(tables.facts("prediction")))
+    said = list(_limits(tables.facts("prediction")))
     if len(drawn) < len(findings):
         said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     names = ("prediction_baselines", "comparisons", "reliability")
     summary = tables.titled(tables.rows("prediction_summary")).dropna(axis=1, how="all")
     order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
     summary = summary.sort_values("target", key=lambda name: name.map(order), kind="stable")
-    grids = (*tables.grid("prediction_summary", summary), *(grid for name in names for grid in tables.grid(name)))
-    yield Section("prediction", "Prediction of phenotypes", tuple(said), (), grids)
+    others = {name: tables.titled(tables.rows(name)).dropna(axis=1, how="all") for name in names}
+    grids = [*tables.grid("prediction_summary", summary)]
+    for name, rows in others.items():
+        grids += tables.grid(name, rows)
+    yield Section("prediction", "Prediction of phenotypes", tuple(said), (), tuple(grids))
     for number, finding in enumerate(drawn):
         panels = tuple(panel for make in PANELS for panel in make(finding, tables))
         sentences = tuple(describe_finding(finding, tables))
@@ -73,18 +72,9 @@ def _last(number: float) -> float:
     return np.inf if missing(number) else number
 
 
-def _protocol(facts: Mapping[str, Any]) -> Iterator[str]:
-    preset, family = facts.get("Preset") or {}, facts.get("FamilyColumn")
-    name = preset.get("name", "?")
-    shape = "{} × {} outer and {} inner folds, protocol '{}'".format(
-        *(preset.get(key, "?") for key in ("n_repeats", "n_folds", "n_inner")), name
-    )
-    if facts.get("Folds") != "K-fold":
-        shape = f"{facts.get('Folds', 'folds')}, protocol '{name}'"
-    yield f"Nested cross-validation ({shape}): the penalty is selected among the training people alone."
-    if family:
-        yield f"Families ('{family}') are never split between training and test people."
-    else:
+def _limits(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What the folds and ComBat leave open; how they were made is in the methods text."""
+    if not facts.get("FamilyColumn"):
         yield (
             "Relatives were not declared (--family-column); relatives on both sides of a split would raise the scores."
         )
@@ -95,17 +85,16 @@ def _protocol(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Permutations: {facts['Permutations']}"
     if "Harmonisation" not in facts:
         return
-    said = "Site effects were taken from the features by ComBat, fitted to the training people of every fold."
     if left := facts["Harmonisation"]["PeopleTestedUnadjusted"]:
-        said += f" Tested unadjusted, from sites too small or unseen in training: {count_people(len(left))}."
+        people = count_people(len(left))
+        yield f"Tested without ComBat, from sites too small or unseen in training: {people}."
     if shared := facts.get("TargetsThatGoWithSites", {}):
         between = [f"{percent(about['Share'])} of the variance of {target}" for target, about in shared.items()]
-        said += (
-            f" ComBat does not keep the target: it takes what target and site share ({listed(between, 4)} "
+        yield (
+            f"ComBat does not keep the target: it takes what target and site share ({listed(between, 4)} "
             f"{'lies' if len(shared) == 1 else 'lie'} between sites), so that a lower score than without it does not "
             "show that the site had made the score."
         )
-    yield said
 
 
 # The figures of a target
@@ -120,42 +109,6 @@ def _folds(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         svg = draw_folds(scores, pooled, f"{finding.label} in the test people", finding.chance)
         said = "; ".join(f"{title} {np.nanmean(values):.2f}" for title, values in known.items())
         yield tables.panel("folds", svg, score=finding.label, said=said)
-
-
-def _null(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
-    parts = by_representation(tables.rows("null"), finding.target)
-    scores = {
-        tables.title(name): part.sort_values("permutation", kind="stable")["score"].to_numpy(dtype=float)
-        for name, part in parts.items()
-    }
-    own = finding.summary.set_index("representation")["p_permutation"]
-    said = "; ".join(f"{tables.title(name)} {say_p(float(own.get(name, np.nan)))}" for name in parts)
-    if scores:
-        svg = draw_null(scores, f"{finding.label} of all predictions of the first repeat")
-        yield tables.panel("null", svg, said=said)
-
-
-def _differences(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
-    own = own_rows(tables.rows("comparisons"), finding.target)
-    pairs = own.dropna(subset=["ci_low", "ci_high"]).head(MOST_PAIRS).to_dict("records") if len(own) else []
-    if not pairs:
-        return
-    rows = {
-        f"{tables.title(row['representation'])} − {tables.title(row['reference'])}": np.array(
-            [row["mean_difference"], row["ci_low"], row["ci_high"]], dtype=float
-        )
-        for row in pairs
-    }
-    parts = by_representation(tables.rows("prediction"), finding.target).items()
-    scores = {name: part.set_index(["repeat", "fold"])[finding.score] for name, part in parts}
-    dots = [
-        (scores[row["representation"]] - scores[row["reference"]]).dropna().to_numpy(dtype=float)
-        for row in pairs
-        if {row["representation"], row["reference"]} <= scores.keys()
-    ]
-    said = " ".join(describe_difference(pd.Series(row), finding, tables) for row in pairs)
-    svg = draw_intervals(rows, f"difference in {finding.label}", 0.0, dots)
-    yield tables.panel("differences", svg, said=said)
 
 
 def _scatter(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
@@ -229,7 +182,7 @@ def _parcels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         yield from connections_panels("importance_edges", edges.loc[order], places, "importance", tables, **words)
 
 
-PANELS = (_folds, _null, _differences, _scatter, _networks, _parcels)
+PANELS = (_folds, _scatter, _networks, _parcels)
 """What makes the figures of a target, in their order."""
 
 
@@ -242,24 +195,21 @@ Sentence = tuple[float, str]
 
 
 def sites_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Scores per site, within sites, and over sites."""
+    """Scores per site, within sites, and over sites; and by every handling of sites."""
     best = {finding.target: finding.best for finding in find_targets(tables)}
-    said: list[list[str]] = []
-    for name, describe in (("prediction_sites", _describe_sites), ("harmonisation", _describe_handlings)):
-        rows = tables.rows(name)
-        if len(rows):
-            # of the best representation; of all where the best is not known or not there
-            own = rows["representation"] == rows["target"].astype(str).map(best)
-            said.append(worst_first(describe(rows[own | ~own.groupby(rows["target"]).transform("any")], tables)))
+    rows, said = tables.rows("prediction_sites"), list[str]()
+    if len(rows):
+        # of the best representation; of all where the best is not known or not there
+        own = rows["representation"] == rows["target"].astype(str).map(best)
+        said = _worst_first(list(_describe_sites(rows[own | ~own.groupby(rows["target"]).transform("any")], tables)))
     by_site = tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score)))
     grids = (*by_site, *tables.grid("harmonisation"))
     if grids:
-        yield Section("sites", "Sites", tuple(chain(*said)), (), grids, tuple(said[0]) if said else ())
+        yield Section("sites", "Sites", tuple(said), (), grids, tuple(said))
 
 
-def worst_first(found: Iterable[Sentence]) -> list[str]:
+def _worst_first(found: list[Sentence]) -> list[str]:
     """All sentences where they are few; else those with the largest differences, and how many others there are."""
-    found = list(found)
     if len(found) <= MOST_SAID:
         return [text for _, text in found]
     worst = sorted(found, key=lambda pair: -np.inf if missing(pair[0]) else pair[0], reverse=True)[:MOST_SAID]
@@ -268,20 +218,6 @@ def worst_first(found: Iterable[Sentence]) -> list[str]:
         "within sites."
     )
     return [*(text for _, text in worst), rest]
-
-
-def _describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
-    """One sentence for every target and representation: all predictions together, and within sites."""
-    for (target, name), part in compared.groupby(["target", "representation"], sort=False):
-        scored = part.dropna(subset=["pooled"])
-        ways = [
-            f"{HANDLINGS[str(row['sites'])]} {row['pooled']:.2f}"
-            + ("" if missing(row["within"]) else f" (within {row['within']:.2f})")
-            for _, row in scored.iterrows()
-        ]
-        label = score_label(part["score"].iloc[0])
-        text = f"{target} from {tables.title(name)}, {label} with sites {', '.join(ways)}."
-        yield float((scored["pooled"] - scored["within"]).max()), text
 
 
 def _describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
@@ -308,68 +244,3 @@ def _describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Senten
             f"{target} from {title}: within sites {score_label(score)} {within:.2f} "
             f"({n if scored == len(values) else f'{scored} of {n}'}){together}{interval}.",
         )
-
-
-# The exponent
-
-OPTIMISM = (
-    "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "
-    "of a fold is chosen without its test people."
-)
-CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "alignment with the target"}
-
-
-def exponent_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Curves of both criteria against the exponent as far as they were computed, and what the folds chose."""
-    curve = tables.rows("alpha")
-    if curve.empty:
-        return
-    optimum, facts = tables.rows("alpha_optimum"), tables.facts("alpha")
-    targets = targets_of(curve)[:MOST_TARGETS]
-    chosen = tuple(said for target in targets for said in _chosen(target, own_rows(optimum, target)))
-    said = [*chosen, *([OPTIMISM] if (curve["criterion"] == "prediction").any() else [])]
-    said += [str(facts["Rule"])] if "Rule" in facts else []
-    panels = tuple(_exponent_panel(target, own_rows(curve, target), optimum, tables) for target in targets)
-    rows = []
-    for (target, criterion), own in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
-        best = facts.get("BestOfGridScore", {}) if criterion == "prediction" else {}
-        quartiles = own["alpha"].quantile([0.5, 0.25, 0.75]).tolist()
-        scores = own["score"].mean(), own["score_at_star"].mean(), best.get(str(target), np.nan)
-        rows.append((target, criterion, *quartiles, *scores))
-    names = ["target", "criterion", "median", "low", "high", "score", "star", "grid"]
-    grids = tables.grid("alpha_optimum", pd.DataFrame(rows, columns=names).dropna(axis=1, how="all"))
-    yield Section("exponent", "The exponent", tuple(said), panels, tuple(grids), chosen)
-
-
-def _chosen(target: str, optimum: pd.DataFrame) -> Iterator[str]:
-    """One sentence per criterion."""
-    for criterion, own in optimum.groupby("criterion", sort=False) if len(optimum) else ():
-        alphas = own["alpha"].dropna().to_numpy(dtype=float)
-        if not alphas.size:
-            yield f"{target} ({criterion}): no fold could choose an exponent."
-            continue
-        low, middle, high = np.quantile(alphas, [0.25, 0.5, 0.75])
-        bound, gain = (own["at_bound"].astype(str) == "true").mean(), (own["score"] - own["score_at_star"]).mean()
-        at_bound = (
-            f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
-        )
-        yield (
-            f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
-            f"{at_bound}; its score in the table is {gain:+.3f} relative to α = {ALPHA_STAR:g} (mean)."
-        )
-
-
-def _exponent_panel(target: str, curve: pd.DataFrame, optimum: pd.DataFrame, tables: GroupTables) -> Panel:
-    curves, chosen = {}, {}
-    for criterion, part in curve.groupby("criterion", sort=False):
-        title, scores = CRITERIA.get(str(criterion), str(criterion)), part.groupby("alpha")["score"]
-        ends = (scores.mean(), scores.quantile(0.25), scores.quantile(0.75))
-        curves[title] = np.column_stack([ends[0].index.to_numpy(dtype=float), *ends])
-        rows = own_rows(optimum, target)
-        if len(rows):
-            chosen[title] = rows.loc[rows["criterion"] == criterion, "alpha"].dropna().to_numpy(dtype=float)
-    said = "; ".join(
-        f"{title}: highest mean at α = {values[np.nanargmax(values[:, 1]), 0]:g}" for title, values in curves.items()
-    )
-    svg = draw_exponents(curves, chosen, ALPHA_STAR)
-    return tables.panel("alpha", svg, target=target, star=f"{ALPHA_STAR:g}", said=said)

@@ -1,7 +1,6 @@
 import csv
 import gzip
 import os
-import socket
 import subprocess
 import sys
 
@@ -21,26 +20,11 @@ def labels():
     return parcellate_grey_matter()[0]
 
 
-def test_parcels_have_equal_volume(labels):
-    sizes = np.bincount(labels.ravel())[1:]
-    assert len(sizes) == N_PARCELS
-    assert np.ptp(sizes) <= 1
-
-
 def test_the_image_that_is_kept_is_that_of_the_template(labels):
     kept = nib.Nifti1Image.from_bytes(gzip.decompress(builtin.IMAGE.read_bytes()))
     np.testing.assert_array_equal(np.asarray(kept.dataobj), labels)
     made = gzip.decompress(encode_image(*parcellate_grey_matter()))
     assert made == gzip.decompress(builtin.IMAGE.read_bytes())
-
-
-def test_parcels_cover_the_grey_matter_off_the_midline(labels):
-    from nilearn.datasets import load_mni152_gm_template
-
-    template = load_mni152_gm_template(resolution=1)
-    grey = np.asarray(template.dataobj)[::2, ::2, ::2] > 0.5
-    grey[49] = False
-    np.testing.assert_array_equal(labels > 0, grey)
 
 
 def test_hemispheres_mirror_each_other_and_left_has_negative_x(labels):
@@ -62,15 +46,6 @@ def test_names_say_where_the_parcels_are(labels, tmp_path):
         assert by_position[part + "Inf"][:, 2].max() < by_position[part + "Sup"][:, 2].min()
 
 
-def test_parcels_are_blobs(labels):
-    share = []
-    for label in range(1, N_PARCELS // 2 + 1):
-        pieces = ndimage.label(labels == label, np.ones((3, 3, 3)))[0]
-        share.append(np.bincount(pieces.ravel())[1:].max() / (labels == label).sum())
-    assert np.mean(np.array(share) > 0.95) > 0.8
-    assert min(share) > 0.5
-
-
 @pytest.mark.parametrize("space", SPACES)
 def test_image_and_table_agree_with_the_atlas(space, tmp_path):
     atlas = builtin_atlas(space, tmp_path / "new" / "cache")
@@ -85,12 +60,6 @@ def test_image_and_table_agree_with_the_atlas(space, tmp_path):
         zip(atlas.names, atlas.networks, atlas.hemispheres, strict=True)
     )
     assert [int(row["index"]) for row in rows] == list(atlas.labels)
-
-
-def test_entities_are_alphanumeric_and_in_the_file_name(tmp_path):
-    atlas = builtin_atlas(SPACES[0], tmp_path)
-    assert all(key.isalnum() and value.isalnum() for key, value in atlas.entities)
-    assert f"_{atlas.name}_" in atlas.image.name
 
 
 def test_same_bytes_in_another_process_and_no_rewriting(tmp_path):
@@ -111,15 +80,6 @@ def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
     builtin_atlas(SPACES[0], tmp_path)
     assert atlas.image.read_bytes() == whole
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".tsv"]
-
-
-def test_no_connection_is_opened(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the built-in parcellation asked for the network")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert builtin_atlas(SPACES[1], tmp_path).n_parcels == N_PARCELS
 
 
 @pytest.mark.parametrize("space", ["fsLR", "MNI152NLin2009aSym", ""])

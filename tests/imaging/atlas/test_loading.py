@@ -184,16 +184,6 @@ def store(monkeypatch, tmp_path):
     return asked
 
 
-def test_fetching_keeps_the_files_and_falls_back_to_1_mm(store, tmp_path):
-    atlas = load_atlas("templateflow:Toy_desc-th25", SPACE)
-    assert atlas.entities == (("atlas", "Toyth25"),)
-    assert atlas.image.parent == tmp_path / "templateflow" / f"tpl-{SPACE}"
-    assert atlas.hemispheres == ("L", "R")
-    n_asked = len(store)
-    assert load_atlas("templateflow:Toy_desc-th25", SPACE) == atlas
-    assert len(store) == n_asked, "the second time nothing is fetched"
-
-
 def test_a_login_page_is_no_atlas():
     with pytest.raises(OSError, match="login portal"):
         templateflow_atlases._checked(b"<html>please log in</html>", "atlas_dseg.nii.gz")
@@ -329,14 +319,6 @@ def test_a_table_given_after_a_colon_rules(tmp_path, caplog):
     assert "labels [2, 4]" in caplog.text
 
 
-def test_a_table_beside_the_image_is_found(tmp_path):
-    image = save_labels(tmp_path / "atlas-Mine_scale-2_dseg.nii.gz", cube(2))
-    save_table(tmp_path / "atlas-Mine_scale-2_dseg.tsv", [(1, "one"), (2, "two")])
-    atlas = load_atlas(str(image), SPACE)
-    assert atlas.names == ("one", "two")
-    assert atlas.entities == (("atlas", "Mine"), ("scale", "2"))
-
-
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -425,13 +407,6 @@ def test_wrong_space_and_wrong_kind(tmp_path):
         load_atlas("Schaefer400", "fsLR", cifti=True)
     with pytest.raises(UsageError, match=f"only in {SPACE}, {OTHER}"):
         load_atlas("Schaefer400", "MNIPediatricAsym")
-
-
-def test_a_damaged_atlas(tmp_path):
-    image = save_labels(tmp_path / "cut.nii.gz", np.random.default_rng(0).integers(0, 99, (20, 20, 20)))
-    image.write_bytes(image.read_bytes()[:-900])
-    with pytest.raises(UsageError, match=r"cut\.nii\.gz is truncated"):
-        load_atlas(str(image), SPACE)
 
 
 def test_unknown_names_get_a_suggestion():

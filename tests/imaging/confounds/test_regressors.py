@@ -89,13 +89,6 @@ def test_missing_derivatives_and_squares_are_computed_as_fmriprep_does(tmp_path)
     assert computed.framewise_displacement.shape == (30,)
 
 
-def test_first_missing_value_repeats_the_second(tmp_path, frame):
-    strategy = Strategy("own", "A.", columns=("trans_x_derivative1",))
-    values = load_confounds(write(tmp_path, frame), None, strategy).values[:, 0]
-    np.testing.assert_array_equal(values[1:], frame["trans_x_derivative1"][1:])
-    assert values[0] == values[1]
-
-
 def test_missing_values_elsewhere_are_refused(tmp_path, frame):
     frame.loc[7, "csf"] = np.nan
     with pytest.raises(RecordingError, match=r"no value of csf in 1 rows \(the first is volume 7"):

@@ -73,25 +73,6 @@ def test_means_do_not_depend_on_the_block(run, monkeypatch, block_bytes):
     np.testing.assert_array_equal(found.n_voxels, np.bincount(labels)[1:])
 
 
-def test_nifti_and_cifti_agree_on_the_same_data(tmp_path, rng):
-    inside = rng.random(SHAPE) < 0.8
-    axis = BrainModelAxis.from_mask(inside, "CIFTI_STRUCTURE_BRAIN_STEM", affine=AFFINE)
-    volumes = rng.normal(size=(*SHAPE, 9)).astype(np.float32)
-    volumes[1, 1, 1] = 0
-    volumes[2, 2, 2, 4] = np.nan
-    labels = (rng.integers(0, 4, SHAPE) * inside).astype(np.int16)
-    where = tuple(axis.voxel.T)
-    bold = save_series(tmp_path / "bold.dtseries.nii", volumes[where].T, axis)
-    atlas = make_atlas(save_labels(tmp_path / "toy.dlabel.nii", labels[where], axis), labels=(1, 2, 3))
-    nibabel.save(nibabel.Nifti1Image(volumes, AFFINE), tmp_path / "bold.nii.gz")
-    nibabel.save(nibabel.Nifti1Image(labels, AFFINE), tmp_path / "toy.nii.gz")
-    volumetric = make_atlas(tmp_path / "toy.nii.gz", labels=(1, 2, 3))
-    (surface,) = parcellate(bold, None, [atlas])
-    (volume,) = parcellate(tmp_path / "bold.nii.gz", None, [volumetric])
-    for one, other in zip(surface[:4], volume[:4], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-14)
-
-
 def test_silent_and_broken_grayordinates_are_left_out(run):
     bold, atlas, data, labels, axis = run
     data = data.copy()
@@ -185,13 +166,3 @@ def test_repetition_time(tmp_path):
     data = np.ones((3, len(axis)), np.float32)
     assert header_summary(save_series(tmp_path / "a.dtseries.nii", data, axis, 0.8)).repetition_time == 0.8
     assert header_summary(save_series(tmp_path / "b.dtseries.nii", data, axis, 3, "HERTZ")).repetition_time is None
-
-
-def test_painted_91k_labels_give_the_painting_back(shared, tmp_path, rng):
-    path = next((shared / "atlases").rglob("*scale-450_den-91k_dseg.dlabel.nii"))
-    labels, axis, _ = read_grayordinate_labels(path)
-    painted = rng.normal(size=(5, 450)).astype(np.float32)
-    bold = save_series(tmp_path / "bold.dtseries.nii", np.insert(painted, 0, 0, axis=1)[:, labels], axis)
-    (found,) = parcellate(bold, None, [make_atlas(path, labels=tuple(range(1, 451)))])
-    np.testing.assert_allclose(found.series, painted, rtol=1e-12, atol=1e-14)
-    np.testing.assert_array_equal(found.coverage, 1)

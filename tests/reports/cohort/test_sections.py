@@ -114,11 +114,6 @@ def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path,
     assert bool(left) == (name not in ESSENTIAL)
 
 
-def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "transform_screen", "encoders", "spectrum_path", "parcellation_gains")
-    assert [one.anchor for one in make_sections(GroupTables(settings))] == ["cohort", "exponent", "controls", "curves"]
-
-
 def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
     settings = replace(Settings(tmp_path / "bids", tmp_path / "out", "group"), **SETTINGS)
     write_group(settings, make_cohort(n_people=6), ("spectrum_geometry",))
@@ -147,9 +142,6 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     counts = [int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1)]
     said = say_tally(*counts, len(own) - sum(counts))
     assert f"planted: of {len(own)} transforms compared with FC^0.35, {said}." in sections["screen"].sentences
-    best = own.loc[own["mean_difference"].idxmax()]
-    extremes = sections["screen"].sentences[1]
-    assert f"{best['mean_difference']:+.3f}, 95 % CI {best['ci_low']:+.3f} to {best['ci_high']:+.3f}" in extremes
 
 
 def test_what_cannot_be_tested_is_neither_better_nor_worse():
@@ -296,7 +288,6 @@ def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
     assert "alignment with the target" in shown.svg
     said = [one for one in sections["exponent"].sentences if one.startswith("planted (")]
     assert [one.split(":")[0] for one in said] == ["planted (prediction)", "planted (alignment)"]
-    assert [row[1].text for row in sections["exponent"].grids[0].rows[:4:3]] == ["prediction", "alignment"]
 
 
 def test_the_spectrum_is_described_by_its_means(outputs, sections):
@@ -346,7 +337,7 @@ def test_qc_fc_shows_the_distance_where_the_parcels_have_a_place(tmp_path):
 
 
 def test_the_page_is_whole_and_its_tables_sort_by_their_numbers(opened, page):
-    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 21, 40)[0]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= check_in_browser(opened, page, 16, 40)[0]
     for number in range(opened.evaluate("document.querySelectorAll('.part .sortable').length")):
         one = f"document.querySelectorAll('.part .sortable')[{number}]"
         names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.series import power_spectrum
-from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.kit.figures import shrink
-from fcpower_bids.reports.person.brains import make_preview, read_preview, standardise_trend
+from fcpower_bids.reports.person.brains import make_preview, standardise_trend
 
 NETWORKS = ("a", "b") * 3
 
@@ -64,16 +63,3 @@ def test_shrinking_averages_what_is_known_in_bins_of_equal_width():
     widths = np.diff([0, *np.flatnonzero(np.diff(shrink(np.arange(1000.0)[None], 1, 300)[0]) > 3.4)])
     assert widths.max() <= 4
     np.testing.assert_array_equal(shrink(image, 5, 9), image)
-
-
-def test_a_broken_preview_names_the_file(tmp_path):
-    path = tmp_path / "preview.npz"
-    assert read_preview(path) is None
-    path.write_bytes(b"PK not a zip")
-    with pytest.raises(DatasetError, match=r"preview\.npz"):
-        read_preview(path)
-    np.savez(path, carpet=np.zeros((9, 9), np.uint8), frequencies=np.zeros(3), power=np.zeros(3))
-    assert read_preview(path) is not None
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(DatasetError, match=r"preview\.npz"):
-        read_preview(path)
