@@ -1,0 +1,211 @@
+"""Transforms of one scan: golden numbers of scipy, pyriemann, nilearn and scikit-learn, definitions, and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.transforms.stateless import (
+    Cholesky,
+    Degree,
+    FisherZ,
+    LogCholesky,
+    LogEuclidean,
+    PartialCorrelation,
+    Power,
+    Precision,
+    shrunk_covariance,
+)
+
+
+@pytest.fixture(scope="module")
+def golden(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
+        return dict(arrays)
+
+
+def noise(volumes: int, parcels: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((volumes, parcels))
+
+
+SHORT = pearson_connectivity(noise(10, 25))
+
+
+def refused_parcels(transform, matrix, match) -> tuple[int, ...]:
+    with pytest.raises(ParcelError, match=match) as caught:
+        transform.transform([matrix])
+    return caught.value.parcels
+
+
+# --- FC^alpha and its limit -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", ["0.1", "0.35", "0.5", "0.75"])
+def test_power_agrees_with_pyriemann(golden, alpha):
+    powered = Power(alpha=float(alpha)).transform(golden["corr"])
+    np.testing.assert_allclose(powered, golden[f"pyriemann_powm_{alpha}"], rtol=0, atol=1e-12)
+
+
+def test_default_is_alpha_star():
+    assert Power().alpha == 0.35
+    assert Power().entities == (("stat", "pearsoncorrelation"), ("desc", "power0p35"))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "label"), [(1, "power1"), (1.0, "power1"), (0.5, "power0p5"), (1e-7, "power0p0000001"), (10, "power10")]
+)
+def test_label_is_letters_and_digits(alpha, label):
+    assert Power(alpha=alpha).label == label
+
+
+def test_short_scan_reports_what_was_clipped_by_the_precision_of_the_input():
+    metadata = Power().metadata(SHORT)
+    assert metadata["Alpha"] == 0.35
+    assert (metadata["Rank"], metadata["NumberClipped"]) == (9, 16)
+    assert abs(metadata["SmallestEigenvalue"]) < 1e-13
+    assert np.isfinite(Power().transform([SHORT])).all()
+    assert Power().metadata(SHORT.astype(np.float32))["NumberClipped"] == 16
+
+
+@pytest.mark.parametrize("alpha", [0, -0.5, np.nan, np.inf])
+def test_senseless_exponents_are_refused(alpha):
+    with pytest.raises(ValueError, match="alpha must be positive"):
+        Power(alpha=alpha)
+    with pytest.raises(ValueError, match="alpha must be positive"):
+        Power().set_params(alpha=alpha)
+
+
+def test_logarithm_agrees_with_pyriemann_and_is_the_limit_of_powers(golden):
+    logarithms = LogEuclidean().transform(golden["corr"])
+    np.testing.assert_allclose(logarithms, golden["pyriemann_logm"], rtol=0, atol=1e-12)
+    rows, columns = np.triu_indices(24)
+    np.testing.assert_allclose(
+        logarithms[:, rows, columns] * np.where(rows == columns, 1, np.sqrt(2)),
+        golden["pyriemann_tangent_logeuclid_ref_I"],
+        rtol=0,
+        atol=1e-12,
+    )
+    connectivity = pearson_connectivity(noise(60, 8))
+    quotient = (Power(alpha=1e-7).transform([connectivity]) - np.eye(8)) / 1e-7
+    np.testing.assert_allclose(quotient, LogEuclidean().transform([connectivity]), atol=1e-6)
+
+
+@pytest.mark.parametrize("transform", [LogEuclidean, Cholesky, LogCholesky])
+def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded(transform):
+    with pytest.raises(ValueError, match=r"rank-deficient \(16 of 25.*Give a shrinkage or a floor"):
+        transform().transform([SHORT])
+    chosen = {"eigenvalue_floor": (1e-3, "EigenvalueFloor"), "shrink_to_identity": (0.1, "ShrinkageIntensity")}
+    for choice, (value, key) in chosen.items():
+        made = transform(**{choice: value})
+        assert np.isfinite(made.transform([SHORT])).all()
+        metadata = made.metadata(SHORT)
+        assert metadata[key] == value
+        assert (metadata["Rank"], metadata["NumberClipped"]) == (9, 16)
+
+
+# --- Cholesky factors -------------------------------------------------------------------------------------------------
+
+
+def test_cholesky_agrees_with_scipy(golden):
+    lower = np.tril(Cholesky().transform(golden["corr"][:1])[0])
+    np.testing.assert_allclose(lower, golden["scipy_cholesky_s0"], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(lower @ lower.T, golden["corr"][0], atol=1e-13)
+
+
+@pytest.mark.parametrize(("transform", "name"), [(Cholesky, "chol"), (LogCholesky, "logchol")])
+def test_distances_of_factors_agree_with_pyriemann(golden, transform, name):
+    factors = np.tril(transform().transform(golden["corr"]))
+    distances = np.linalg.norm(factors[:, None] - factors[None], axis=(2, 3))
+    np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{name}"], rtol=0, atol=1e-7)
+
+
+def test_the_two_factors_differ_on_the_diagonal_only():
+    connectivity = [pearson_connectivity(noise(40, 6))]
+    plain, logarithmic = Cholesky().transform(connectivity)[0], LogCholesky().transform(connectivity)[0]
+    np.testing.assert_array_equal(vectorise_edges(plain), vectorise_edges(logarithmic))
+    np.testing.assert_allclose(np.exp(np.diag(logarithmic)), np.diag(plain))
+
+
+# --- Single edges -----------------------------------------------------------------------------------------------------
+
+
+def test_fisher_z_is_arctanh_with_a_zero_diagonal():
+    matrix = np.array([[1, 0.5, -0.2], [0.5, 1, 0], [-0.2, 0, 1]])
+    expected = 0.5 * np.log((1 + matrix - np.eye(3)) / (1 - matrix + np.eye(3)))
+    np.testing.assert_allclose(FisherZ().transform([matrix])[0], expected, atol=1e-15)
+    assert FisherZ().entities == (("stat", "pearsoncorrelation"), ("desc", "fisherz"))
+
+
+@pytest.mark.parametrize("correlation", [1.0, -1.0])
+def test_perfect_correlations_are_named_even_behind_a_missing_parcel(correlation):
+    matrix = np.eye(4)
+    matrix[2, 3] = matrix[3, 2] = correlation
+    matrix[0] = matrix[:, 0] = np.nan
+    assert refused_parcels(FisherZ(), matrix, "perfectly") == (2, 3)
+
+
+def test_degree_by_hand_and_by_its_invariances():
+    matrix = np.array([[1, 0.5, -0.3], [0.5, 1, 0.1], [-0.3, 0.1, 1]])
+    normalised = Degree().transform([matrix])[0]
+    assert normalised[0, 1] == pytest.approx(0.5 / np.sqrt(0.8 * 0.6))
+    assert normalised[0, 2] == pytest.approx(-0.3 / np.sqrt(0.8 * 0.4))
+    np.testing.assert_array_equal(np.diag(normalised), 0)
+    matrix = pearson_connectivity(noise(40, 9))
+    np.testing.assert_allclose(Degree().transform([5 * matrix]), Degree().transform([matrix]), atol=1e-15)
+    assert np.abs(np.linalg.eigvalsh(Degree().transform([matrix])[0])).max() <= 1
+    isolated = np.eye(4)
+    isolated[:2, :2] = [[1, 0.4], [0.4, 1]]
+    assert refused_parcels(Degree(), isolated, "degree is zero") == (2, 3)
+
+
+# --- Precision and partial correlation --------------------------------------------------------------------------------
+
+
+def test_precision_agrees_with_nilearn_and_scikit_learn(golden):
+    series = golden["timeseries"]
+    np.testing.assert_allclose(Precision().transform(series), golden["nilearn_precision_lw_z"], rtol=0, atol=1e-11)
+    for one, covariance, shrinkage in zip(
+        series, golden["sklearn_ledoit_wolf_cov"], golden["sklearn_ledoit_wolf_shrinkage"], strict=True
+    ):
+        ours = shrunk_covariance(one)
+        np.testing.assert_allclose(ours[0], covariance, rtol=0, atol=1e-12)
+        assert ours[1] == pytest.approx(shrinkage, abs=1e-12)
+        assert Precision().metadata(one)["ShrinkageIntensity"] == pytest.approx(shrinkage, abs=1e-12)
+
+
+def test_precision_of_a_short_scan_is_an_inverse_and_has_no_units():
+    series = noise(10, 25)
+    np.testing.assert_allclose(
+        Precision().transform([series])[0] @ shrunk_covariance(series)[0], np.eye(25), atol=1e-11
+    )
+    series = noise(30, 5)
+    scaled = 7 + series * [1, 10, 100, 0.1, 3]
+    np.testing.assert_allclose(Precision().transform([scaled]), Precision().transform([series]), atol=1e-11)
+    series[:, 3] = 2.5
+    series[:, 1] = np.nan
+    assert refused_parcels(Precision(), series, "constant") == (3,)
+
+
+@pytest.mark.parametrize("standardised", ["z", "raw"])
+def test_partial_correlation_agrees_with_nilearn(golden, standardised):
+    partial = PartialCorrelation().transform(golden["timeseries"])
+    np.testing.assert_allclose(partial, golden[f"nilearn_partial_correlation_lw_{standardised}"], rtol=0, atol=1e-12)
+
+
+def test_partial_correlation_is_that_of_residuals_where_shrinkage_vanishes():
+    generator = np.random.default_rng(0)
+    series = generator.standard_normal((200_000, 4)) @ (np.eye(4) + 0.5 * generator.standard_normal((4, 4)))
+    others = np.column_stack([series[:, 2:], np.ones(len(series))])
+    residuals = series[:, :2] - others @ np.linalg.lstsq(others, series[:, :2], rcond=None)[0]
+    partial = PartialCorrelation().transform([series])[0]
+    assert partial[0, 1] == pytest.approx(np.corrcoef(residuals.T)[0, 1], abs=1e-3)
+    assert PartialCorrelation().metadata(series)["ShrinkageIntensity"] < 1e-3
+
+
+def test_partial_correlation_is_a_statistic_of_its_own():
+    assert PartialCorrelation().entities == (("stat", "partialcorrelation"),)
+    partial = PartialCorrelation().transform([noise(10, 25)])[0]
+    np.testing.assert_array_equal(np.diag(partial), 1.0)
+    assert np.abs(partial).max() <= 1
