@@ -114,8 +114,9 @@ class EdgeImportance:
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
-        parcels = pd.concat(self.parcels, ignore_index=True) if self.parcels else None
-        tables = {} if parcels is None else tabulate(facts, importance_parcels=parcels)
+        tables, spec = {}, TABLES["importance_parcels"]  # whose places may not be known
+        if self.parcels:
+            tables[spec.name] = Table(pd.concat(self.parcels, ignore_index=True), spec, facts)
         n_rows = sum(len(values) for _, values in self.edges)
         if 0 < n_rows <= MOST_ROWS:
             tables["importance_edges"] = Table(Blocks(self._rows, n_rows), TABLES["importance_edges"], facts)
