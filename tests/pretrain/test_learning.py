@@ -52,4 +52,4 @@ def test_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
         gains.append((trained - log.loc[0, "cka_debiased"], trained - random))
         assert float(log.loc[STEPS, "loss"]) < float(log.loc[STEPS // 2, "loss"]) - 0.03
     assert np.all(np.array(gains) > 0)
-    assert np.all(np.mean(gains, axis=0) > 0.03)
+    assert np.all(np.mean(gains, axis=0) > 0.12)  # .16 and .15; of a teacher of other recordings .10 and .08
