@@ -114,10 +114,9 @@ class EdgeImportance:
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
-        tables = {}
-        if self.parcels:  # no columns of places where no place is known
-            parcels = pd.concat(self.parcels, ignore_index=True)
-            tables["importance_parcels"] = Table(parcels, TABLES["importance_parcels"], facts)
+        tables, spec = {}, TABLES["importance_parcels"]  # whose places may not be known
+        if self.parcels:
+            tables[spec.name] = Table(pd.concat(self.parcels, ignore_index=True), spec, facts)
         n_rows = sum(len(values) for _, values in self.edges)
         if 0 < n_rows <= MOST_ROWS:
             tables["importance_edges"] = Table(Blocks(self._rows, n_rows), TABLES["importance_edges"], facts)

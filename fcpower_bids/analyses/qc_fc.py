@@ -75,7 +75,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
     summary, parcels, edges = zip(*tested, strict=True)
-    tables = tabulate(facts, qcfc_summary=summary, qcfc_parcels=pd.concat(parcels, ignore_index=True))
+    tables = tabulate(facts, qcfc_summary=summary)
+    tables["qcfc_parcels"] = Table(pd.concat(parcels, ignore_index=True), TABLES["qcfc_parcels"], facts)
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables

@@ -43,7 +43,7 @@ def test_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
     pack_corpus(halves_of_scans(shared), tmp_path / "pack", alpha=0.35)
     gains = []
     for seed in (0, 1):
-        lengths = {"steps": STEPS, "checkpoint_every": STEPS // 2, "warmup": 20, "window": 40, "batch_size": 110}
+        lengths = {"steps": STEPS, "checkpoint_every": STEPS // 2, "warmup": 20, "window": 30, "batch_size": 110}
         config = PretrainConfig(architecture=SMALL, learning_rate=3e-3, held_out=0.3, seed=seed, **lengths)
         folder = tmp_path / f"run{seed}"
         pretrain(tmp_path / "pack", folder, config)
@@ -52,4 +52,4 @@ def test_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
         gains.append((trained - log.loc[0, "cka_debiased"], trained - random))
         assert float(log.loc[STEPS, "loss"]) < float(log.loc[STEPS // 2, "loss"]) - 0.03
     assert np.all(np.array(gains) > 0)
-    assert np.all(np.mean(gains, axis=0) > 0.03)
+    assert np.all(np.mean(gains, axis=0) > 0.12)  # .16 and .15; of a teacher of other recordings .10 and .08
