@@ -1,18 +1,26 @@
 """Cost of the group level on a synthetic cohort shaped like the paper's, against other packages.
 
     python benchmarks/group.py --section prediction kernels --n 955 --parcels 400
+    python benchmarks/group.py --section workers --n 2000 [--executor tcp://localhost:8786]
 
 Competitors are timed on a stated part of the work and extrapolated linearly; every such line says so. All times are
 CPU seconds of this process with one BLAS thread, and the rate of a plain matrix product is printed beside them.
+"workers" is nested cross-validation of a large cohort by one process, by several and by Dask: time, memory, and the
+exit status is 1 unless all give the same bits.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +34,8 @@ from fcpower_bids.core.regression.kernels import correlation_kernel, power_featu
 from fcpower_bids.core.regression.krr import KernelRidge
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
+from fcpower_bids.parallel import executing, map_tasks
+from fcpower_bids.settings import Resources
 
 PENALTIES = np.array(PAPER.penalties)
 N_TARGETS = 58
@@ -89,9 +99,9 @@ def nested_flops(n: int, m: int, n_fits: int) -> float:
     return n_fits * (t**3 / 3 + t * t * train + 2 * t * t * m + inner) + PENALTIES.size * (n**3 + 2 * n * n * m)
 
 
-def prediction_section(n: int, n_parcels: int) -> None:
+def prediction_section(options: argparse.Namespace) -> None:
     """Nested cross-validation: 20 x 10 outer folds, 5 inner, 7 penalties."""
-    cohort = synthetic_cohort(n, n_parcels)
+    cohort, n = synthetic_cohort(options.n, options.parcels), options.n
     folds = replicated_folds(n, families=cohort.family)
     rate = gemm_rate()
     print(f"Prediction: {len(folds)} outer folds, 5 inner, {PENALTIES.size} penalties; GEMM {rate / 1e9:.0f} GFLOP/s")
@@ -125,8 +135,9 @@ def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) 
     report("scikit-learn GridSearchCV(KernelRidge precomputed), 1 target", one, f"{one / ours[1]:.0f}x ours; {remark}")
 
 
-def kernels_section(n: int, n_parcels: int) -> None:
+def kernels_section(options: argparse.Namespace) -> None:
     """From connectomes to kernels, for one exponent and for a grid: both sides with their eigendecompositions."""
+    n, n_parcels = options.n, options.parcels
     cohort = synthetic_cohort(n, n_parcels)
     n_edges = n_parcels * (n_parcels - 1) // 2
     rate, flops = gemm_rate(), n * n_parcels**3 + n * n * n_edges
@@ -169,10 +180,31 @@ def _pyriemann(cohort: SimpleNamespace) -> tuple[float, np.ndarray]:
     return total, kernel
 
 
-SECTIONS = {
-    "prediction": prediction_section,
-    "kernels": kernels_section,
-}
+def workers_section(options: argparse.Namespace) -> None:
+    """Nested cross-validation of drawn people; the limit is a plain matrix product of as many operations."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((options.n, 600)) * np.geomspace(3, 0.1, 600)
+    kernel = correlation_kernel(features)
+    target = (features[:, :5].sum(axis=1) + 8 * rng.standard_normal(options.n))[:, None]
+    folds = replicated_folds(options.n)
+    limit = timed(lambda: kernel @ kernel)[0] / 2 * (0.035 * len(folds) + 1) * PENALTIES.size
+    print(f"Workers: n={options.n}, {len(folds)} outer folds, 5 inner, {PENALTIES.size} penalties; limit {limit:.1f} s")
+    ways = {"alone": Resources(nprocs=1), "2 processes": Resources(nprocs=2)}
+    ways |= {"Dask": Resources(executor=options.executor)} if options.executor else {}
+    results = []
+    for name, resources in ways.items():
+        wall, before = time.monotonic(), sum(os.times()[:4])
+        with tempfile.TemporaryDirectory() as folder, executing(resources, Path(folder)):
+            results.append(nested_cv(KernelRidge(kernel, PENALTIES), target, folds, each=map_tasks))
+        used, wall = sum(os.times()[:4]) - before, time.monotonic() - wall
+        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1e3
+        report(name, used, f"CPU, {wall:.1f} by the clock, {used / limit:.2f} of the limit; peak {peak:.0f} MB")
+        first, last = ([each.chosen, *each.predicted] for each in (results[0], results[-1]))
+        if not all(map(np.array_equal, first, last)):
+            sys.exit("The bits differ.")
+
+
+SECTIONS = {"prediction": prediction_section, "kernels": kernels_section, "workers": workers_section}
 
 
 def main() -> None:
@@ -180,11 +212,12 @@ def main() -> None:
     parser.add_argument("--section", nargs="+", choices=list(SECTIONS), default=["prediction", "kernels"])
     parser.add_argument("--n", type=int, default=955, help="number of people")
     parser.add_argument("--parcels", type=int, default=400, help="number of parcels")
+    parser.add_argument("--executor", help="address of a Dask scheduler")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with threadpool_limits(1):
         for name in options.section:
-            SECTIONS[name](options.n, options.parcels)
+            SECTIONS[name](options)
 
 
 if __name__ == "__main__":

@@ -122,18 +122,10 @@ def run(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any
 def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.Namespace) -> dict[str, Any]:
     """Run one analysis and measure it."""
     composite = "g=" + ",".join(f"m{k:02d}" for k in range(N_MEASURES))
-    settings = Settings(
-        Path(),
-        Path(),
-        "group",
-        composite=(composite,),
-        family_column="family",
-        preset=options.preset,
-        nprocs=options.nprocs,
-        repeats=options.repeats or REPEATS.get(name, 20),
-        quiet=True,
-    )
-    wall, before = time.monotonic(), _cpu()
+    chosen = {"composite": (composite,), "family_column": "family", "preset": options.preset, "nprocs": options.nprocs}
+    repeats = options.repeats or REPEATS.get(name, 20)
+    settings = Settings(Path(), Path(), "group", **chosen, repeats=repeats, quiet=True)
+    wall, before = time.monotonic(), sum(os.times()[:4])
     try:
         tables = ANALYSES[name](given, settings)
         remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
@@ -142,15 +134,10 @@ def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.N
     return {
         "name": name,
         "wall": time.monotonic() - wall,
-        "cpu": _cpu() - before,
+        "cpu": sum(os.times()[:4]) - before,
         "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
         "remark": remark,
     }
-
-
-def _cpu() -> float:
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 def main() -> None:

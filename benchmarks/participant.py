@@ -100,13 +100,8 @@ def run_benchmark(folder: Path, options: argparse.Namespace) -> None:
     raw = np.prod(SHAPE) * 4 * options.volumes / 1e6
     print(f"{options.volumes} volumes of {SHAPE}, float32: {size:.0f} MB compressed, {raw:.0f} MB inflated")
     arguments = (bold, mask, labels)
-    rounds = [
-        (
-            report("ours", OURS, *arguments, folder / "ours.npy"),
-            report("inflate only (isal): the floor", ISAL, bold),
-        )
-        for _ in range(options.repeats)
-    ]
+    pair = ("ours", OURS, *arguments, folder / "ours.npy"), ("inflate only (isal): the floor", ISAL, bold)
+    rounds = [[report(*each) for each in pair] for _ in range(options.repeats)]
     ours, floor = (min(costs, key=lambda cost: cost.cpu) for costs in zip(*rounds, strict=True))
     imports = report("imports alone", IMPORTS)
     print(f"  ours / floor, CPU, best of {options.repeats}: {ours.cpu / floor.cpu:.2f} (goal: at most 1.3)")
