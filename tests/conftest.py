@@ -25,7 +25,7 @@ from typing import Any  # noqa: E402
 import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
-from tests.golden.freeze import STUDY  # noqa: E402
+from tests.golden.freeze import STUDY, stages  # noqa: E402
 from tests.running import PLAIN, run_app  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,6 +102,12 @@ def cohort_of_24(tmp_path_factory) -> Path:
         assert found.code == 0, found.err
 
     return once(tmp_path_factory, "study", make)[0]
+
+
+@pytest.fixture(scope="session")
+def painted_people(tmp_path_factory) -> Path:
+    """Two real people, painted into a template brain: ``in``; what the participant level made of it: ``out``."""
+    return once(tmp_path_factory, "painted", stages)[0]
 
 
 def copy_study(study: Path, folder: Path) -> Path:

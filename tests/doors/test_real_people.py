@@ -90,19 +90,8 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory):
-    """Series of two people, painted into a template brain."""
-    root = tmp_path_factory.mktemp("recorded") / "bids"
-    assert demo([str(root), "--series", str(STAGES), "--subjects", "2"]) == 0
-    return root
-
-
-@pytest.fixture(scope="module")
-def painted(head):
-    """Them through the participant level."""
-    ended = participant(head)
-    assert ended.code == 0, ended.said
-    return head.parent / "out"
+def painted(painted_people):
+    return painted_people / "out"
 
 
 def test_painted_people_have_their_own_connectomes(painted, series):
@@ -139,10 +128,10 @@ def test_a_wrong_folder_is_one_sentence(tmp_path, capsys, what):
 
 
 @pytest.fixture
-def root(head, tmp_path):
-    """A copy of it with one recording."""
+def root(painted_people, tmp_path):
+    """A copy of the painted people with one recording."""
     others = shutil.ignore_patterns("sub-002", "ses-2")
-    return shutil.copytree(head, tmp_path / "bids", ignore=others)
+    return shutil.copytree(painted_people / "in", tmp_path / "bids", ignore=others)
 
 
 def images(root):
