@@ -147,11 +147,6 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     return found
 
 
-def smallest_p_of_targets(tables: GroupTables) -> float:
-    """The smallest p of a target, corrected for representations and targets."""
-    return float(np.fmin.reduce([finding.p for finding in find_targets(tables)], initial=np.nan))
-
-
 def known_people(tables: GroupTables) -> str:
     """``55 people``, or ``45 to 55 people``: with a known value of each target of the prediction; empty without one."""
     folds = tables.rows("prediction")
