@@ -18,15 +18,9 @@ WINDOW = 20
 
 
 @pytest.fixture
-def tables(tmp_path):
-    return plant_outputs(tmp_path, made_recordings())
-
-
-@pytest.fixture
-def public(tmp_path, tables):
+def public(written):
     """A corpus in the public layout that the command wrote."""
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
-    return tmp_path / "public"
+    return written / "public"
 
 
 def log(folder) -> pd.DataFrame:
