@@ -261,7 +261,17 @@ def test_a_scramble_of_ours_is_not_proven(tmp_path, planted, monkeypatch, capsys
         return torch.stack([one[:, order] for one, order in zip(x, orders, strict=True)])
 
     monkeypatch.setattr(Corpus, "windows", scrambled)
-    words = [str(planted[0] / "bids"), str(tmp_path / "out"), "pretrain", *PROVE, *LEARNING, "--steps", "6", "--checkpoint-every", "6"]
+    words = [
+        str(planted[0] / "bids"),
+        str(tmp_path / "out"),
+        "pretrain",
+        *PROVE,
+        *LEARNING,
+        "--steps",
+        "6",
+        "--checkpoint-every",
+        "6",
+    ]
     assert main([*words, "--corpus", str(planted[0] / "corpus")]) == 7
     assert abs(read(tmp_path / "out").loc["fc_power", "cka_debiased"]) < 0.3
     page = as_copied((tmp_path / "out" / "pretrain.html").read_text())

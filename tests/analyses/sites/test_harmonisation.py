@@ -149,9 +149,6 @@ def test_a_target_made_of_sites_misleads_one_way_only(compared):
 @pytest.mark.parametrize(
     ("handling", "options"),
     [
-        ("none", []),
-        ("covariate", ["--covariates", "site"]),
-        ("combat", ["--sites", "combat"]),
         ("both", ["--covariates", "site", "--sites", "combat"]),
         ("held out", ["--sites", "hold-out"]),
     ],
