@@ -82,7 +82,7 @@ class HeldOut:
         return out
 
     def average(self, *maps: Map, batch: int = 256) -> list[FloatArray]:
-        """Mean over `VIEWS` windows of what each map makes of every held-out recording: (m, d); windows are read once."""
+        """Mean over `VIEWS` windows of what each map makes of every held-out recording: (m, d)."""
         places = self.corpus.places(self.window)[self.rows]
         totals = [np.zeros(1)] * len(maps)
         for view in range(VIEWS):  # one view in memory at a time
@@ -91,7 +91,9 @@ class HeldOut:
             for some in (slice(start, start + batch) for start in range(0, len(places), batch)):
                 windows = self.corpus.windows(self.rows[some], first[some], self.window)
                 parts.append([embed(windows) for embed in maps])
-            totals = [total + np.concatenate(part) for total, part in zip(totals, zip(*parts), strict=True)]
+            totals = [
+                total + np.concatenate(part) for total, part in zip(totals, zip(*parts, strict=True), strict=True)
+            ]
         return [total / VIEWS for total in totals]
 
 

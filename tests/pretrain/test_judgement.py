@@ -272,7 +272,7 @@ def test_a_scramble_of_ours_is_not_proven(tmp_path, planted, monkeypatch, capsys
         "--checkpoint-every",
         "6",
     ]
-    assert main([*words, "--corpus", str(planted[0] / "corpus")]) == 7
+    assert main([*words, "--checkpoint-every", "6", "--corpus", str(planted[0] / "corpus")]) == 7
     assert abs(read(tmp_path / "out").loc["fc_power", "cka_debiased"]) < 0.3
     page = as_copied((tmp_path / "out" / "pretrain.html").read_text())
     assert "FC^α of the windows themselves is hardly aligned" in page
