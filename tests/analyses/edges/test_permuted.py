@@ -91,15 +91,6 @@ def test_blocks_and_their_memory_change_nothing(data, tests, monkeypatch):
     assert again.above.tolist() == found.above.tolist()
 
 
-def test_without_permutations_there_is_t_and_its_p_alone(data):
-    model = EdgeModel(data[0], data[1])
-    found = permute_edges(data[2], np.arange(N), model, np.zeros((0, N), dtype=int), THRESHOLD)
-    assert np.isfinite(found.p).all()
-    assert np.isnan(found.p_family_wise).all()
-    assert np.isnan(found.p_components()[0]).all()
-    assert len(found.components.extent) > 0
-
-
 def test_nilearn_finds_the_same_t_and_the_same_null(data):
     target, covariates, edges = data
     theirs = permuted_ols(target, edges, covariates, n_perm=1000, random_state=0, output_type="dict")
@@ -192,16 +183,3 @@ def test_ratios_of_variances_are_those_of_the_sample_in_whatever_blocks_edges_ar
     np.testing.assert_allclose(parts.t, whole.t, rtol=1e-9)
     np.testing.assert_allclose(parts.largest, whole.largest, rtol=1e-9)
     assert np.median(whole.found.df) > 0.9 * model.df
-
-
-def test_families_and_sites_stay_where_they_are():
-    """A target that is a site says nothing within sites: permutations within them keep |t| as it is."""
-    rng = np.random.default_rng(0)
-    site = np.arange(24) % 2
-    edges = rng.standard_normal((24, 10)) + 2.0 * site[:, None]
-    free = EdgeModel(site, np.zeros((24, 0)))
-    blocked = permuted_rows(24, 50, 0, sites=site.astype(str))
-    assert free.keeps_design(blocked).all()
-    found = permute_edges(edges, np.arange(24), free, blocked, THRESHOLD)
-    assert found.p_family_wise.min() == 1
-    assert permute_edges(edges, np.arange(24), free, permuted_rows(24, 50, 0), THRESHOLD).p_family_wise.min() < 0.05
