@@ -180,9 +180,9 @@ def test_two_classes_are_scored_by_auc_with_and_without_covariates(cohort):
 
 
 def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
-    """Fifteen cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
+    """Eight cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
     found, scores = [], []
-    for seed in range(15):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         age = rng.standard_normal(80)
         patient = (rng.random(80) < 1 / (1 + np.exp(-2.5 * age))).astype(int)
@@ -194,7 +194,7 @@ def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
         row = predict(cohort, **choices, repeats=1, permutations=19)["prediction_summary"].frame.iloc[0]
         found.append(row["p_permutation"] <= 0.05)
         scores.append(row["auc_pooled_mean"])
-    assert np.sum(found) <= 3  # more have a chance of .005
+    assert np.sum(found) <= 2  # more have a chance of .006
     assert abs(np.mean(scores) - 0.5) < 0.04
 
 
