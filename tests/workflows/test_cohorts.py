@@ -32,6 +32,7 @@ from tests.planting.participant_outputs import (
 )
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
+QUICK |= {"permutations": 5}
 
 
 @pytest.fixture
