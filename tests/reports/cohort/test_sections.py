@@ -50,7 +50,9 @@ def outputs(tmp_path_factory):
     """Settings and tables of the further analyses of an invented cohort."""
     folder = tmp_path_factory.mktemp("further")
     settings = Settings(folder / "bids", folder / "out", "group", scan_minutes=(1.0, 2.0), sample_sizes=(12,))
-    settings = replace(settings, **SETTINGS | {"targets": ("planted", "group"), "folds": 3, "inner_folds": 2})
+    settings = replace(
+        settings, **SETTINGS | {"targets": ("planted", "group"), "repeats": 1, "folds": 3, "inner_folds": 2}
+    )
     write_further(settings, make_cohort(n_people=24))
     return settings, GroupTables(settings)
 
