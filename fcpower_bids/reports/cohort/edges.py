@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -108,12 +108,18 @@ def _brain(row: pd.Series, tables: GroupTables, tried: int) -> Iterator[Panel]:
     hits = networks.loc[networks["p_extent"] < SIGNIFICANT, "component"].tolist() if len(networks) else []
     edges = edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(hits)].head(MOST_DRAWN)
     holds = row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT
-    yield from connections_panels(
+    places = tables.facts("edges").get("Centroids", {})
+    known = edges[edges["parcel_a"].isin(list(places)) & edges["parcel_b"].isin(list(places))]
+    if known.empty:
+        return
+    ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
+    names = sorted(set(ends.ravel().tolist()))
+    joined = [(a, b) for a, b in np.searchsorted(names, ends).tolist()]
+    heading = TABLES["edges"].columns["t"].heading
+    yield tables.panel(
         "edges",
-        edges,
-        tables.facts("edges").get("Centroids", {}),
-        "t",
-        tables,
+        draw_brain([places[parcel] for parcel in names], joined, known["t"].tolist(), heading),
+        n=count(len(known), "connection"),
         target=row["target"],
         name_of=tables.title(row["representation"]),
         more=_more(row["target"], tables),
@@ -214,22 +220,6 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
         sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
     sheet.text(bar.left, bar.top - 8, label, anchor="start")
     return sheet.svg()
-
-
-def connections_panels(
-    name: str, part: pd.DataFrame, places: Mapping[str, Place], column: str, tables: GroupTables, **words: Any
-) -> Iterator[Panel]:
-    """Draw a number per connection, a column of ``edges``-like rows; nothing where no place is known."""
-    known = part[part["parcel_a"].isin(list(places)) & part["parcel_b"].isin(list(places))]
-    if known.empty:
-        return
-    ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
-    names = sorted(set(ends.ravel().tolist()))
-    number = {parcel: i for i, parcel in enumerate(names)}
-    heading = TABLES["edges" if column == "t" else "importance_edges"].columns[column].heading
-    joined = [(number[a], number[b]) for a, b in ends]
-    svg = draw_brain([places[parcel] for parcel in names], joined, known[column].tolist(), heading)
-    yield tables.panel(name, svg, n=count(len(known), "connection"), **words)
 
 
 def parcels_panels(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     count_people,
+    missing,
     percent,
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
@@ -257,34 +257,31 @@ def quality_chapter(tables: GroupTables) -> Iterator[Section]:
     titles = {name: MEASURES[name][0] for name in marks}
     svg = draw_quality({titles[name]: values[name] for name in marks}, {titles[name]: marks[name] for name in marks})
     panel = tables.panel("quality", svg, measures=", ".join(titles.values()), strange=strange)
-    yield Section("quality", panel.title, (said,), (panel,), (_quality_grid(found, values, marks, tables),))
-
-
-def _quality_grid(
-    found: pd.DataFrame, values: dict[str, np.ndarray], marks: dict[str, np.ndarray], tables: GroupTables
-) -> Grid:
-    names = found["recording"].str.split("_space-").str[0]
-    spaces = found["recording"].str.split("_space-").str[-1].str.split("_").str[0].nunique()
-    names = names if spaces == 1 else found["recording"]
-    n_marks = np.sum(list(marks.values()), axis=0).tolist()
-    rows = []
-    for i in np.lexsort((found["recording"].to_numpy(), -np.array(n_marks))).tolist():
-        row = found.iloc[i]
-        cells = [
-            Cell(str(names.iloc[i]), "", tables.pages.get(str(row["participant_id"]), "")),
-            Cell(str(row["atlas"]).replace("atlas-", "").replace("_", " ")),
-            Cell(str(row["verdict"])),
-            Cell(str(n_marks[i]), n_marks[i]),
+    recording = found["recording"].str.split("_space-")
+    one_space = recording.str[-1].str.split("_").str[0].nunique() == 1
+    names = recording.str[0] if one_space else found["recording"]
+    n_marks = np.sum(list(marks.values()), axis=0)
+    order = np.lexsort((found["recording"].to_numpy(), -n_marks))
+    shown = {
+        "Recording": [
+            Cell(name, "", tables.pages.get(person, ""))
+            for name, person in zip(names, found["participant_id"], strict=True)
+        ],
+        "Atlas": [Cell(str(name).replace("atlas-", "").replace("_", " ")) for name in found["atlas"]],
+        "State": list(map(Cell, found["verdict"])),
+        "Stands out in": [Cell(str(n), n) for n in n_marks.tolist()],
+    }
+    for name, mark in marks.items():
+        heading, digits, _ = MEASURES[name]
+        pairs = zip(values[name].tolist(), mark.tolist(), strict=True)
+        shown[heading] = [
+            Cell(show_number(value, digits), "n/a" if missing(value) else value, outlier=out) for value, out in pairs
         ]
-        for name, mark in marks.items():
-            value = float(values[name][i])
-            shown = show_number(value, MEASURES[name][1])
-            cells.append(Cell(shown, value if math.isfinite(value) else "n/a", outlier=bool(mark[i])))
-        rows.append((*cells, Cell("table", "", str(row["address"]))))
-    measures = [MEASURES[name][0] for name in marks]
-    header = ("Recording", "Atlas", "State", "Stands out in", *measures, "Data behind this")
+    shown["Data behind this"] = [Cell("table", "", address) for address in found["address"]]
+    columns = [[cells[place] for place in order] for cells in shown.values()]
     text = "A triangle marks what stands out; the name leads to the page of the participant."
-    return Grid("", text, header, tuple(rows))
+    grid = Grid("", text, tuple(shown), tuple(zip(*columns, strict=True)))
+    yield Section("quality", panel.title, (said,), (panel,), (grid,))
 
 
 # Motion

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.features import FC
 from fcpower_bids.analyses.sites import RANDOM, SITE, WITHIN
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.reports.cohort.drawings import draw_curves, draw_folds, draw_scatter
-from fcpower_bids.reports.cohort.edges import connections_panels, parcels_panels
+from fcpower_bids.reports.cohort.edges import parcels_panels
 from fcpower_bids.reports.cohort.findings import (
     Finding,
     describe_finding,
@@ -47,8 +46,6 @@ from fcpower_bids.reports.kit.page import Panel
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
 MOST_SCATTERS = 4
-MOST_EDGES, LARGEST = 100, 2**26
-"""Edges that are drawn, and bytes of the table beyond which none are: reading it would take longer than the page."""
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -176,22 +173,13 @@ def _networks(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
 
 
 def _parcels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
-    """Importance of parcels, and the most important edges, of the best representation that has it; none of noise."""
+    """Importance of parcels of the best representation that has it; none of noise."""
     parts = by_representation(tables.rows("importance_parcels"), finding.target)
     for name in _found(finding, parts)[:1]:
-        part, words = parts[name], {"target": finding.target, "name_of": tables.title(name)}
-        yield from parcels_panels("importance_parcels", part, "importance_parcels", "importance", tables, **words)
-        there = tables.has("importance_edges") and tables.path("importance_edges").stat().st_size <= LARGEST
-        if not there or not set("xyz") <= set(part.columns):
-            return
-        known = part.dropna(subset=list("xyz"))
-        places = {str(row.parcel): (row.x, row.y, row.z) for row in known.itertuples()}
-        edges = by_representation(tables.rows("importance_edges"), finding.target)[name].dropna(subset="importance")
-        order = edges["importance"].abs().sort_values(ascending=False, kind="stable").index[:MOST_EDGES]
-        words["depends"] = (
-            "" if name == FC else ", and each of this representation depends on all of FC: read the pattern"
+        words = {"target": finding.target, "name_of": tables.title(name)}
+        yield from parcels_panels(
+            "importance_parcels", parts[name], "importance_parcels", "importance", tables, **words
         )
-        yield from connections_panels("importance_edges", edges.loc[order], places, "importance", tables, **words)
 
 
 PANELS = (_folds, _scatter, _networks, _parcels)
