@@ -189,8 +189,7 @@ def read_quality_tables(root: Path) -> pd.DataFrame:
     table["verdict"] = np.where(table["state"] == DONE, WORDS[DONE], table["state"])
     if (path := root / RECORDINGS_FILE).is_file():  # the verdict of the page and of the index, not another one
         judged = read_table(path)
-        # a table of an earlier version has no verdicts
-        doubted = judged.loc[judged.get("quality", judged["state"]) == CAUTION, ["recording", "atlas"]]
+        doubted = judged.loc[judged["quality"] == CAUTION, ["recording", "atlas"]]
         names = set(doubted.itertuples(index=False, name=None))
         pairs = zip(table["recording"], table["atlas"], strict=True)
         table.loc[[pair in names for pair in pairs], "verdict"] = USED_WITH_CAUTION
