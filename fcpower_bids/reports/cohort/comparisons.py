@@ -22,7 +22,6 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     by_representation,
     count,
-    listed,
     missing,
     own_rows,
     score_label,
@@ -138,20 +137,15 @@ def screen_chapter(tables: GroupTables) -> Iterator[Section]:
     short = look_up("titles", "transforms")
     titles = {name: short.get(name, tables.title(name)) for name in names}
     answers = tuple(_say_all(one, own_rows(screen, one), "transform", reference) for one in targets_of(screen))
-    said = list(answers)
     scored = screen[screen["status"] == "scored"]
     there = set(scored["representation"])
     drawn = {name: titles[name] for name in names if name != "fc_power" and name in there}
     panels = tuple(difference_panels("transform_screen", scored, drawn, tables))
-    if refused := [
-        titles[name] for name in names if name in set(screen.loc[screen["status"] != "scored", "representation"])
-    ]:
-        said.append(f"{count(len(refused), 'transform')} not available with this cohort: {listed(refused)}.")
     grids = (
         *tables.grid("transform_screen", scored.dropna(axis=1, how="all")),
         *_refused("refused_transforms", screen, titles, tables),
     )
-    yield Section("screen", "Transforms of the connectome", tuple(said), panels, grids, answers)
+    yield Section("screen", "Transforms of the connectome", answers, panels, grids, answers)
 
 
 # Controls

@@ -241,16 +241,9 @@ def draw_scatter(pairs: Curves, label: str, binary: bool) -> str:
         place = observed + jitter(len(observed), 0.18) if binary else observed
         chart = Chart(sheet, box, reaching(place), reaching(predicted))
         chart.dots(place, predicted, colour, 14, marker, opacity=0.5)
-        n = len(observed)
-        if n >= 4 and np.ptp(observed) > 0:  # the least-squares line, and the 95 % band of its mean
-            slope, intercept = np.polyfit(observed, predicted, 1)
-            grid = np.linspace(observed.min(), observed.max(), 60)
-            centred = observed - observed.mean()
-            error = np.sqrt(((predicted - slope * observed - intercept) ** 2).sum() / (n - 2))
-            spread = np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
-            half, line = special.stdtrit(n - 2, 0.975) * error * spread, slope * grid + intercept
-            chart.band(grid, line - half, line + half, "#000", 0.14)
-            chart.plot(grid, line, "#000", 1.1)
+        if len(observed) >= 4 and np.ptp(observed) > 0:
+            ends = np.array([observed.min(), observed.max()])
+            chart.plot(ends, np.polyval(np.polyfit(observed, predicted, 1), ends), "#000", 1.1)
         chart.title(short(title, round(box.width / 5)))
         chart.frame_left("" if number % columns else "predicted, out of fold", most=5, far=38)
         if binary:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -98,19 +98,18 @@ def _brain(row: pd.Series, tables: GroupTables, tried: int) -> Iterator[Panel]:
     hits = networks.loc[networks["p_extent"] < SIGNIFICANT, "component"].tolist() if len(networks) else []
     edges = edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(hits)].head(MOST_DRAWN)
     holds = row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT
-    places: Mapping[str, Place] = tables.facts("edges").get("Centroids", {})
-    edges = edges[edges["parcel_a"].isin(list(places)) & edges["parcel_b"].isin(list(places))]
-    if edges.empty:
+    places = tables.facts("edges").get("Centroids", {})
+    known = edges[edges["parcel_a"].isin(list(places)) & edges["parcel_b"].isin(list(places))]
+    if known.empty:
         return
-    ends = edges[["parcel_a", "parcel_b"]].astype(str).to_numpy()
+    ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
     names = sorted(set(ends.ravel().tolist()))
-    number = {parcel: i for i, parcel in enumerate(names)}
-    joined = [(number[a], number[b]) for a, b in ends]
+    joined = [(a, b) for a, b in np.searchsorted(names, ends).tolist()]
     heading = TABLES["edges"].columns["t"].heading
     yield tables.panel(
         "edges",
-        draw_brain([places[parcel] for parcel in names], joined, edges["t"].tolist(), heading),
-        n=count(len(edges), "connection"),
+        draw_brain([places[parcel] for parcel in names], joined, known["t"].tolist(), heading),
+        n=count(len(known), "connection"),
         target=row["target"],
         name_of=tables.title(row["representation"]),
         more=_more(row["target"], tables),

@@ -206,16 +206,13 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     assert "-0.000<" not in text
 
 
-@pytest.mark.parametrize("name", ["prediction_summary", "identification", "qcfc_summary", "alpha"])
-def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_path, name):
-    settings = copy_of(outputs, tmp_path, name, "excluded", "qcfc")
+def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction_summary", "excluded")
     tables = GroupTables(settings)
-    frame = read_table(tables.path(name))
-    for column in frame.select_dtypes("number"):
-        frame[column] = "many"
-    write_table(tables.path(name), frame)
+    frame = read_table(tables.path("prediction_summary"))
+    write_table(tables.path("prediction_summary"), frame.assign(**dict.fromkeys(frame.select_dtypes("number"), "many")))
     text = write_group_report(settings)[0].read_text()
-    assert f"{name}.tsv holds text where numbers belong" in text
+    assert "prediction_summary.tsv holds text where numbers belong" in text
     assert "Left out, and why" in text
 
 
@@ -330,7 +327,7 @@ def test_the_first_lines_are_short_and_a_link_unfolds_a_part(browser, page):
     assert abs(browser.evaluate("document.getElementById('motion').getBoundingClientRect().top")) < 900
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1300, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1300, "light")])
 def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
     browser.resize(width, 800)
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
