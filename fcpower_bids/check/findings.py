@@ -65,8 +65,6 @@ KINDS = {
         "a confounds table that disagrees with the series",
         "Their motion and regressors may be those of another scan, and with them all that is held against motion.",
     ),
-    "halves": ("a half of the brain that is of another time than the rest", "Its correlations with the rest are lost."),
-    "values": ("too few different values, or values that were clipped", "Changes below a step, or above, are lost."),
 }
 """Parts of a recording: finding and effect."""
 MANY = 0.25

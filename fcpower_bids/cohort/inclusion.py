@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.plausibility import FOREIGN, MOST_AT_TOP, SCALED, STEP_TOLD
+from fcpower_bids.core.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
@@ -26,7 +26,7 @@ from fcpower_bids.settings import Assembly, GroupLevel
 
 RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 FEWEST_PARCELS = 3
-DAMAGE = ("volumes", "parcels", "gain", "table", "halves", "values")
+DAMAGE = ("volumes", "parcels", "gain", "table")
 """Parts of a recording that can have a caution: see docs/check.md."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
@@ -105,8 +105,6 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
         _number(row.get("stray_parcels")) > 0,
         _number(row.get("gain_step")) >= STEP_TOLD,
         any(r < FOREIGN for r in fits) or level >= SCALED or level <= 1 / SCALED,
-        _number(row.get("odd_parts")) > 0,
-        _number(row.get("value_step")) > 1 or _number(row.get("at_maximum")) > MOST_AT_TOP,
     )
     return tuple(part for part, is_damaged in zip(DAMAGE, found, strict=True) if is_damaged)
 

@@ -116,11 +116,13 @@ def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
 
 def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     """Scans far from the others of their person and near one of another person: labels that moved one way."""
+    if not scores.known:
+        return []
     own = np.where(scores.different, -np.inf, scores.values)
     np.fill_diagonal(own, -np.inf)  # a scan is not its own likeness
     others = np.where(scores.different, scores.values, -np.inf)
     nearest, theirs, own = others.argmax(axis=1), others.max(axis=1), own.max(axis=1)
-    gain = np.where(np.isfinite(own), theirs - own, -np.inf)
+    gain = np.where(np.isfinite(own), theirs - np.where(np.isfinite(own), own, 0.0), -np.inf)
     rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
     return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
 

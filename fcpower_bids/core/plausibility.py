@@ -13,10 +13,6 @@ Volumes = NDArray[np.bool_]
 
 COPY = 1e-4
 """Distance of two volumes, in units of the usual distance of neighbours, below which one is a copy of the other."""
-LIKE, LIKE_VOLUMES, LIKE_PARCELS = 0.2, 8, 5
-"""The same for copies with noise or another gain: so many volumes in a row, of so many parcels, are that near to as
-many earlier ones; of 92 real scans no eight are all nearer than 1.8."""
-DIRECTIONS, FAR_OFF = 16, 1e3
 NORMAL_SD = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 LEVELLED = 10.0
@@ -47,10 +43,8 @@ FOREIGN = 0.3
 
 OFF_TABLE, SPIKES = 0.05, 0.1
 """Share by which the level of a volume may differ from that of the table, and the most volumes that are spikes."""
-MOST_AT_TOP = 0.005
-"""Share of the values of the brain that may be the largest one."""
-SURE, AGREES = 0.9, 0.6
-"""Correlation with the table from which on no shift is looked for: of the whole brain, and of a part, which agrees."""
+SURE = 0.9
+"""Correlation with the table from which on no shift is looked for."""
 PERIOD = 128.0
 """Seconds: fMRIPrep's cosines are slower."""
 SCALED = 3.0
@@ -86,14 +80,6 @@ class Agreement(NamedTuple):
         return bool(self.lag or np.maximum(self.global_signal, self.dvars) < FOREIGN)
 
 
-class OddParts(NamedTuple):
-    """Parts of the brain along one axis that do not fit the table where another part does."""
-
-    axis: int
-    parts: tuple[int, ...]  # their places along the axis
-    lag: int  # volumes by which the table must be shifted to fit them; 0 when it fits nowhere
-
-
 def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVolumes:
     """Find volumes and parcels of a raw series (T, P) that cannot be signal; farthest (T,): change of any voxel."""
     series = np.asarray(series, dtype=np.float64)
@@ -105,7 +91,7 @@ def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVol
         return StrayVolumes(nothing, nothing, nothing, parcels)
     empty = np.ptp(known, axis=1) == 0
     copied = nothing.copy()
-    copied[~empty] = find_copies(known[~empty]) | find_like(known[~empty])
+    copied[~empty] = find_copies(known[~empty])
     live = ~(empty | copied)
     stray = nothing.copy()
     if live.sum() > 2:
@@ -135,30 +121,6 @@ def find_copies(series: ArrayLike) -> Volumes:
         else:
             first = other
     return copied
-
-
-def find_like(series: ArrayLike) -> Volumes:
-    """Which volumes (T,) of a series (T, P) repeat a stretch but for a little noise, or its gain."""
-    series = np.asarray(series, dtype=np.float64)
-    like = np.zeros(len(series), dtype=bool)
-    usual = np.median(np.abs(np.diff(series, axis=0)), axis=0)
-    series = series[:, np.ptp(series, axis=0) < FAR_OFF * usual]
-    if len(series) < 2 * LIKE_VOLUMES or series.shape[1] < LIKE_PARCELS:
-        return like
-    if has_level(series) and (level := whole_level(series)).min() > 0:
-        series = series / level[:, None]
-    steps = np.linalg.norm(np.diff(series, axis=0), axis=1)
-    limit = LIKE * float(np.median(steps))
-    directions = np.random.default_rng(0).standard_normal((series.shape[1], DIRECTIONS)) / DIRECTIONS**0.5
-    seen = ((series - series[0]) @ directions).astype(np.float32)
-    for lag in range(LIKE_VOLUMES, len(series) - LIKE_VOLUMES + 1):
-        apart = seen[lag:] - seen[:-lag]
-        near = np.einsum("td,td->t", apart, apart) <= (2 * limit) ** 2
-        rows = np.flatnonzero(near)
-        if len(rows) >= LIKE_VOLUMES:
-            near[rows] = np.linalg.norm(series[rows + lag] - series[rows], axis=1) <= limit
-            like[lag:] |= np.convolve(_begin_runs(near, LIKE_VOLUMES), np.ones(LIKE_VOLUMES)) > 0
-    return like
 
 
 def _begin_runs(flags: NDArray[np.bool_], length: int) -> NDArray[np.bool_]:
@@ -244,7 +206,6 @@ def compare_with_table(
     dvars: ArrayLike,
     table: tuple[ArrayLike, ArrayLike],
     usable: ArrayLike,
-    sure: float = SURE,
 ) -> Agreement:
     """Compare changes of global signal and DVARS (T,) with those of the table, also with the table shifted."""
     good = np.asarray(usable, dtype=bool)
@@ -253,7 +214,7 @@ def compare_with_table(
     here = [_correlate(ours, theirs, good, 0) for ours, theirs in pairs]
     known = [pair for pair, r in zip(pairs, here, strict=True) if not np.isnan(r)]
     lag = 0
-    if known and np.nanmean(here) < sure:
+    if known and np.nanmean(here) < SURE:
         shifted = np.mean([[_correlate(*one, good, k) for k in range(-LAGS, LAGS + 1)] for one in known], axis=0)
         best = int(np.nanargmax(shifted))
         # A lag must leave less than half unexplained of what lag 0 leaves.
@@ -263,23 +224,6 @@ def compare_with_table(
     if both.shape[1] >= FEWEST_COMPARED and all(has_level(one[:, None]) for one in both):
         level = float(np.divide(*np.median(both, axis=1)))
     return Agreement(here[0], here[1], lag, level)
-
-
-def find_odd_parts(parts: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike) -> OddParts | None:
-    """Find parts (2, T, A, Q) of the brain that are foreign to the table though the rest agrees, along A axes."""
-    parts = np.asarray(parts, dtype=np.float64)
-    worst, found = 0.0, None
-    for axis in range(parts.shape[2]):
-        pairs = np.moveaxis(parts[:, :, axis], 2, 0)
-        fits = [compare_with_table(level, dvars, table, usable, AGREES) for level, dvars in pairs]
-        best = np.array([np.fmax(fit.global_signal, fit.dvars) for fit in fits])
-        foreign = np.isfinite(best) & np.array([fit.is_foreign for fit in fits])
-        sound = best[~foreign & np.isfinite(best)].max(initial=0.0)
-        if sound >= AGREES and foreign.any() and sound - best[foreign].min() > worst:
-            worst = float(sound - best[foreign].min())
-            places = tuple(np.flatnonzero(foreign).tolist())
-            found = OddParts(axis, places, fits[places[int(np.argmin(best[foreign]))]].lag)
-    return found
 
 
 def find_spikes(global_signal: ArrayLike, of_table: ArrayLike) -> Volumes:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from nipype.interfaces.base import (
     BaseInterfaceInputSpec,
-    Directory,
     File,
     SimpleInterface,
     TraitedSpec,
@@ -25,11 +24,8 @@ from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.imaging.series.slices import VolumeFigures
 from fcpower_bids.interfaces.bundles import (
     SLICES,
-    is_sound,
     load_bundle,
     load_values,
-    means_path,
-    remove_outdated,
     save_bundle,
     save_cleaning,
     settings_of,
@@ -37,7 +33,6 @@ from fcpower_bids.interfaces.bundles import (
 from fcpower_bids.records import Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING
-from fcpower_bids.store import atomic
 from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_transform, transform_recording
 
 
@@ -149,7 +144,6 @@ class ParcellateInputSpec(BaseInterfaceInputSpec):
         File(exists=True), mandatory=True, desc="label images with their tables, or files of imaging.atlas.described"
     )
     states = traits.List(traits.Str(), desc="checksums of the files, which nipype does not compute")
-    keep = Directory(nohash=True, desc="folder that keeps parcel means by what they were made from [the node's own]")
 
 
 class ParcellateOutputSpec(TraitedSpec):
@@ -159,26 +153,20 @@ class ParcellateOutputSpec(TraitedSpec):
 
 
 class Parcellate(Step):
-    """Parcel means of every volume, all atlases in one pass; with ``keep``, without those that are there already."""
+    """Parcel means of every volume, all atlases in one pass."""
 
     input_spec = ParcellateInputSpec
     output_spec = ParcellateOutputSpec
 
     def work(self, folder: Path) -> None:  # noqa: D102
-        bold, mask, keep = Path(self.inputs.bold), self.path("mask"), self.path("keep") or folder
         atlases = [open_atlas(Path(path)) for path in self.inputs.atlases]
-        paths = [means_path(keep, bold, mask, atlas) for atlas in atlases]
-        missing = [(path, atlas) for path, atlas in zip(paths, atlases, strict=True) if not is_sound(path)]
-        found = parcellate(bold, mask, [atlas for _, atlas in missing]) if missing else []
-        for (path, atlas), one in zip(missing, found, strict=True):
-            with atomic(path) as temporary, temporary.open("wb") as file:
-                facts = {"atlas": atlas.name, "parcels": atlas.names, "bold": str(bold)}
-                arrays = {name: values for name, values in one._asdict().items() if isinstance(values, np.ndarray)}
-                shown = {} if one.slices is None else one.slices._asdict()
-                pictures = {f"{SLICES}{name}": values for name, values in shown.items()}
-                save_bundle(file, {**arrays, **one.figures._asdict(), **pictures}, facts)
-            remove_outdated(path, bold, atlas)
-        self._results["parcels"] = [str(path) for path in paths]
+        self._results["parcels"] = []
+        for atlas, one in zip(atlases, parcellate(Path(self.inputs.bold), self.path("mask"), atlases), strict=True):
+            arrays = {name: values for name, values in one._asdict().items() if isinstance(values, np.ndarray)}
+            shown = {} if one.slices is None else one.slices._asdict()
+            arrays |= one.figures._asdict() | {f"{SLICES}{name}": values for name, values in shown.items()}
+            facts = {"atlas": atlas.name, "parcels": atlas.names}
+            self._results["parcels"].append(save_bundle(folder / f"parcels_{atlas.name}.npz", arrays, facts))
 
 
 class ConnectivityInputSpec(BaseInterfaceInputSpec):

@@ -190,12 +190,8 @@ def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], wor
             if is_free:  # remove what workers that were killed left half-written, the status included
                 for folder in folders_of(output, recording.entities):
                     sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
-                starts = {
-                    status_path(output, recording.name).parent: recording.name,
-                    settings.work / "parcels": recording.bold.name.partition(".")[0],
-                }
-                for folder, start in starts.items():
-                    sweep(folder / name for name in leftovers(folder) if name.startswith(start))
+                folder = status_path(output, recording.name).parent
+                sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
 
 
 def _run_all(todo: Mapping[str, Job], settings: Settings, datasets: dict[str, Path], work: Path, count: Count) -> None:

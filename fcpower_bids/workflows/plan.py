@@ -146,24 +146,15 @@ def _existing(folder: Path) -> Path:
 
 
 def _check_room(jobs: Sequence[Job], settings: Settings) -> None:
-    """Refuse folders that have not the room for what is to be written at the least. Raises UsageError."""
-    # series and connectomes, by far the most of what is written; the parcel means in the work folder
+    """Refuse an output folder that has not the room for its series and connectomes. Raises UsageError."""
     matrices = 1 + len(settings.transforms)
     sizes = [(atlas.n_parcels, job.volumes) for job in jobs for atlas in job.atlases]
-    needed = {
-        settings.output_dir: DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes),
-        settings.work: WORD * sum(parcels * volumes for parcels, volumes in sizes),
-    }
-    sharing: dict[int, list[Path]] = {}
-    for folder in needed:
-        sharing.setdefault(_existing(folder).stat().st_dev, []).append(folder)
-    for folders in sharing.values():
-        free, wanted = shutil.disk_usage(_existing(folders[0])).free, sum(needed[folder] for folder in folders)
-        if wanted > free:
-            raise UsageError(
-                f"{' and '.join(map(str, folders))} will need at least {wanted / GIGA:.1f} GB, but only "
-                f"{free / GIGA:.1f} GB are free there: make room, or choose other folders."
-            )
+    wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
+    if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
+        raise UsageError(
+            f"{settings.output_dir} will need at least {wanted / GIGA:.1f} GB, but only {free / GIGA:.1f} GB are free "
+            "there: make room, or choose another folder."
+        )
 
 
 def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:

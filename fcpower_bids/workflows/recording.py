@@ -54,8 +54,6 @@ from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
 INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")
 OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "embeddings", "files")
 SUMMARIES = ("excluded", "problems")
-PARCELS = "parcels"
-"""Folder of the work folder that keeps the parcel means of all recordings."""
 CLUSTER_POLL_SECONDS = 2.0
 """How long nipype sleeps between two looks at a cluster."""
 LAZY = ("fcpower_bids.transforms.stateless", "scipy.signal")
@@ -67,7 +65,6 @@ def init_recording_wf(
     output_dir: Path,
     datasets: Mapping[str, Path],
     name: str = "recording",
-    keep: Path | None = None,
     dataset: str = "",
 ) -> Workflow:
     """Wire the nodes of one recording; its files and atlases go into ``inputnode``."""
@@ -80,7 +77,7 @@ def init_recording_wf(
 
     inputs = Node(IdentityInterface(fields=INPUTS), name="inputnode")
     outputs = Node(IdentityInterface(fields=[*OUTPUTS, *SUMMARIES]), name="outputnode")
-    parcellate = node("parcellate", Parcellate, keep=None if keep is None else str(keep))
+    parcellate = node("parcellate", Parcellate)
     bandpass = node("bandpass", Bandpass, **{name: getattr(choices, name) for name in CLEANING})
     connectivity = node("connectivity", Connectivity)
     method = choices_of(choices)
@@ -193,7 +190,7 @@ def process_recording(
         try:
             mark = fingerprint(recording, settings, atlases, settings.dataset_name)
             dataset = settings.dataset_name or ""
-            workflow = init_recording_wf(settings, output, datasets, folder.name, settings.work / PARCELS, dataset)
+            workflow = init_recording_wf(settings, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
             set_recording(workflow, recording, [describe_atlas(each, settings.work / "atlases") for each in atlases])
             workflow.run(plugin=plugin)

@@ -68,9 +68,8 @@ def label(number: int) -> str:
     return f"{SOUND + 1 + number:02d}"
 
 
-def original(number: int) -> str:
-    """The sound person whose recording is damaged."""
-    return f"{1 + number % SOUND:02d}"
+ORIGINAL, ANOTHER = "01", "02"
+"""The sound person whose recording is damaged, and another: the same in every sample of the lines."""
 
 
 def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
@@ -79,7 +78,7 @@ def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
     people = pd.read_csv(root / "participants.tsv", sep="\t", dtype=str, keep_default_na=False)
     rows = [people]
     for number, line in enumerate(lines):
-        source, target = f"sub-{original(number)}", f"sub-{label(number)}"
+        source, target = f"sub-{ORIGINAL}", f"sub-{label(number)}"
         folder = root / "derivatives" / "fmriprep" / target
         shutil.copytree(folder.with_name(source), folder)
         for path in [path for path in folder.rglob("*") if path.is_file()]:
@@ -93,9 +92,7 @@ def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
 def observe(run: Finished, line: Line, number: int) -> tuple[str, float]:
     """What became of a line, named, unchanged or silent, and how far its FC is from that of the sound recording."""
     here = run.output / f"sub-{label(number)}.html"
-    ours, sound = (
-        run.files(f"sub-{one}_*_stat-pearsoncorrelation_relmat.tsv") for one in (label(number), original(number))
-    )
+    ours, sound = (run.files(f"sub-{one}_*_stat-pearsoncorrelation_relmat.tsv") for one in (label(number), ORIGINAL))
     off = np.nan
     if ours:
         both = [pd.read_csv(path, sep="\t", index_col=0).to_numpy() for (path,) in (ours, sound)]
@@ -150,30 +147,14 @@ def parcel_mask(number: int = 7) -> np.ndarray:
     return inside == number
 
 
-HALVES = {"left": (0, 0), "right": (0, 1), "back": (1, 0), "front": (1, 1), "lower": (2, 0), "upper": (2, 1)}
-
-
-def part(data: np.ndarray, name: str) -> tuple[slice, ...]:
-    """Half of the grid by its name; ``odd`` is every other slice."""
-    if name == "odd":
-        return (slice(None), slice(None), slice(1, None, 2))
-    axis, end = HALVES[name]
-    middle = data.shape[axis] // 2
-    index = [slice(None)] * 3
-    index[axis] = slice(middle, None) if end else slice(None, middle)
-    return tuple(index)
-
-
 @of_voxels
 def value(data, volumes, number):
     data[..., span(volumes)] = float(number)
 
 
 @of_voxels
-def copy(data, source, target, noise="0", gain="1"):
-    taken, size = data[..., span(source)], data[..., span(target)].shape
-    drawn = np.random.default_rng(0).standard_normal(size) if float(noise) else 0
-    data[..., span(target)] = float(gain) * taken + float(noise) * data.std(axis=-1, keepdims=True) * drawn
+def copy(data, source, target):
+    data[..., span(target)] = data[..., span(source)]
 
 
 @of_voxels
@@ -205,44 +186,6 @@ def order(data, how):
 @of_voxels
 def swap(data, volumes):
     data[..., span(volumes)] = data[..., span(volumes)].byteswap()
-
-
-@of_voxels
-def bits(data, number):
-    step = data.max() / (2 ** int(number) - 1)
-    data[...] = np.round(data / step) * step
-
-
-@of_voxels
-def clip(data, percentile):
-    np.minimum(data, np.percentile(data[data > 0], float(percentile)), out=data)
-
-
-@of_voxels
-def late(data, name, volumes):
-    where = part(data, name)
-    data[where] = np.roll(data[where], int(volumes), axis=-1)
-
-
-@of_voxels
-def noise(data, name):
-    """Every voxel keeps its mean and its standard deviation."""
-    where = part(data, name)
-    some = data[where]
-    drawn = np.random.default_rng(0).standard_normal(some.shape)
-    data[where] = some.mean(axis=-1, keepdims=True) + some.std(axis=-1, keepdims=True) * drawn
-
-
-@damage
-def other(files, name):
-    """Half of the head of the next person."""
-    (source,) = files.folder.parents[2].glob(f"sub-{next_person(files)}/ses-a/func/*_desc-preproc_bold.nii.gz")
-    theirs = np.asarray(nibabel.load(source).dataobj)
-
-    def change(data):
-        data[part(data, name)] = theirs[part(data, name)]
-
-    files.edit_bold(change)
 
 
 @of_voxels
@@ -294,14 +237,8 @@ def slower(files, factor):
 
 @damage
 def of_another(files):
-    (source,) = files.folder.parents[2].glob(f"sub-{next_person(files)}/ses-a/func/*_timeseries.tsv")
+    (source,) = files.folder.parents[2].glob(f"sub-{ANOTHER}/ses-a/func/*_timeseries.tsv")
     shutil.copy(source, files.table)
-
-
-def next_person(files: Files) -> str:
-    """A sound person other than the one whose recording is damaged."""
-    number = int(files.bold.name.partition("_")[0].removeprefix("sub-")) - SOUND - 1
-    return original(number + 1)
 
 
 @of_rows
@@ -332,11 +269,3 @@ def parameters(table, how):
     if how == "still":
         return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
     return table.assign(**{name: table[name].to_numpy()[::-1] for name in names})
-
-
-@of_rows
-def exchanged(table, one, two):
-    """Two rows in each other's place."""
-    rows = np.arange(len(table))
-    rows[[int(one), int(two)]] = int(two), int(one)
-    return table.iloc[rows]

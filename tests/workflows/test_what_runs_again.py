@@ -12,7 +12,6 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.series import streaming
-from fcpower_bids.interfaces import bundles
 from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
 from fcpower_bids.workflows import participant
@@ -74,9 +73,9 @@ def dataset(tmp_path_factory):
     return folder
 
 
-def test_another_alpha_and_an_encoder_read_no_volume_of_any_recording(dataset, tmp_path, counted):
-    out, once = tmp_path / "out", dict.fromkeys(WITHOUT_ENCODER, SESSIONS)
-    assert counted(dataset, out, *WITHIN) == {**once, "volumes": SESSIONS * READ}
+def test_what_is_finished_is_not_read_again(dataset, tmp_path, counted):
+    out, once = tmp_path / "out", {**dict.fromkeys(WITHOUT_ENCODER, SESSIONS), "volumes": SESSIONS * READ}
+    assert counted(dataset, out, *WITHIN) == once
     assert counted(dataset, out, *WITHIN) == {}
     assert counted(dataset, out, *WITHIN, "--alpha", "0.5") == once
     assert counted(dataset, out, *WITHIN, *EMBEDDED) == {**once, "embed": SESSIONS}
@@ -102,7 +101,7 @@ def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    for module in (bundles, participant, status):
+    for module in (participant, status):
         patch.setattr(module, "__version__", "9.9")
     return ()
 
@@ -151,14 +150,13 @@ READ_AGAIN = {"--atlas", "a replaced series", "a replaced mask", "another versio
 
 @pytest.fixture(scope="module")
 def finished(dataset, tmp_path_factory):
-    """A function that gives one recording, and what a run of it has left: its nodes, or its parcel means alone."""
+    """A function that gives one recording, and the nodes that a run of it has left."""
     folder = tmp_path_factory.mktemp("finished")
     for path in (*dataset.rglob("*ses-a_*"), *dataset.rglob("dataset_description.json")):
         (copy := folder / "run" / "in" / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
-    base = (*WITHIN, *EMBEDDED)
-    for out, options in {"nodes": (*base, "--debug"), "means": base}.items():
-        assert run_app(folder / "run" / "in", folder / "run" / out, *options, "--nprocs", "1").code == 0
+    options = (*WITHIN, *EMBEDDED, "--debug", "--nprocs", "1")
+    assert run_app(folder / "run" / "in", folder / "run" / "nodes", *options).code == 0
     shutil.copytree(folder / "run", folder / "kept")
 
     def restore() -> Path:
@@ -177,7 +175,3 @@ def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, 
     expected = {"volumes": READ} if volumes else {}
     nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", "--replace", *given)
     assert nodes == {**dict.fromkeys(runs, 1), **expected}
-    if change in ("nothing", "--alpha", "--atlas"):
-        means = counted(folder / "in", folder / "means", *WITHIN, *EMBEDDED, *given)
-        assert means.keys() == ({*EVERY, *expected} if runs else set())
-        assert means.get("volumes", 0) == expected.get("volumes", 0)

@@ -9,14 +9,11 @@ import numpy as np
 
 from fcpower_bids.core.plausibility import (
     FOREIGN,
-    MOST_AT_TOP,
     SCALED,
     STEP_TOLD,
     Agreement,
-    OddParts,
     StrayVolumes,
     compare_with_table,
-    find_odd_parts,
     find_spikes,
     find_stray,
     gain_step,
@@ -39,8 +36,6 @@ STEP_EXCLUDED = 0.1
 REMEDY = "Copy the series again, or run fMRIPrep again."
 REMEDY_TABLE = "Put the table of this recording into the folder of the series, or run fMRIPrep again."
 SHOWN = 8
-PARTS = (("left", "right"), ("back", "front"), ("lower", "upper"))
-"""First and last part of the brain along each axis; the parts of the fourth are slices in turns."""
 
 
 class Plausibility(NamedTuple):
@@ -59,7 +54,7 @@ def judge_series(
     """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
     stacked = np.hstack(means)
     found = find_stray(stacked, None if measured is None else measured.farthest)
-    fit, odd, values = Agreement(np.nan, np.nan, 0, np.nan), None, np.full(2, np.nan)
+    fit = Agreement(np.nan, np.nan, 0, np.nan)
     settled = np.arange(len(kept)) >= confounds.n_dummy
     table = (confounds.global_signal, confounds.dvars)
     if measured is not None:
@@ -70,12 +65,9 @@ def judge_series(
     size, volume = gain_step(np.where(found.parcels, np.nan, stacked), kept & usable)
     if measured is not None:
         fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
-        odd = find_odd_parts(measured.parts, table, usable)
-        values = measured.values / (np.nanmedian(measured.dvars[usable]) if usable.any() else np.nan, 1)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
-    sentences = _about_series(found, size, volume, values)
-    sentences += _about_table(fit) if odd is None else [_about_part(odd)]
+    sentences = _about_series(found, size, volume) + _about_table(fit)
     grave = [
         found.volumes.mean() > MOST_VOLUMES,
         found.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
@@ -96,14 +88,11 @@ def judge_series(
             "table_dvars": _number(fit.dvars),
             "table_lag": fit.lag,
             "table_level": _number(fit.level),
-            "odd_parts": 0 if odd is None else len(odd.parts),
-            "value_step": _number(values[0]),
-            "at_maximum": _number(values[1]),
         },
     )
 
 
-def _about_series(found: StrayVolumes, size: float, volume: int, values: np.ndarray) -> list[str]:
+def _about_series(found: StrayVolumes, size: float, volume: int) -> list[str]:
     kinds = (
         (found.empty, "hold one value everywhere"),
         (found.copied, "are copies of earlier ones"),
@@ -119,29 +108,7 @@ def _about_series(found: StrayVolumes, size: float, volume: int, values: np.ndar
         sentences.append(f"Parcels that are constant for long or lose their level have no value: {number}.")
     if size >= STEP_TOLD:
         sentences.append(f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good.")
-    step, at_top = values
-    if step > 1:
-        sentences.append(
-            "The series has so few different values that most changes of a voxel are smaller than the step between two "
-            f"({step:.2g} times the usual change): bits were lost."
-        )
-    if at_top > MOST_AT_TOP:
-        sentences.append(
-            f"{100 * at_top:.2g} % of the values have one and the same value, the largest: it was clipped."
-        )
     return [f"{sentence} {REMEDY}" for sentence in sentences]
-
-
-def _about_part(odd: OddParts) -> str:
-    if odd.axis == len(PARTS):
-        which = "every other slice"
-    else:
-        place = 1 if max(odd.parts) > 1 else 0
-        which = f"the {PARTS[odd.axis][place]} half of the brain or a part of it"
-    if odd.lag:
-        time = f"{abs(odd.lag)} volumes {'earlier' if odd.lag > 0 else 'later'} than the rest"
-        return f"By its confounds table, {which} is {time}. {REMEDY}"
-    return f"The confounds table fits the rest of the brain, but {which} is of another time, or no signal. {REMEDY}"
 
 
 def _about_table(fit: Agreement) -> list[str]:

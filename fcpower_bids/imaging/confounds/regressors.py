@@ -237,8 +237,6 @@ DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
 ALIKE, SCALED, FEWEST_COMPARED = 0.5, 1.5, 20
 """Least correlation of displacement with that of the parameters, most times that medians differ, and fewest volumes."""
-SAME, ROUNDED, MOST_ODD = 0.01, 3e-4, 0.1
-"""Displacement that is that of the parameters differs by this share and these mm, but in this share of the volumes."""
 MEASURED = ("framewise_displacement", "dvars", "global_signal")
 """Columns that are read of every table, whatever the strategy."""
 FIRST_COMPONENTS = 6
@@ -347,22 +345,10 @@ def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
     times = theirs / ours
     alike = np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
     if alike and 1 / SCALED < times < SCALED:
-        return _exchanged(moved, expected)
+        return []
     return [
         f"Framewise displacement of the table is not that of its motion parameters (its median is {times:.2g} times as "
         "large): one of them is wrong, or in another unit, and the wrong volumes may be censored."
-    ]
-
-
-def _exchanged(moved: NDArray[np.float64], expected: NDArray[np.float64]) -> list[str]:
-    """Say so when displacement is that of the parameters but for some volumes; it is 0 where runs were joined."""
-    known = (moved > 0) & np.isfinite(expected)
-    odd = np.flatnonzero(known & (np.abs(moved - expected) > SAME * expected + ROUNDED))
-    if not 0 < len(odd) <= MOST_ODD * known.sum() or np.median(expected[known]) < 30 * ROUNDED:
-        return []  # many differ: another radius or filter; hardly any motion: all would be alike
-    return [
-        f"Framewise displacement is that of the motion parameters, but not at volumes {', '.join(map(str, odd[:8]))}: "
-        "rows of the table were exchanged or changed. Copy it again, or run fMRIPrep again."
     ]
 
 

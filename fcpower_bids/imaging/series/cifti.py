@@ -72,7 +72,7 @@ class _Sample:
         count = max(self.count, 1)
         dvars = np.sqrt(self.squares / count)
         dvars[0] = np.nan
-        return VolumeFigures.without_parts(self.total / count, dvars, self.farthest)
+        return VolumeFigures(self.total / count, dvars, self.farthest)
 
 
 def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:

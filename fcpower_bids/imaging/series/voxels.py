@@ -137,7 +137,7 @@ def _stream_means(
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
-    sample, slices = BrainSample(stream.sample, *stream.header.grid, stream.n_volumes), SliceSums(stream.plan)
+    sample, slices = BrainSample(stream.sample, stream.n_volumes), SliceSums(stream.plan)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
@@ -157,7 +157,7 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken, sample.figures(), slices)
+    return _Tally(deviations, first, constant, broken, sample.figures, slices)
 
 
 def _place_atlas(header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,6 @@ from scipy.signal import lfilter
 from fcpower_bids.core.plausibility import (
     compare_with_table,
     find_copies,
-    find_like,
-    find_odd_parts,
     find_spikes,
     find_stray,
     gain_step,
@@ -77,24 +75,6 @@ def test_a_table_of_the_same_recording_agrees_and_of_another_does_not():
         assert compare_with_table(*ours, late, all_volumes).lag == shift
 
 
-@pytest.mark.parametrize("late", [0, 1, 5, -3, 70])
-def test_a_part_that_is_of_another_time_is_found_and_no_other(late):
-    for seed in range(8):
-        noisy = draw(seed)[:, :, None] + np.random.default_rng(seed).normal(0, 10, (T, P, 8))
-        voxels = noisy.reshape(T, 2, 4, -1)  # an axis of halves, twice, and one of quarters
-
-        def measure(values):
-            return np.stack([values.mean(-1), np.sqrt(np.square(np.diff(values, axis=0, prepend=np.nan)).mean(-1))])
-
-        table = tuple(measure(voxels.reshape(T, -1)))
-        voxels[:, 1, 2:] = np.roll(voxels[:, 1, 2:], late, axis=0)
-        found = find_odd_parts(measure(voxels), table, np.arange(T) >= 2)
-        assert (found is None) == (late == 0)
-        if found is not None:
-            assert (found.axis, found.parts) == (1, (2, 3))
-            assert found.lag == (-late if late < 70 else 0)
-
-
 def test_spikes_are_those_of_the_series_where_they_are_few():
     table, usable = draw(5, spikes=12).mean(axis=1), np.arange(T) >= 5
     assert not find_spikes(1.7 * table, table).any(), "motion is in both"
@@ -114,8 +94,6 @@ def test_what_the_table_lacks_is_not_compared():
     assert not fit.is_foreign
     assert not fit._replace(global_signal=0.1).is_foreign, "one alone can be low by chance"
     assert not fit._replace(dvars=0.1).is_foreign
-    parts = np.stack([draw(0)[:, :4, None], np.full((T, 4, 1), np.nan)]).transpose(0, 1, 3, 2)
-    assert find_odd_parts(parts, (nothing, nothing), np.ones(T, dtype=bool)) is None
 
 
 def test_copies_are_found_wherever_they_are_and_the_first_is_kept():
@@ -157,19 +135,6 @@ def test_parcels_without_values_are_left_alone():
     found = find_stray(series)
     assert not found.volumes.any()
     assert not found.parcels.any()
-
-
-@pytest.mark.parametrize("kind", [one for one in SOUND if one.get("parcels") != 4], ids=str)
-def test_stretches_with_noise_or_another_gain_are_copies(kind):
-    for seed in range(4):
-        series, rng = draw(seed, **kind), np.random.default_rng(seed)
-        assert not find_like(series).any()
-        usual = np.median(np.abs(np.diff(series, axis=0)), axis=0)
-        noise = 0.05 * usual * rng.standard_normal((20, series.shape[1]))
-        for again in (series[10:30] + noise, 1.003 * series[10:30]):
-            spoiled = series.copy()
-            spoiled[50:70] = again
-            assert np.flatnonzero(find_like(spoiled)).tolist() == list(range(50, 70))
 
 
 @pytest.mark.parametrize(("volumes", "time"), [(300, 2.0), (448, 1.16), (1200, 0.72), (160, 2.5), (100, 3.0)])
