@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from fcpower_bids.check.columns import check_columns, check_recognition, check_sources, check_spread, sites_of_people
+from fcpower_bids.check.columns import check_columns
 from fcpower_bids.check.findings import (
     CHECK,
-    CHECK_COMBINED,
     NOTE,
     check_damage,
     check_joins,
     check_left_out,
     check_seen,
-    describe_negative,
-    tabulate_combined,
     tabulate_findings,
 )
 from fcpower_bids.check.pairs import CHECK_PAIRS, SAME, build_similarity, check_copies, check_pairs
@@ -35,8 +32,7 @@ READ = (
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
     similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity, sites_of_people(cohort, settings))
-    combined = tabulate_combined(cohort, settings)
+    pairs, findings, alike = check_pairs(cohort, similarity)
     findings += [
         *check_left_out(cohort),
         *check_seen(cohort, settings),
@@ -44,12 +40,8 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *check_damage(cohort),
         *check_joins(cohort),
         *check_columns(cohort, settings),
-        *check_recognition(cohort, similarity, settings),
-        *check_spread(cohort, similarity, settings),
-        *check_sources(cohort, similarity, settings),
-        *describe_negative(combined.frame),
     ]
-    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}, alike
+    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:

@@ -1,4 +1,4 @@
-"""Findings of the check: their form, and those about damage, joins, combined recordings and seen people."""
+"""Findings of the check: their form, and those about damage, joins and seen people."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.features import EMBEDDING, combine_scans, describe_combination, encoder_of, expand_names
+from fcpower_bids.analyses.features import EMBEDDING, encoder_of, expand_names
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
 from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
@@ -26,7 +25,7 @@ ALARM, LOOK, NOTE = "alarm", "look", "note"
 NAMED = 5
 """So many people or values are named in a sentence; the tables have all."""
 
-CHECK, CHECK_COMBINED = TABLES["check"], TABLES["check_combined"]
+CHECK = TABLES["check"]
 FACTS = {
     "Rule": (
         "Every target is held against the site (one-way analysis of variance), minutes, degrees of freedom, number of "
@@ -34,8 +33,6 @@ FACTS = {
         "see check_pairs."
     )
 }
-NEGATIVE = -1e-6
-"""Eigenvalues of a correlation matrix that are lower are no rounding."""
 KINDS = {
     "volumes": ("volumes that are empty, copies or far from all others", "Left-out volumes shorten them."),
     "parcels": ("parcels that are constant for long or lose their level", "Parcels that one scan lacks drop for all."),
@@ -81,30 +78,6 @@ def tabulate_findings(findings: Sequence[Finding]) -> Table:
 def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """``a, b and 3 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def tabulate_combined(cohort: Cohort, settings: Analysis) -> Table:
-    """Return ``check_combined``: the people with several scans, or with a scan that is an average of runs."""
-    persons = cohort.scans["participant_id"].astype(str)
-    _, numbers, sizes = np.unique(persons.to_numpy(dtype=str), return_inverse=True, return_counts=True)
-    groups = np.split(np.argsort(numbers, kind="stable"), sizes.cumsum()[:-1])
-    averaged = cohort.scans["combination"].astype(str) == "average" if "combination" in cohort.scans else persons == ""
-    combined = [rows for rows in groups if len(rows) > 1 or averaged.iloc[rows].any()]
-    connectomes = combine_scans(cohort, combined, settings) if combined else None
-    rows = []
-    for unit, scans in enumerate(combined):
-        values = np.linalg.eigvalsh(connectomes.connectome(unit)) if connectomes else np.empty(0)
-        rows.append((persons.iloc[scans[0]], len(scans), int((values < NEGATIVE).sum()), float(values[0])))
-    frame = pd.DataFrame(rows, columns=list(CHECK_COMBINED.columns))
-    return Table(frame, CHECK_COMBINED, {"Rule": describe_combination(settings)})
-
-
-def describe_negative(combined: pd.DataFrame) -> Iterator[Finding]:
-    """Name the people of ``check_combined`` whose connectome no series could have."""
-    found = combined[combined["negative_eigenvalues"] > 0].sort_values("lowest_eigenvalue", kind="stable")
-    if len(found):
-        named = name_some(found["participant_id"].tolist())
-        yield find("negative eigenvalues", NOTE, len(found), found["lowest_eigenvalue"].iloc[0], named=named)
 
 
 def check_damage(cohort: Cohort) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,7 @@ FACTS = {
 }
 
 
-def check_pairs(
-    cohort: Cohort, similarity: FloatArray, sites: Mapping[str, str]
-) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
@@ -83,7 +81,7 @@ def check_pairs(
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
     swapped = [*_describe_swaps(swaps, persons, sessions)]
-    findings = [*_describe_pairs(frame, len(set(persons)), sites, swapped)]
+    findings = [*_describe_pairs(frame, len(set(persons)), swapped)]
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
 
 
@@ -117,10 +115,8 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     return found
 
 
-def _describe_pairs(
-    frame: pd.DataFrame, n_people: int, sites: Mapping[str, str], swaps: list[Finding]
-) -> Iterator[Finding]:
-    """Say what was found, copies first; pairs that one site makes alike are said site by site."""
+def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
+    """Say what was found, copies first."""
 
     def words(part: pd.DataFrame) -> dict[str, str]:
         pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))
@@ -139,11 +135,8 @@ def _describe_pairs(
         ]
         scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
         yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(said))
-    apart = _at_one_site(strange, sites)
-    for site, part in strange[apart].groupby(strange["participant_id"][apart].map(sites)):
-        yield find("alike at one site", LOOK, len(part), part["score"].max(), site=site, **words(part))
-    if len(left := strange[~apart]):
-        yield find("unusually alike", LOOK, len(left), left["score"].max(), **words(left))
+    if len(strange):
+        yield find("unusually alike", LOOK, len(strange), strange["score"].max(), **words(strange))
 
 
 def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
@@ -156,15 +149,3 @@ def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[
         crossed, own = swaps[0].crossed, swaps[0].named
         about = {"named": name_some(list(people)), "crossed": crossed, "own": own}
         yield find("swapped sessions", ALARM, len(people), crossed - own, **about)
-
-
-FEWEST_AT_A_SITE = 3
-"""People of one site, alike though their series disagree, from which on the site explains it and not kinship."""
-
-
-def _at_one_site(frame: pd.DataFrame, sites: Mapping[str, str]) -> pd.Series:
-    """Pairs of one site of several, whose series were compared and disagree, where it has enough such people."""
-    one, other = (frame[name].map(sites) for name in ("participant_id", "other"))
-    apart = (one == other) & (frame["series_correlation"] < ONE_SERIES) & (len(set(sites.values())) > 1)
-    people = pd.concat([frame["participant_id"][apart], frame["other"][apart]]).drop_duplicates().map(sites)
-    return apart & one.isin(people.value_counts().loc[lambda n: n >= FEWEST_AT_A_SITE].index)

@@ -38,10 +38,9 @@ def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     monkeypatch.setattr("fcpower_bids.analyses.features.BLOCK", 4)
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
-    sites = {"site_column": "site"} if name == "harmonisation" else {}
     given = {"one": cohort, "other": cohort} if name in OF_COHORTS else cohort
     before = digest_cohort(cohort)
-    alone, shared = (analyse(name, given, choose(**CHOICES, **sites, nprocs=number)) for number in (1, 2))
+    alone, shared = (analyse(name, given, choose(**CHOICES, nprocs=number)) for number in (1, 2))
     assert digest_cohort(cohort) == before
     assert alone.keys() == shared.keys() != set()
     declared = {spec.name for spec in TABLES.values() if spec.owner == name}

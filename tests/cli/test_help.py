@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -37,6 +38,7 @@ def graph():
     return grimp.build_graph("fcpower_bids")
 
 
+@cache
 def attributes(module):
     place = PACKAGE.joinpath(*module.split(".")[1:])
     path = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"

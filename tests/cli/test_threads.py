@@ -23,7 +23,7 @@ sys.exit(app.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(("level", "number"), [("participant", 1), ("group", 2), ("pretrain", 1)])
+@pytest.mark.parametrize(("level", "number"), [("participant", 1), ("group", 2)])
 def test_blas_has_the_threads_that_are_asked_for_whatever_the_environment(level, number, tmp_path):
     named = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in named}

@@ -61,24 +61,6 @@ def test_metadata_has_the_keys_of_real_metadata(recording):
     json.dumps(metadata)
 
 
-def test_derivatives_and_squares(columns):
-    for name in ("trans_x", "rot_z", "csf", "global_signal"):
-        series, derivative = columns[name], columns[f"{name}_derivative1"]
-        assert np.isnan(derivative[0])
-        np.testing.assert_allclose(derivative[1:], series[1:] - series[:-1])
-        np.testing.assert_array_equal(columns[f"{name}_power2"], series * series)
-        np.testing.assert_array_equal(columns[f"{name}_derivative1_power2"], derivative * derivative)
-
-
-def test_tissue_signals_are_means_over_voxels(head, recording):
-    voxels, _, (columns, _) = recording
-    np.testing.assert_allclose(columns["global_signal"], voxels.mean(axis=0))
-    np.testing.assert_allclose(columns["csf"], voxels[head.csf].mean(axis=0))
-    weights = [head.csf.sum(), head.white_matter.sum()]
-    both = np.average([columns["csf"], columns["white_matter"]], axis=0, weights=weights)
-    np.testing.assert_allclose(columns["csf_wm"], both)
-
-
 def test_components_are_orthonormal_high_passed_and_find_the_sources(recording):
     _, physiology, (columns, metadata) = recording
     cosines = np.array([value for name, value in columns.items() if name.startswith("cosine")])

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,30 +94,6 @@ def test_runs_of_a_session_share_their_connectome_but_not_their_series(troubled_
     np.testing.assert_array_equal(truth.connectivity[0], truth.connectivity[1])
     assert not np.allclose(truth.connectivity[0], truth.connectivity[2])
     assert np.abs(truth.clean[0] - truth.clean[1]).max() > 10
-
-
-def test_files_of_a_recording(tiny):
-    folder, truth = tiny
-    for name in truth.recordings:
-        bold = nib.load(find(folder, name, "preproc_bold.nii.gz"))
-        mask = nib.load(find(folder, name, "brain_mask.nii.gz"))
-        sidecar = json.loads(find(folder, name, "preproc_bold.json").read_text())
-        assert bold.shape == (*mask.shape, 80)
-        assert bold.get_data_dtype() == np.float32
-        assert bold.header.get_zooms()[3] == sidecar["RepetitionTime"]
-        np.testing.assert_array_equal(bold.affine, mask.affine)
-        inside = np.asarray(mask.dataobj) > 0
-        assert np.asarray(bold.dataobj)[inside].min() > 1000
-
-
-def test_tables_of_the_cohort(tiny):
-    folder, truth = tiny
-    participants = pd.read_csv(folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
-    described = json.loads((folder / "participants.json").read_text())
-    assert list(participants["participant_id"]) == [f"sub-{label}" for label in truth.participants]
-    assert set(participants.columns) == set(described)
-    cognition = pd.read_csv(folder / "phenotype" / "cognition.tsv", sep="\t")
-    assert set(cognition.columns[1:]) <= set(json.loads((folder / "phenotype" / "cognition.json").read_text()))
 
 
 def test_saved_truth_is_the_returned_one(tiny):

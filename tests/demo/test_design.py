@@ -1,18 +1,8 @@
-import re
-
 import pytest
 
 from fcpower_bids.demo import DemoDesign
-from fcpower_bids.demo.dataset import encode_table, name_files, name_recording
-from fcpower_bids.demo.signals import FMRIPREP_VERSIONS
+from fcpower_bids.demo.dataset import name_files
 from fcpower_bids.errors import UsageError
-
-
-def test_every_combination_is_one_recording():
-    design = DemoDesign(subjects=3, sessions=2, runs=2, troubles=False)
-    recordings = design.list_recordings()
-    assert len(recordings) == len(set(recordings)) == 12
-    assert recordings == sorted(recordings)
 
 
 def test_default_troubles_touch_the_first_four_participants_only():
@@ -22,10 +12,6 @@ def test_default_troubles_touch_the_first_four_participants_only():
     assert [person for person in range(24) if design.is_incomplete(person)] == [1]
     shares = {(person, session): design.share_of_spikes(person, session) for person in range(24) for session in "ab"}
     assert {place for place, share in shares.items() if share > 0.1} == {(2, "a"), (2, "b"), (3, "b")}
-
-
-def test_tiny_takes_changes():
-    assert DemoDesign.tiny(noise=0.0, subjects=3) == DemoDesign(subjects=3, volumes=80, troubles=False, noise=0.0)
 
 
 @pytest.mark.parametrize(
@@ -47,40 +33,6 @@ def test_impossible_designs_are_refused_in_one_sentence(changes, words):
         DemoDesign(**changes)
 
 
-ORDER = [
-    "sub",
-    "ses",
-    "task",
-    "acq",
-    "ce",
-    "rec",
-    "dir",
-    "run",
-    "echo",
-    "part",
-    "space",
-    "cohort",
-    "atlas",
-    "seg",
-    "scale",
-    "res",
-    "den",
-    "desc",
-]
-NAME = re.compile(r"(?:[a-z]+-[A-Za-z0-9]+_)+(bold|mask|timeseries|regressors)")
-
-
-@pytest.mark.parametrize("version", FMRIPREP_VERSIONS)
-def test_names_keep_the_order_of_the_specification(version):
-    names = name_files(name_recording("01", "a", 2), DemoDesign(fmriprep_version=version))
-    for name in names.values():
-        assert NAME.fullmatch(name)
-        keys = [part.split("-")[0] for part in name.split("_")[:-1]]
-        assert keys == sorted(keys, key=ORDER.index)
-        assert name.startswith("sub-01_ses-a_task-rest_run-2_")
-    assert len(set(names.values())) == 3
-
-
 def test_names_of_two_generations():
     def names(version):
         return name_files("sub-01_ses-a_task-rest_run-1", DemoDesign(fmriprep_version=version))
@@ -89,9 +41,3 @@ def test_names_of_two_generations():
     assert names("25.1.0")["confounds"] == f"{scan}_desc-confounds_timeseries"
     assert names("1.4.0")["confounds"] == f"{scan}_desc-confounds_regressors"
     assert names("25.1.0")["bold"] == f"{scan}_space-MNI152NLin2009cAsym_res-2_desc-preproc_bold"
-
-
-def test_tables_need_columns_of_one_length():
-    assert encode_table({"a": [1, 2], "b": ["x", "n/a"]}) == "a\tb\n1\tx\n2\tn/a\n"
-    with pytest.raises(ValueError, match="shorter"):
-        encode_table({"a": [1, 2], "b": [1]})

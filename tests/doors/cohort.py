@@ -1,4 +1,4 @@
-"""Ten people whose series are known, as every way in has them, and the numbers that follow from the series alone."""
+"""Eight people whose series are known, as every way in has them, and the numbers that follow from the series alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.planting.pipelines import write_regressors
 from tests.planting.surfaces import make_motion
 from tests.running import PLAIN, run_app
 
-ALPHA, PEOPLE, TR = 0.35, 10, 2.5
+ALPHA, PEOPLE, TR = 0.35, 8, 2.5
 SCORE = "planted_score"
 RUN = "rfMRI_REST1_LR"
 Scan = tuple[str, str]
@@ -28,7 +28,7 @@ Scan = tuple[str, str]
 class Shape:
     """How much was scanned, and what was decided about it."""
 
-    volumes: int = 90
+    volumes: int = 60
     sessions: int = 1
     decided: str = "nothing"
     space: str = "MNI152NLin2009cAsym"
@@ -253,7 +253,7 @@ def truth_of(folder: Path, volumes: int, sessions: int, space: str) -> Truth:
 
 
 def enter(folder: Path, way: str, shape: Shape) -> Entered:
-    """Bring the ten people in by one way, and write the decisions about them."""
+    """Bring the eight people in by one way, and write the decisions about them."""
     space = "MNI152NLin6Asym" if way == "HCP" else shape.space
     truth = truth_of(folder, shape.volumes, shape.sessions, space)
     entered = WAYS_IN[way](folder / way.replace(" ", "_") / f"{shape.volumes}_{shape.sessions}", truth, shape)

@@ -15,7 +15,7 @@ from fcpower_bids.core.regression.targets import drawn_rows, permuted_rows
 from tests.doors.ways_on import run, table
 from tests.test_protocols import climb, inner_score, ridge
 
-PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 39, 7
+PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 19, 7
 LABELS = [f"sub-{number:02d}" for number in range(PEOPLE)]
 SESSIONS = ("ses-1", "ses-2")
 EDGES = np.triu_indices(PARCELS, 1)
@@ -145,7 +145,10 @@ def test_p_of_a_target_is_corrected_by_the_best_of_all_targets(results):
     summary = table(results / "prediction_summary.tsv").set_index("target")
     for target in ("of_age", "noise"):
         own = null[target]
-        expected = [(1 + (own[1:] >= own[0]).sum()) / 40, (1 + (best >= standard.loc[0, target]).sum()) / 40]
+        expected = [
+            (1 + (own[1:] >= own[0]).sum()) / (1 + PERMUTATIONS),
+            (1 + (best >= standard.loc[0, target]).sum()) / (1 + PERMUTATIONS),
+        ]
         assert summary.loc[target, ["p_permutation", "p_max_targets"]].tolist() == pytest.approx(expected)
     first = table(results / "predictions.tsv").query("repeat == 0").groupby("target")
     for target, rows in first:

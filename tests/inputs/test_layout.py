@@ -128,7 +128,7 @@ def test_jobs_at_once_make_one_index(root, tmp_path, monkeypatch):
 
     def slow_index(*arguments):
         built.append(1)
-        time.sleep(0.5)
+        time.sleep(0.2)
         return index(*arguments)
 
     monkeypatch.setattr(sources, "_index", slow_index)

@@ -133,15 +133,7 @@ def test_the_picture_of_a_recording_is_its_carpet_before_cleaning(troubled_run):
 def test_a_preview_that_is_damaged_costs_the_picture_alone(output):
     before = content_of(output)["rows"][0]
     (path,) = output.rglob(f"{before['recording'].partition('_res-')[0]}*desc-before_timeseries.npz")
-    whole = path.read_bytes()
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file if name != "thumbnail"}
-    np.savez_compressed(path, **arrays)
-    write_index(output)
-    assert content_of(output)["rows"][0] == {key: value for key, value in before.items() if key != "picture"}, (
-        "of before"
-    )
-    path.write_bytes(whole[:99])
+    path.write_bytes(path.read_bytes()[:99])
     write_index(output)
     after = content_of(output)["rows"][0]
     assert "picture" not in after

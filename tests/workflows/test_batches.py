@@ -22,7 +22,7 @@ from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
-from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
+from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
@@ -143,18 +143,17 @@ def kill_itself(*_arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, whole, tmp_path, monkeypatch):
+def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, tmp_path, monkeypatch):
+    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
     monkeypatch.setattr("fcpower_bids.reports.person.page.write_pages", kill_itself)
-    found = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-label", "a")
+    found = run_app(demo, tmp_path / "out", *options)
     assert found.code == 4
     assert "Not all pages were made. The process was killed from outside" in found.err
     assert "--reports-only" in found.err
     assert "Traceback" not in found.err
     assert set(found.states().values()) == {"done"}
     monkeypatch.undo()
-    again = run_app(
-        demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-label", "a", "--reports-only"
-    )
+    again = run_app(demo, tmp_path / "out", *options, "--reports-only")
     assert again.code == 0
     assert again.files("sub-01.html")
 
@@ -287,7 +286,6 @@ def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
     options = ("--atlas", "Mine", "--atlas-dir", folder, "--participant-label", "01", "--session-label", "a")
     first = run_app(demo, tmp_path / "out", *options)
     assert first.code == 0, first.err
-    assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
     os.utime(mine, (0, 0))  # copied again, with the same content
     assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
     swapped = np.asarray(labels.dataobj).copy()
@@ -304,42 +302,31 @@ def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
     assert copy.read_bytes() == mine.read_bytes()
 
 
-def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
-    """Its parcels were kept when the cleaning failed; they are those of another file now."""
-    copy = shutil.copytree(demo, tmp_path / "in")
-    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
+def test_a_series_replaced_after_a_failure_is_read_anew(demo, exact_run, tmp_path):
+    """Its parcels were kept when the cleaning failed; they are those of another file now: the same backwards."""
+    copy = shutil.copytree(demo, tmp_path / "in", ignore=shutil.ignore_patterns("sub-02", "ses-b"))
     (table,) = copy.rglob("sub-01_ses-a_*_desc-confounds_timeseries.tsv")
     content = table.read_text()
-    table.write_text(content.replace("trans_x", "other"))
-    assert run_app(copy, tmp_path / "out", *options).status()["state"].tolist() == ["failed"]
+    table.write_text("a\ta\n" + content)
+    assert run_app(copy, tmp_path / "out", *ATLAS, *PLAIN).status()["state"].tolist() == ["failed"]
     table.write_text(content)
     (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
     image = nibabel.load(bold)
     nibabel.save(nibabel.Nifti1Image(image.get_fdata(dtype=np.float32)[..., ::-1], image.affine, image.header), bold)
-    again, fresh = (run_app(copy, tmp_path / name, *options) for name in ("out", "fresh"))
-    assert files_of(again) == files_of(fresh)
+    again = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN)
+    found, before = (read_matrix(run.file("sub-01_ses-a", "timeseries.tsv"))[0] for run in (again, exact_run))
+    np.testing.assert_allclose(found, before[::-1], atol=1e-6)
 
 
-def test_what_is_excluded_now_has_no_connectome_of_before(demo, tmp_path):
-    options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
-    found = run_app(demo, tmp_path / "out", *options, "--min-time", "0")
-    assert len(found.files("sub-01/**/*_relmat.tsv")) == 2
-    assert run_app(demo, tmp_path / "out", *options, "--min-time", "9999", "--replace").code == 5
-    assert set(found.states().values()) == {"excluded"}
-    assert not found.files("sub-01/**/*_relmat.*")
-    assert found.file("sub-01", "desc-fcpower_qc.tsv").is_file()
-
-
-def test_two_runs_at_once_on_one_output_are_as_good_as_one(whole, start, go, tmp_path):
-    """For different participants, with one index: pains 14 and 16."""
-    go.touch()
-    options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
-    runs = [start(tmp_path / "out", *options, "--participant-label", label) for label in ("01", "02")]
-    ends = [run.communicate(timeout=PATIENCE) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], ends
-    together = Finished(0, "", "", tmp_path / "out")
-    assert files_of(together) == files_of(whole)
-    assert set(together.states().values()) == {"done"}
+def test_what_is_excluded_now_has_no_connectome_of_before(demo, whole, tmp_path):
+    output = shutil.copytree(whole.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    assert len([*output.glob("sub-01/ses-a/**/*_relmat.tsv")]) == 2
+    one = ("--participant-label", "01", "--session-label", "a")
+    found = run_app(demo, output, *ATLAS, *one, "--min-time", "9999", "--replace")
+    assert found.code == 5
+    assert found.states()[VICTIM.replace("sub-02", "sub-01")] == "excluded"
+    assert not found.files("sub-01/ses-a/**/*_relmat.*")
+    assert found.file("sub-01_ses-a", "desc-fcpower_qc.tsv").is_file()
 
 
 def await_line(run, part: str) -> None:
@@ -352,18 +339,22 @@ def await_line(run, part: str) -> None:
 
 
 def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):
-    """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container."""
+    """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container.
+
+    They have one index: pains 14 and 16.
+    """
+    options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
     output, before = tmp_path / "out", ALONE if has_namespaces() else ()
     watch = Watch(output)
-    killed = start(output, "--nprocs", 1, before=before)
+    killed = start(output, *options, before=before)
     watch.wait()
     os.killpg(killed.pid, signal.SIGSTOP)
-    second = start(output, "--nprocs", 1, before=before)
+    second = start(output, *options, before=before)
     await_line(second, f"{VICTIM}: another run is at work on it")
     os.killpg(killed.pid, signal.SIGKILL)
     watch.wait()  # the second is at it now
     os.killpg(second.pid, signal.SIGSTOP)
-    third = start(output, "--nprocs", 1, before=before)
+    third = start(output, *options, before=before)
     await_line(third, f"{VICTIM}: another run is at work on it")
     go.touch()
     os.killpg(second.pid, signal.SIGCONT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,10 +19,12 @@ from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
+from fcpower_bids.workflows import group
 from fcpower_bids.workflows.group import describe_unused, run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
+from tests.running import PATIENCE
 
-CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1, "permutations": 20}
+CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1, "permutations": 5}
 
 
 @pytest.fixture
@@ -33,6 +35,12 @@ def settings(tmp_path):
         name = f"sub-{person + 1:02d}_ses-a"
         add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
     return replace(made, **CHOICES)
+
+
+@pytest.fixture
+def pageless(monkeypatch):
+    """Write no page: tables are looked at."""
+    monkeypatch.setattr("fcpower_bids.reports.cohort.page.write_group_report", lambda settings: (None, []))
 
 
 @pytest.fixture
@@ -63,24 +71,43 @@ def sections(settings) -> set[str]:
     return set(re.findall(r'id="([^"]+)"', settings.results_page.read_text()))
 
 
+WAITED = "Another run is at work on the same tables"
 THREE = {"prediction", "fingerprinting", "qc_fc"}
 
 
-def test_what_is_done_is_kept_and_what_was_changed_or_removed_is_made_again(lines, settings):
-    group = settings.output_dir / "group"
+def test_what_is_done_is_kept_and_what_was_changed_removed_or_killed_is_made_again(
+    lines, settings, pageless, monkeypatch
+):
+    folder = settings.output_dir / "group"
     assert done(lines()) == THREE
     before = tables(settings)
-    beside(group / "scans.tsv").write_text("half")  # of a run that was killed
+    beside(folder / "scans.tsv").write_text("half")  # of a run that was killed
     again = lines(nprocs=2)
     assert kept(again) == THREE
     assert done(again) == set()
     assert tables(settings) == before
-    (group / "qcfc_summary.tsv").write_text("edited\n")
-    (group / "folds.json").unlink()
+    (folder / "qcfc_summary.tsv").write_text("edited\n")
+    (folder / "folds.json").unlink()
     assert done(lines()) == {"prediction", "qc_fc"}
     assert tables(settings) == before
-    (group / "analyses.json").unlink()
+    (folder / "analyses.json").unlink()
     assert done(lines()) == THREE
+    for path in folder.iterdir():
+        path.unlink()
+
+    def killed(cohort, settings):
+        raise KeyboardInterrupt
+
+    interrupted = {name: ANALYSES[name] for name in THREE} | {"fingerprinting": killed}
+    with monkeypatch.context() as patch:
+        patch.setattr("fcpower_bids.workflows.group.ANALYSES", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lines()
+    assert not (folder / "identification.tsv").exists()
+    again = lines()
+    assert kept(again) == {"prediction"}
+    assert done(again) == THREE - {"prediction"}
+    assert tables(settings) == before
 
 
 def test_long_tables_are_compressed_and_averaged_and_the_page_reads_them(lines, settings, monkeypatch):
@@ -120,26 +147,6 @@ def test_long_tables_are_compressed_and_averaged_and_the_page_reads_them(lines, 
     assert "prediction_means.tsv.gz cannot be read" in (settings.output_dir / "group.html").read_text()
 
 
-def test_a_run_that_was_killed_goes_on_with_the_next_analysis(lines, settings, monkeypatch):
-    def killed(cohort, settings):
-        raise KeyboardInterrupt
-
-    interrupted = {name: ANALYSES[name] for name in THREE} | {"fingerprinting": killed}
-    with monkeypatch.context() as patch:
-        patch.setattr("fcpower_bids.workflows.group.ANALYSES", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            lines()
-    assert not (settings.output_dir / "group" / "identification.tsv").exists()
-    again = lines()
-    assert kept(again) == {"prediction"}
-    assert done(again) == THREE - {"prediction"}
-    resumed = tables(settings)
-    for path in (settings.output_dir / "group").iterdir():
-        path.unlink()
-    assert done(lines()) == THREE
-    assert tables(settings) == resumed
-
-
 def change_phenotype(settings):
     path = settings.bids_dir / "participants.tsv"
     table = read_table(path)
@@ -157,10 +164,9 @@ def add_embeddings(settings):
             add_embedding(settings.output_dir, f"sub-{person + 1:02d}_ses-{session}", series_of(person)[:3, 0])
 
 
-def test_another_choice_and_other_data_are_computed(lines, settings):
-    choices = [{"random_seed": 1}, {"repeats": 2}, {"alpha": 0.5}, {"targets": ("age", "sex")}, {"max_mean_fd": 0.2}]
+def test_another_choice_and_other_data_are_computed(lines, settings, pageless):
     assert done(lines()) == THREE
-    for change in (*choices, change_phenotype, change_connectome, add_embeddings):
+    for change in ({"alpha": 0.5}, {"max_mean_fd": 0.2}, change_phenotype, change_connectome, add_embeddings):
         before, chosen = tables(settings)["prediction.tsv"], change if isinstance(change, dict) else {}
         if not chosen:
             change(settings)
@@ -186,7 +192,7 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert {"identification", "prediction"} <= sections(settings)
 
 
-def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings):
+def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings, pageless):
     assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha_selection="grid"))
     told = lines(analyses=("prediction",), alpha_selection="nested")
     assert done(told) == {"prediction"}
@@ -195,7 +201,7 @@ def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lin
     assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
 
 
-def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings):
+def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings, pageless):
     told = lines(session_label=("a",))
     assert done(told) == {"prediction", "qc_fc"}
     assert any(line.startswith("fingerprinting: left out. ") and "two sessions" in line for line in told)
@@ -269,19 +275,19 @@ def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_n
     assert not (settings.output_dir / "logs" / "crashes").exists()
 
 
-def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings):
+def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, pageless, monkeypatch):
+    waits, said = threading.Event(), group.say
+    monkeypatch.setattr(group, "say", lambda text, *more: (said(text, *more), waits.set() if WAITED in text else 0))
     with ThreadPoolExecutor(1) as pool:
         with lock(settings.output_dir / "logs" / "locks" / "group_"):
             second = pool.submit(lines, analyses=("qc_fc",))
-            time.sleep(0.5)
+            assert waits.wait(PATIENCE)
             assert not second.done()
-        said = second.result()
-    assert any("Another run is at work on the same tables" in line for line in said)
-    assert done(said) == {"qc_fc"}
+        assert done(second.result()) == {"qc_fc"}
     assert not (settings.output_dir / "logs" / "locks").exists()
 
 
-def test_the_table_of_statuses_is_that_of_now(lines, settings):
+def test_the_table_of_statuses_is_that_of_now(lines, settings, pageless):
     write_status(settings.output_dir, Status("sub-01_ses-a_task-rest", "done"))
     write_status(settings.output_dir, Status("sub-99_task-rest", "failed", "inputs", "There is no mask."))
     lines(analyses=("qc_fc",))

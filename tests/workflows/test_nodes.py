@@ -59,22 +59,6 @@ def kept(exact_demo, tmp_path_factory):
     return copy, folder / "out"
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--alpha", "0.5"),
-        ("--transforms", "power", "fisher_z", "--encoder", "random-init"),
-        ("--strategy", "none", "--high-pass", "0", "--fd-thresh", "0", "--min-coverage", "0.4"),
-    ],
-    ids=lambda options: options[0],
-)
-def test_no_voxel_is_read_when_only_later_nodes_change(kept, options):
-    found = run_app(*kept, *ATLAS, *ONE, *options)
-    assert "finished before" not in found.err
-    (state,) = [state for name, state in found.states().items() if not name.endswith("_embedding")]
-    assert state == "done", found.err  # the embedding is refused: the recording is too short for it
-
-
 def test_power_is_that_of_the_fc_beside_it_after_another_alpha(kept):
     found = run_app(*kept, *ATLAS, *ONE, "--alpha", "0.7")
     assert found.code == 0, found.err

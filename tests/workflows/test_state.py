@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,6 @@ def output(exact_run, tmp_path):
     return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
 
 
-def remove(path):
-    path.unlink()
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-40])
 
@@ -32,19 +29,22 @@ def cut_at_a_line(path):
     path.write_bytes(b"".join(lines[: len(lines) // 2]))
 
 
-@pytest.mark.parametrize("damage", [remove, cut, cut_at_a_line])
-def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, damage):
-    table = sorted(output.rglob("sub-01*_stat-pearsoncorrelation_relmat.tsv"))[0]
-    whole = table.read_bytes()
-    damage(table)
+DAMAGES = {"sub-01_ses-a": Path.unlink, "sub-01_ses-b": cut, "sub-02_ses-a": cut_at_a_line}
+
+
+def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output):
+    tables = {name: next(output.rglob(f"{name}*_stat-pearsoncorrelation_relmat.tsv")) for name in DAMAGES}
+    whole = {name: table.read_bytes() for name, table in tables.items()}
+    for name, damage in DAMAGES.items():
+        damage(tables[name])
     main([*map(str, [exact_demo[0], output, "group", "--check", "--min-time", "1", "--quiet"])])
     excluded = read_table(output / "group" / "excluded.tsv")["reason"]
-    assert excluded.str.contains(
-        f"{table.name} is {'gone' if damage is remove else 'cut short'}: run", regex=False
-    ).any()
+    for name, damage in DAMAGES.items():
+        said = f"{tables[name].name} is {'gone' if damage is Path.unlink else 'cut short'}: run"
+        assert excluded.str.contains(said, regex=False).any(), excluded
     found = run_app(exact_demo[0], output, *WORDS)
     assert found.code == 0, found.err
-    assert table.read_bytes() == whole
+    assert {name: table.read_bytes() for name, table in tables.items()} == whole
     assert set(write_status_table(output)["state"]) == {"done"}
 
 
@@ -53,17 +53,8 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
     from fcpower_bids.interfaces import embedding
 
     (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
-    asked = (
-        *WORDS,
-        "--encoder",
-        "random-init",
-        "--use-plugin",
-        here,
-        "--participant-label",
-        "01",
-        "--session-label",
-        "a",
-    )
+    one = ("--participant-label", "01", "--session-label", "a")
+    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, *one)
     real = embedding._embed
 
     def broken(path, settings, atlases, person):
@@ -72,7 +63,7 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
 
     monkeypatch.setattr(embedding, "_embed", broken)
     assert run_app(exact_demo[0], output, *asked).code == 4
-    other = run_app(exact_demo[0], output, *WORDS, "--participant-label", "01", "--session-label", "a")
+    other = run_app(exact_demo[0], output, *WORDS, *one)
     assert other.code == 0, "a request without an encoder is not about it"
     assert set(write_status_table(output)["state"]) == {"done"}
     monkeypatch.setattr(embedding, "_embed", real)

@@ -105,23 +105,6 @@ def draw_differences(
     return sheet.svg()
 
 
-def draw_quality(values: Curves, marks: Curves) -> str:
-    """Draw one strip of recordings (n,) per measure; ``marks`` says which stand out."""
-    lines = -(-len(values) // 4)
-    sheet = Drawing(WIDE, 1.3 * lines)
-    boxes = lay_out(sheet, lines, 4, (10, 10, 6, BELOW), (18, 38))
-    for box, (title, numbers) in zip(boxes, values.items(), strict=False):
-        chart = Chart(sheet, box, around(numbers), Scale(-0.5, 0.5))
-        known, spread = np.isfinite(numbers), jitter(len(numbers), 0.3)
-        plain, marked = known & ~marks[title], known & marks[title]
-        chart.dots(numbers[plain], spread[plain], AFTER, 7, opacity=0.6)
-        chart.dots(numbers[marked], spread[marked], BEFORE, 22, "^", opacity=0.6)
-        if known.any():
-            chart.upright(float(np.median(numbers[known])), "#000", 0.8)
-        chart.frame_below(title, most=5)
-    return sheet.svg()
-
-
 # Histograms
 
 
@@ -258,16 +241,9 @@ def draw_scatter(pairs: Curves, label: str, binary: bool) -> str:
         place = observed + jitter(len(observed), 0.18) if binary else observed
         chart = Chart(sheet, box, reaching(place), reaching(predicted))
         chart.dots(place, predicted, colour, 14, marker, opacity=0.5)
-        n = len(observed)
-        if n >= 4 and np.ptp(observed) > 0:  # the least-squares line, and the 95 % band of its mean
-            slope, intercept = np.polyfit(observed, predicted, 1)
-            grid = np.linspace(observed.min(), observed.max(), 60)
-            centred = observed - observed.mean()
-            error = np.sqrt(((predicted - slope * observed - intercept) ** 2).sum() / (n - 2))
-            spread = np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
-            half, line = special.stdtrit(n - 2, 0.975) * error * spread, slope * grid + intercept
-            chart.band(grid, line - half, line + half, "#000", 0.14)
-            chart.plot(grid, line, "#000", 1.1)
+        if len(observed) >= 4 and np.ptp(observed) > 0:
+            ends = np.array([observed.min(), observed.max()])
+            chart.plot(ends, np.polyval(np.polyfit(observed, predicted, 1), ends), "#000", 1.1)
         chart.title(short(title, round(box.width / 5)))
         chart.frame_left("" if number % columns else "predicted, out of fold", most=5, far=38)
         if binary:

@@ -294,21 +294,6 @@ def draw_bar(
         drawing.text(box.right + 36, box.top + box.height / 2, label, turned=True)
 
 
-def draw_embedding(vector: np.ndarray) -> str:
-    """Draw the dimensions of an embedding as bars."""
-    drawing = Drawing(9.6, 1.7)
-    known = np.concatenate([vector, [0.0]])
-    axes = Axes(drawing, drawing.box(0.07, 0.28, 0.925, 0.69), Scale(-1, len(vector)), around(known))
-    zero = float(axes.down(0.0))
-    bars = zip(axes.across(np.arange(len(vector))), axes.down(vector), strict=True)
-    path = "".join(f"M{across:.2f} {zero:.1f}V{down:.1f}" for across, down in bars if np.isfinite(down))
-    drawing.add("path", d=path, stroke=AFTER, stroke_width=max(0.4, min(3.0, 400 / len(vector))))
-    axes.level(0.0, "#000", 0.6)
-    axes.frame_left("value", most=4)
-    axes.frame_below("dimension")
-    return drawing.svg()
-
-
 def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Average neighbouring rows, and neighbouring columns, until there are at most so many; NaN does not count."""
     for axis, most in ((0, rows), (1, columns)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
@@ -17,7 +16,7 @@ from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_pa
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.kit.figures import draw_bar, shrink
 from fcpower_bids.reports.kit.svg import POINTS, STEPS, Axes, Box, Drawing, Scale, colours, encode_png, step_of
-from fcpower_bids.reports.person.recording import Parcellation, network_order
+from fcpower_bids.reports.person.recording import network_order
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:
@@ -88,10 +87,7 @@ def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
     if not path.exists():
         return None
-    arrays = _read(path, ("mean", "tsnr", "brain", "parcels", "heights")) | _read(path, Slices._fields, needed=False)
-    n, none = len(arrays["mean"]), np.zeros_like(arrays["parcels"])
-    older = {"planes": np.full(n, AXIAL), "template": none, "dice": np.array(np.nan)}  # which earlier files lack
-    found = Slices(**older | arrays)
+    found = Slices(**_read(path, Slices._fields))
     if len({one.shape for one in found[:5]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return found
@@ -109,15 +105,14 @@ def read_preview(path: Path) -> Preview | None:
 
 def read_thumbnail(path: Path) -> bytes:
     """Read the small picture of a preview as PNG; nothing where none was kept. Raises DatasetError."""
-    found = _read(path, ("thumbnail",), needed=False) if path.exists() else {}
-    return found["thumbnail"].tobytes() if found else b""
+    return _read(path, ("thumbnail",))["thumbnail"].tobytes() if path.exists() else b""
 
 
-def _read(path: Path, names: Iterable[str], needed: bool = True) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names; all have to be there if they are needed."""
+def _read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by their names."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names if needed or name in file}
+            return {name: file[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
 
@@ -269,60 +264,10 @@ def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, thres
 
 
 LIMIT, BARS = "#D55E00", "#0072B2"
-N_SLICES = 9
-LARGEST = 110
-"""Voxels of a slice along its longer side; finer atlases are thinned out for the drawing."""
 
 
-def draw_coverage(parcellation: Parcellation, coverage: np.ndarray, threshold: float) -> str:
-    """Draw the share of each parcel that the scan has seen; parcels below the threshold stand out. Coverage (P,)."""
-    if parcellation.image.name.endswith(".dlabel.nii") or not parcellation.image.exists():
-        return _draw_by_network(parcellation.networks, coverage, threshold)
-    slices, heights = axial_slices(parcellation.image)
-    return _draw_on_brain(slices, heights, parcellation.table["index"].to_numpy(dtype=int), coverage, threshold)
-
-
-@lru_cache(maxsize=4)
-def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Cut a label image into axial slices, seen from above with the person's left on the left."""
-    import nibabel  # slow to load
-
-    volume = nibabel.as_closest_canonical(nibabel.load(image))  # type: ignore[no-untyped-call]
-    labels = np.asanyarray(volume.dataobj).astype(np.int32).reshape(volume.shape[:3])
-    used = [np.flatnonzero(labels.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
-    labels = labels[used[0][0] : used[0][-1] + 1, used[1][0] : used[1][-1] + 1]
-    places = np.linspace(used[2][0], used[2][-1], N_SLICES + 2)[1:-1].round().astype(int)
-    step = max(1, -(-max(labels.shape[:2]) // LARGEST))
-    slices = np.stack([labels[::step, ::step, place].T[::-1] for place in places])
-    return slices, tuple(float((volume.affine @ [0, 0, place, 1])[2]) for place in places)
-
-
-def _draw_on_brain(
-    slices: np.ndarray, heights: tuple[float, ...], labels: np.ndarray, coverage: np.ndarray, threshold: float
-) -> str:
-    seen = colours("cividis")[step_of(np.nan_to_num(coverage), 0, 1, 256)]
-    seen[~(coverage >= threshold)] = UNCOVERED
-    lookup = np.full((max(int(labels.max()), int(slices.max())) + 1, 3), 255, dtype=np.uint8)
-    lookup[labels] = seen
-    gap = np.zeros((slices.shape[1], 3), dtype=slices.dtype)
-    mosaic = np.concatenate([part for one in slices for part in (one, gap)], axis=1)
-    drawing = Drawing(9.6, 1.75)
-    room = Box(0, 0.02 * drawing.height, 0.92 * drawing.width, 0.9 * drawing.height)
-    tall = min(room.height, room.width * mosaic.shape[0] / mosaic.shape[1])
-    box = Box(room.left, room.top + (room.height - tall) / 2, tall * mosaic.shape[1] / mosaic.shape[0], tall)
-    drawing.image(box, encode_png(lookup[mosaic]), mosaic.shape[1])
-    width = box.width / len(slices)
-    for number, height in enumerate(heights):
-        drawing.text(box.left + (number + 0.5) * width, box.bottom + 9, f"z = {height:.0f}", 7.5)
-    for place, side in ((6.0, "L"), (width - 10, "R")):
-        drawing.text(box.left + place, box.top + 8, side, 8, font_weight="bold")
-    bar = drawing.box(0.935, 0.15, 0.012, 0.7)
-    draw_bar(drawing, bar, colours("cividis"), Scale(0, 1), "coverage")
-    mark_limit(drawing, bar, threshold)
-    return drawing.svg()
-
-
-def _draw_by_network(networks: list[str], coverage: np.ndarray, threshold: float) -> str:
+def draw_coverage(networks: list[str], coverage: np.ndarray, threshold: float) -> str:
+    """Draw the share of the parcels (P,) that a scan on surfaces has seen, by network."""
     names = list(dict.fromkeys(networks))
     drawing = Drawing(9.6, 2.2)
     axes = Axes(drawing, drawing.box(0.06, 0.4, 0.935, 0.5), Scale(-0.6, len(names) - 0.4), Scale(0, 1.05))

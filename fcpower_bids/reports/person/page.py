@@ -280,7 +280,7 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
         for view in account.views if account.configuration == settings.configuration_hash() else ():
             parcels, about = view.parcellation(settings.output_dir), view.about
             source = str(about.get("Source", "n/a"))
-            found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.names), source, parcels.citation))
+            found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.table), source, parcels.citation))
     return sorted(found)
 
 

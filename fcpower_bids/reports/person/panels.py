@@ -123,7 +123,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     }
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
-        yield context.panel("coverage", draw_coverage(context.parcels, coverage, threshold), path, **words)
+        yield context.panel("coverage", draw_coverage(context.parcels.networks, coverage, threshold), path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"
     if slices.template.any():  # where its space is that of the recording
@@ -244,7 +244,7 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         words = {"encoder": facts.get("name", "the encoder"), "n": len(vector), "norm": f"{np.linalg.norm(vector):.3f}"}
         shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         rows = tuple((name, str(facts[name])) for name in shown if facts.get(name) is not None)
-        yield replace(context.panel("embedding", figures.draw_embedding(vector), path, **words), rows=rows)
+        yield replace(context.panel("embedding", "", path, **words), rows=rows)
 
 
 def make_design(context: Context) -> Iterator[Panel]:

@@ -35,33 +35,18 @@ JUDGED_BY = ("bold", "timeseries")
 class Parcellation:
     """The parcels of an atlas copy in ``sourcedata/atlases``."""
 
-    image: Path  # label image
     table: pd.DataFrame  # ``index``, ``name``, ``network``, ``hemisphere``, in the order of the outputs
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Parcel names."""
-        return self.table["name"].astype(str).tolist()
-
-    @cached_property
-    def order(self) -> np.ndarray:
-        """Parcels sorted by network, networks in the order of their first parcel."""
-        return network_order(self.networks)
-
-    @property
-    def citation(self) -> str:
-        """Citation from the description of the atlas; "n/a" without one."""
-        name = self.image.name.split("_", 1)[1].split("_")[0]
-        try:
-            links = read_json(self.image.parents[1] / f"{name}_description.json").get("ReferencesAndLinks", [])
-        except DatasetError:
-            links = []
-        return "; ".join(map(str, links)) or "n/a"
+    citation: str  # from the description of the atlas; "n/a" without one
 
     @cached_property
     def networks(self) -> list[str]:
         """Network of each parcel."""
         return self.table["network"].astype(object).fillna("n/a").astype(str).tolist()
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Parcels sorted by network, networks in the order of their first parcel."""
+        return network_order(self.networks)
 
 
 def network_order(networks: list[str] | tuple[str, ...]) -> np.ndarray:
@@ -103,9 +88,11 @@ class View:
 @lru_cache(maxsize=16)
 def _parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
     table = stored_path(output_dir, f"sourcedata/atlases/tpl-{space}/tpl-{space}_{atlas}_dseg.tsv")
-    images = [table.with_name(table.stem + end) for end in (".nii.gz", ".dlabel.nii", ".nii")]
-    image = next((image for image in images if image.exists()), images[0])
-    return Parcellation(image, read_table(table))
+    try:
+        links = read_json(table.parents[1] / f"{atlas.split('_')[0]}_description.json").get("ReferencesAndLinks", [])
+    except DatasetError:
+        links = []
+    return Parcellation(read_table(table), "; ".join(map(str, links)) or "n/a")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.cohort.comparisons import control_title, judge, say_difference, say_tally
+from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
 from fcpower_bids.reports.cohort.curves import from_triangle
 from fcpower_bids.reports.cohort.drawings import draw_gains, spaced
 from fcpower_bids.reports.cohort.page import CHAPTERS, judge_cohort, make_sections, write_group_report
@@ -50,7 +50,9 @@ def outputs(tmp_path_factory):
     """Settings and tables of the further analyses of an invented cohort."""
     folder = tmp_path_factory.mktemp("further")
     settings = Settings(folder / "bids", folder / "out", "group", scan_minutes=(1.0, 2.0), sample_sizes=(12,))
-    settings = replace(settings, **SETTINGS | {"targets": ("planted", "group"), "folds": 3, "inner_folds": 2})
+    settings = replace(
+        settings, **SETTINGS | {"targets": ("planted", "group"), "repeats": 1, "folds": 3, "inner_folds": 2}
+    )
     write_further(settings, make_cohort(n_people=24))
     return settings, GroupTables(settings)
 
@@ -166,7 +168,6 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     (section,) = make_one(GroupTables(settings), "screen")
     assert [[cell.text for cell in row] for row in section.grids[1].rows] == [["Tucker", "Too few people."]]
     assert "Tucker" not in section.panels[0].svg
-    assert "1 transform not available with this cohort: Tucker." in section.sentences
     assert "Cholesky" in section.panels[0].svg
 
 
@@ -204,21 +205,6 @@ def test_leading_eigenvectors_are_told_raw_and_flattened(outputs, sections):
     five = table(outputs, "spectral_matched").query("target == 'planted' and number == 5").iloc[0]
     difference = f"{five['mean_difference']:+.3f}, 95 % CI {five['ci_low']:+.3f}"
     assert f"planted, flattened minus raw at 5 eigenvectors: difference in r {difference}" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "about", "title"),
-    [
-        ("mode_4", {"control": "mode", "number": 4}, "eigenvector 4 alone"),
-        ("top_5_raw", {"control": "top_modes", "number": 5, "weighting": "raw"}, "leading 5, λ"),
-        ("shared_20", {"control": "shared_basis", "number": 20}, "shared basis, 20 components"),
-        ("rbf_log_euclidean", {"control": "rbf"}, "RBF: log Euclidean"),
-        ("one_hot", {"control": "identity"}, "one-hot identifier"),
-        ("new", {"control": "something"}, "new"),
-    ],
-)
-def test_controls_have_plain_names(outputs, name, about, title):
-    assert control_title({"representation": name, **about}, outputs[1]) == title
 
 
 def test_the_cells_of_the_gains_are_those_of_the_table(outputs, sections):

@@ -91,6 +91,6 @@ def test_a_broken_picture_is_named(tmp_path):
     with pytest.raises(DatasetError, match=r"slices_bold\.npz cannot be read"):
         read_slices(path)
     one = np.zeros((1, 2, 2))
-    np.savez(path, mean=one, tsnr=one, brain=one, parcels=np.zeros((1, 3, 2)), heights=np.zeros(1))
+    np.savez(path, **dict.fromkeys(Slices._fields, one) | {"parcels": np.zeros((1, 3, 2))})
     with pytest.raises(DatasetError, match="holds no slices"):
         read_slices(path)
