@@ -216,8 +216,7 @@ class LoadedCohort:
         Everyone is a group of their own where there are neither.
         """
         names = sorted(set(self.names))
-        find_alike = load("fcpower_bids.check.check:find_alike")
-        alike = list(find_alike(self._cohort, self._settings))
+        alike = list(load("fcpower_bids.check.check:check_cohort")(self._cohort, self._settings)[1])
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))

@@ -7,15 +7,14 @@ import dataclasses
 from fcpower_bids.check.columns import check_columns
 from fcpower_bids.check.findings import (
     CHECK,
-    LOOK,
     NOTE,
-    Finding,
     check_damage,
+    check_joins,
+    check_left_out,
     check_seen,
     tabulate_findings,
 )
 from fcpower_bids.check.pairs import CHECK_PAIRS, SAME, build_similarity, check_copies, check_pairs
-from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.cohort.people import describe_join
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
@@ -31,67 +30,18 @@ READ = (
 
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
-    """Look for what makes right formulas mislead."""
+    """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
     similarity = build_similarity(cohort, settings)
     pairs, findings, alike = check_pairs(cohort, similarity)
-    findings += [  # columns that look like targets and are none
-        Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
-        for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str)
-        for said, _, remedy in [reason.partition(". ")]
-    ]
     findings += [
+        *check_left_out(cohort),
         *check_seen(cohort, settings),
         *check_copies(cohort),
         *check_damage(cohort),
-        *_joins(cohort),
+        *check_joins(cohort),
         *check_columns(cohort, settings),
     ]
     return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
-
-
-def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:
-    """Return people who share a scan and therefore a fold."""
-    return check_cohort(cohort, settings)[1]
-
-
-def _joins(cohort: Cohort) -> list[Finding]:
-    """People without phenotypes, and phenotypes without people."""
-    counts = cohort.joined
-    if not counts or not counts["phenotypes"]:
-        return []
-    lost = counts["scanned"] - counts["matched"]
-    without = counts["phenotypes"] - counts["matched"]
-    targets = [n for name, n in counts.items() if name.startswith("with ")]
-    found = []
-    if lost or without or min([counts["matched"], *targets]) < counts["matched"]:
-        found.append(
-            Finding(
-                "scans and phenotypes",
-                NOTE,
-                lost + without,
-                counts["matched"] / counts["scanned"],
-                f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables, "
-                f"{counts['matched']} in both.",
-                f"Prediction sees {min([counts['matched'], *targets])} people{' or more' * (len(set(targets)) > 1)}.",
-                "If more should match, compare the participant_id of both: the table 'excluded' names them.",
-            )
-        )
-    if counts.get("renamed"):
-        found.append(
-            Finding(
-                "participant_id",
-                NOTE,
-                counts["renamed"],
-                float("nan"),
-                f"{counts['renamed']} ids of the phenotype tables match scans only without zeros, capitals or signs.",
-                "They were matched without these, where that is unique on both sides.",
-                "Store participant_id as text.",
-            )
-        )
-    return found
-
-
-# --- Before the first analysis --------------------------------------------------------------------------------------
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:

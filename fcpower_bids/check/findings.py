@@ -1,17 +1,21 @@
-"""Findings of the check: their form, and those about damage, combined recordings and seen people."""
+"""Findings of the check: their form, and those about damage, joins and seen people."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 
 from fcpower_bids.analyses.features import EMBEDDING, encoder_of, expand_names
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
+from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.reports.kit.page import look_up
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
 
@@ -29,6 +33,18 @@ FACTS = {
         "see check_pairs."
     )
 }
+KINDS = {
+    "volumes": ("volumes that are empty, copies or far from all others", "Left-out volumes shorten them."),
+    "parcels": ("parcels that are constant for long or lose their level", "Parcels that one scan lacks drop for all."),
+    "gain": ("a step of the level of the whole brain", "A step correlates all parcels with each other."),
+    "table": (
+        "a confounds table that disagrees with the series",
+        "Their motion and regressors may be those of another scan, and with them all that is held against motion.",
+    ),
+}
+"""Parts of a recording: finding and effect."""
+MANY, FEWEST = 0.25, 5
+"""Share of the scans, and their number, from which on a caution is reported for the cohort, not for scans."""
 
 
 @dataclass(frozen=True)
@@ -44,105 +60,75 @@ class Finding:
     remedy: str
 
 
+def find(check: str, level: str, n: int, value: float, words: str = "", /, **gaps: Any) -> Finding:
+    """Put a finding into the words of ``data/report/check.yml``, those of its own name unless others are named."""
+    said = look_up("check", words or check)
+    filled = (said[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
+    return Finding(check, level, int(n), float(value), *filled)
+
+
 def tabulate_findings(findings: Sequence[Finding]) -> Table:
     """Return the findings as a table, alarms first."""
-    order = {ALARM: 0, LOOK: 1, NOTE: 2}
-    ranked = sorted(findings, key=lambda each: order[each.level])
+    ranked = sorted(findings, key=lambda each: (ALARM, LOOK, NOTE).index(each.level))
     return Table(pd.DataFrame([asdict(each) for each in ranked], columns=list(CHECK.columns)), CHECK, FACTS)
 
 
 def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """``a, b and 3 more``."""
-    said = ", ".join(names[:most])
-    return said if len(names) <= most else f"{said} and {len(names) - most} more"
-
-
-KINDS = {
-    "volumes": ("volumes that are empty, copies or far from all others", "Left-out volumes shorten them."),
-    "parcels": ("parcels that are constant for long or lose their level", "Parcels that one scan lacks drop for all."),
-    "gain": ("a step of the level of the whole brain", "A step correlates all parcels with each other."),
-    "table": (
-        "a confounds table that disagrees with the series",
-        "Their motion and regressors may be those of another scan, and with them all that is held against motion.",
-    ),
-}
-"""Parts of a recording: finding and effect."""
-MANY = 0.25
-"""Share of the scans from which on a caution is reported for the cohort, not for scans."""
-FEWEST = 5
-"""Least number of scans for such a share."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_damage(cohort: Cohort) -> Iterator[Finding]:
     """Count the scans of each caution; many alike point to a common fault."""
     scans = cohort.scans
-    if "damage" not in scans:
-        return
-    damage = scans["damage"].fillna("").astype(str).str.split(", ")
+    damage = scans.get("damage", pd.Series("", scans.index)).fillna("").astype(str).str.split(", ")
     names = scans["participant_id"].astype(str) + " " + scans["session"].astype(str)
-    for kind, (what, consequence) in KINDS.items():
-        which = damage.map(lambda parts, kind=kind: kind in parts)
-        n, share = int(which.sum()), float(which.mean())
-        if not n:
-            continue
-        of_all = share >= MANY and n >= FEWEST
-        remedy = (
-            "So many alike come from how they were copied or preprocessed: look at some pages before anything else."
-            if of_all
-            else "See their pages; leave them out with --exclude-file, or get them again."
-        )
-        named = name_some([name.removesuffix(" n/a") for name in names[which]])
-        yield Finding(
-            "damaged series",
-            ALARM if of_all else LOOK,
-            n,
-            share,
-            f"{n} of {len(scans)} scans have {what}: {named}.",
-            consequence,
-            remedy,
-        )
+    for kind, (what, effect) in KINDS.items():
+        which = damage.map(lambda parts, kind=kind: kind in parts).astype(bool)
+        if n := int(which.sum()):
+            level, words = (ALARM, "many ") if which.mean() >= MANY and n >= FEWEST else (LOOK, "")
+            named = name_some([name.removesuffix(" n/a") for name in names[which]])
+            about = {"of": len(scans), "what": what, "effect": effect, "named": named}
+            yield find("damaged series", level, n, which.mean(), f"{words}damaged series", **about)
 
 
-def check_seen(cohort: Cohort, settings: Analysis) -> list[Finding]:
+def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
     """Find embeddings whose encoder was trained on people of the cohort."""
     try:
-        scored = expand_names(cohort, settings)
+        scored = {encoder_of(name) for name in expand_names(cohort, settings)}
     except (Unfit, UsageError):  # the analysis that needs them says it
-        scored = ()
-    found = []
+        scored = set()
+    name = "people seen in pretraining"
     for label in cohort.embeddings:
         marks = mark_people(cohort, f"{EMBEDDING}:{label}")
-        trained = sorted(person for person, state in marks.items() if state == TRAINED)
+        trained, n = sorted(person for person, state in marks.items() if state == TRAINED), len(marks)
         if trained:
-            level = ALARM if any(label == encoder_of(name) for name in scored) else NOTE
-            found.append(_trained(label, trained, len(marks), level))
+            left = n - len(trained)
+            rest = f"Read the scores of the {left} others, which are given with those of everyone, or train"
+            about = {"label": label, "of": n, "named": name_some(trained), "train": rest if left >= ENOUGH else "Train"}
+            yield find(name, ALARM if label in scored else NOTE, len(trained), len(trained) / n, **about)
         elif UNKNOWN in marks.values():
-            found.append(_unknown(label, len(marks)))
-    return found
+            yield find(name, NOTE, n, math.nan, "people unknown in pretraining", label=label)
 
 
-def _trained(label: str, people: list[str], n: int, level: str) -> Finding:
-    left = n - len(people)
-    rest = f"Read the scores of the {left} others, which are given with those of everyone, or train"
-    return Finding(
-        "people seen in pretraining",
-        level,
-        len(people),
-        len(people) / n,
-        f"The encoder of the embedding '{label}' was trained on {len(people)} of the {n} people of this cohort "
-        f"({name_some(people)}).",
-        "Its scores over them are not what new people would get, and no finding.",
-        f"{rest if left >= ENOUGH else 'Train'} it on others: pretrain --participant-label, or another dataset.",
-    )
+def check_left_out(cohort: Cohort) -> Iterator[Finding]:
+    """Columns that look like targets and are none."""
+    for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str):
+        said, _, remedy = reason.partition(". ")
+        yield find("not predicted", LOOK, 1, math.nan, said=said, remedy=remedy)
 
 
-def _unknown(label: str, n: int) -> Finding:
-    return Finding(
-        "people seen in pretraining",
-        NOTE,
-        n,
-        float("nan"),
-        f"The encoder of the embedding '{label}' does not say which people it was trained on.",
-        "If it was trained on people of this cohort, its scores are not what new people would get.",
-        "Look at where it comes from; an embedding made by an earlier version is made anew by the participant level.",
-    )
+def check_joins(cohort: Cohort) -> Iterator[Finding]:
+    """People without phenotypes, and phenotypes without people."""
+    counts = cohort.joined
+    if not counts or not counts["phenotypes"]:
+        return
+    scanned, phenotypes, matched = (counts[name] for name in ("scanned", "phenotypes", "matched"))
+    targets = [n for name, n in counts.items() if name.startswith("with ")]
+    least, apart = min([matched, *targets]), scanned + phenotypes - 2 * matched
+    if apart or least < matched:
+        about = {"scanned": scanned, "phenotypes": phenotypes, "matched": matched, "least": least}
+        more = " or more" * (len(set(targets)) > 1)
+        yield find("scans and phenotypes", NOTE, apart, matched / scanned, **about, more=more)
+    if counts.get("renamed"):
+        yield find("participant_id", NOTE, counts["renamed"], math.nan)

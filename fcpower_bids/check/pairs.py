@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import FC_POWER, build_representations
-from fcpower_bids.check.findings import ALARM, LOOK, Finding, name_some
+from fcpower_bids.check.findings import ALARM, LOOK, Finding, find, name_some
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.duplicates import (
     COPIED,
@@ -67,26 +67,21 @@ def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Fin
     same = same + [pair for pair in [*strange, *doubtful] if agreement.get(pair, 0.0) > ONE_SERIES]
     strange = [pair for pair in strange if pair not in same]
     swaps = swapped_scans(scores, sessions)
-    rows = [_row(cohort, SAME, pair, agreement) for pair in same]
     crossed = [scores.pair(i, j) for swap in swaps for i, j in swap.pairs]
-    rows += [_row(cohort, SWAPPED, pair, agreement) for pair in crossed]
     known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
     moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
-    rows += [_row(cohort, MISNAMED, pair, agreement) for pair in moved]
-    settled = [*crossed, *moved]
-    rows += [
-        _row(cohort, STRANGE, pair, agreement)
-        for pair in strange
-        if {pair.first, pair.second} not in [{other.first, other.second} for other in settled]
+    settled = [{pair.first, pair.second} for pair in (*crossed, *moved)]
+    strange = [pair for pair in strange if {pair.first, pair.second} not in settled]
+    rows = [
+        (verdict, persons[i], sessions[i], persons[j], sessions[j], *numbers, agreement.get(pair, np.nan))
+        for verdict, pairs in ((SAME, same), (SWAPPED, crossed), (MISNAMED, moved), (STRANGE, strange))
+        for pair in pairs
+        for i, j, numbers in [(pair.first, pair.second, (pair.similarity, pair.score))]
     ]
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
-    findings = [
-        *_describe_same(frame[frame["verdict"] == SAME], persons),
-        *_describe_swaps(swaps, persons, sessions),
-        *_describe_misnamed(frame[frame["verdict"] == MISNAMED]),
-        *_describe_strange(frame[frame["verdict"] == STRANGE]),
-    ]
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
+    swapped = [*_describe_swaps(swaps, persons, sessions)]
+    findings = [*_describe_pairs(frame, len(set(persons)), swapped)]
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
 
 
@@ -96,17 +91,7 @@ def check_copies(cohort: Cohort) -> Iterator[Finding]:
     copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
     if len(copied):
         people = list(dict.fromkeys(copied["participant_id"].astype(str)))
-        yield Finding(
-            "copied scans",
-            ALARM,
-            len(copied),
-            1.0,
-            f"{len(copied)} recordings of different people are copies of one another, equal to the bit "
-            f"({name_some(people)}).",
-            "One of the names is wrong; neither takes part, since the wrong one would join a scan with the "
-            "phenotypes of another person.",
-            "Find out which name is right. Reject the other in exclude.tsv, or accept the right one there.",
-        )
+        yield find("copied scans", ALARM, len(copied), 1.0, named=name_some(people))
 
 
 def build_similarity(cohort: Cohort, settings: Analysis) -> FloatArray:
@@ -130,96 +115,37 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     return found
 
 
-def _row(cohort: Cohort, verdict: str, pair: Pair, agreement: dict[Pair, float]) -> dict[str, Any]:
-    (one, of_one), (other, of_other) = (
-        cohort.scans[["participant_id", "session"]].astype(str).iloc[row] for row in (pair.first, pair.second)
-    )
-    return {
-        "verdict": verdict,
-        "participant_id": one,
-        "session": of_one,
-        "other": other,
-        "other_session": of_other,
-        "similarity": pair.similarity,
-        "score": pair.score,
-        "series_correlation": agreement.get(pair, np.nan),
-    }
+def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
+    """Say what was found, copies first."""
 
+    def words(part: pd.DataFrame) -> dict[str, str]:
+        pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))
+        counted = f"{len(part)} pair{'s' if len(part) > 1 else ''}"
+        return {"named": name_some([f"{one} and {other}" for one, other in pairs]), "pairs": counted}
 
-def _names(frame: pd.DataFrame) -> str:
-    pairs = dict.fromkeys(zip(frame["participant_id"], frame["other"], strict=True))
-    return name_some([f"{one} and {other}" for one, other in pairs])
-
-
-def _describe_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
-    if frame.empty:
-        return
-    people = len(set(frame["participant_id"]) | set(frame["other"]))
-    yield Finding(
-        "same scan",
-        ALARM,
-        len(frame),
-        float(frame["similarity"].max()),
-        f"{len(frame)} pair{'s' if len(frame) > 1 else ''} of scans under different names look like one scan "
-        f"({_names(frame)}; similarity up to {frame['similarity'].max():.2f}).",
-        f"A model that was trained on one of the two knows the other. The {people} people of {len(set(persons))} share "
-        "folds with their likes here, so that prediction does not profit; every other count takes them as different.",
-        "Find out which name is right, and leave the other out with --exclude-file.",
-    )
+    same, moved, strange = (frame[frame["verdict"] == verdict] for verdict in (SAME, MISNAMED, STRANGE))
+    if len(same):
+        people = len(set(same["participant_id"]) | set(same["other"]))
+        yield find("same scan", ALARM, len(same), same["similarity"].max(), **words(same), people=people, of=n_people)
+    yield from swaps
+    if len(moved):
+        said = [
+            f"{one}{'' if session == 'n/a' else ' ' + session} as {other}"
+            for one, session, other in moved[["participant_id", "session", "other"]].to_numpy().tolist()
+        ]
+        scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
+        yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(said))
+    if len(strange):
+        yield find("unusually alike", LOOK, len(strange), strange["score"].max(), **words(strange))
 
 
 def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
+    places = [(swap.pairs[0], swap.pairs[1][0]) for swap in swaps]
     people = dict.fromkeys(
-        (str(persons[swap.pairs[0][0]]), str(persons[swap.pairs[1][0]]), str(sessions[swap.pairs[0][1]]))
-        for swap in swaps
+        f"{persons[one]} and {persons[other]} ({sessions[session]} or the other session)"
+        for (one, session), other in places
     )
     if people:
-        first = swaps[0]
-        yield Finding(
-            "swapped sessions",
-            ALARM,
-            len(people),
-            first.crossed - first.named,
-            "The scans of "
-            + name_some([f"{one} and {other} ({session} or the other session)" for one, other, session in people])
-            + f" look exchanged: each is nearer to the other's (score {first.crossed:.1f}) than to their own "
-            f"({first.named:.1f}).",
-            "Both people are predicted from a mixture of two brains, and count as not identified.",
-            "Look at the records of the session; correct the names, or leave both out with --exclude-file.",
-        )
-
-
-def _describe_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
-    if not frame.empty:
-        columns = (frame[name].astype(str) for name in ("participant_id", "session", "other"))
-        said = [
-            f"{one}{'' if session == 'n/a' else ' ' + session} as {other}"
-            for one, session, other in zip(*columns, strict=True)
-        ]
-        yield Finding(
-            "another name",
-            ALARM,
-            len(frame),
-            float(frame["score"].max()),
-            f"{len(frame)} scan{'s are' if len(frame) > 1 else ' is'} far from the other scans of the same person and "
-            f"near another person's ({name_some(said)}).",
-            "The person is predicted from a mixture of two brains, and counts as not identified; where labels have "
-            "moved by one, so do all after it.",
-            "Hold the names against the records of the scanner, from the first that is listed; correct them, or leave "
-            "the scans out with --exclude-file.",
-        )
-
-
-def _describe_strange(frame: pd.DataFrame) -> Iterator[Finding]:
-    if not frame.empty:
-        yield Finding(
-            "unusually alike",
-            LOOK,
-            len(frame),
-            float(frame["score"].max()),
-            f"{len(frame)} pair{'s' if len(frame) > 1 else ''} of scans of different people are unusually alike "
-            f"({_names(frame)}; score up to {frame['score'].max():.1f}).",
-            "The same person scanned again under another name, twins, or an artefact of a scanner: each makes "
-            "predictions of one from the other too good.",
-            "Look at both. If they are relatives, give --family-column; if one person, correct the name.",
-        )
+        crossed, own = swaps[0].crossed, swaps[0].named
+        about = {"named": name_some(list(people)), "crossed": crossed, "own": own}
+        yield find("swapped sessions", ALARM, len(people), crossed - own, **about)

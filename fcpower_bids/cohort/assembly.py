@@ -16,11 +16,11 @@ from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import (
     PERSON,
-    RECORDING,
     Exclusion,
     Quality,
     bare,
     choose_parcels,
+    exclude,
     exclude_by_quality,
     exclude_unreadable,
     read_quality,
@@ -63,29 +63,24 @@ END = 4096
 
 def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
     """By recording, the identical connectome file of a person outside the request."""
-    kinds = {(one.atlas_name, one.space) for one in found}
-    by_size: dict[int, list[Connectome]] = {}
-    for other in others:
-        if (other.atlas_name, other.space) in kinds:
-            by_size.setdefault(_file(other).stat().st_size, []).append(other)
-    copies = {}
+
+    def file(one: Connectome) -> Path:
+        return array if (array := edges_beside(one.path)).is_file() else one.path
+
+    def end(path: Path) -> bytes:
+        with path.open("rb") as stream:
+            stream.seek(-min(END, path.stat().st_size), os.SEEK_END)
+            return stream.read()
+
+    kinds, by_size, copies = {(one.atlas_name, one.space) for one in found}, dict[int, list[Connectome]](), {}
+    for other in (each for each in others if (each.atlas_name, each.space) in kinds):
+        by_size.setdefault(file(other).stat().st_size, []).append(other)
     for one in found:
-        own = _file(one)
+        own = file(one)
         for other in by_size.get(own.stat().st_size, ()):
-            if _end(own) == _end(_file(other)) and known_digest(own) == known_digest(_file(other)):
+            if end(own) == end(file(other)) and known_digest(own) == known_digest(file(other)):
                 copies[one.recording] = other
     return copies
-
-
-def _file(one: Connectome) -> Path:
-    array = edges_beside(one.path)
-    return array if array.is_file() else one.path
-
-
-def _end(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-min(END, path.stat().st_size), os.SEEK_END)
-        return file.read()
 
 
 def exclude_duplicates(
@@ -98,28 +93,24 @@ def exclude_duplicates(
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
         alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])
-    kept = {id(_kept(copies, accepted)) for copies in alike.values()}
-    rows = []
+    used: dict[str, Connectome | None] = {}
+    for digest, copies in alike.items():
+        named = [one for one in copies if one.path in accepted]
+        of_one = len({one.participant for one in copies}) == 1
+        used[digest] = (named or copies)[0] if of_one else named[0] if len(named) == 1 else None
+    reasons = []
     for one, digest in zip(found, digests, strict=True):
-        if id(one) not in kept:
-            copies = alike[digest]
-            if used := _kept(copies, accepted):
-                reason = f"{COPIED} {used.recording}; only that is used"
-            else:
-                other = next(each for each in copies if each.participant != one.participant)
-                reason = (
-                    f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong "
-                    "one, or accept the right one, in exclude.tsv"
-                )
-            rows.append(Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}"))
-    return [id(one) in kept for one in found], rows
-
-
-def _kept(copies: Sequence[Connectome], accepted: Collection[Path]) -> Connectome | None:
-    named = [one for one in copies if one.path in accepted]
-    if len({one.participant for one in copies}) == 1:
-        return (named or copies)[0]
-    return named[0] if len(named) == 1 else None
+        if (kept := used[digest]) is one:
+            reasons.append("")
+        elif kept is not None:
+            reasons.append(f"{COPIED} {kept.recording}; only that is used")
+        else:
+            other = next(each for each in alike[digest] if each.participant != one.participant)
+            reasons.append(
+                f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, "
+                "or accept the right one, in exclude.tsv"
+            )
+    return exclude(found, reasons)
 
 
 def load_cohort(settings: Assembly) -> Cohort:
@@ -276,18 +267,14 @@ def _people_rows(
     phenotypes: Phenotypes, scanned: Iterable[str], chosen: Sequence[Connectome], settings: Selection
 ) -> list[Exclusion]:
     """People with scans but without phenotypes, and the other way round."""
-    with_scans, with_phenotypes = set(scanned), set(phenotypes.frame.index)
+    scans, people = set(scanned), set(phenotypes.frame.index)
     asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    rows = []
-    if with_phenotypes:
-        for person in sorted(with_scans - with_phenotypes):
-            reason = "in no phenotype table: takes part in identification, not in prediction"
-            rows.append(Exclusion(person, NO_SESSION, PERSON, reason))
-    for person in sorted((with_phenotypes & asked if asked else with_phenotypes) - with_scans):
-        rows.append(Exclusion(person, NO_SESSION, PERSON, "in the phenotype tables, but no scan is left or was made"))
-    for person in sorted(asked - with_phenotypes - {one.participant for one in chosen}):
-        rows.append(Exclusion(person, NO_SESSION, PERSON, "named with --participant-label, but has no FC"))
-    return rows
+    found = (
+        (scans - people if people else set(), "in no phenotype table: takes part in identification, not in prediction"),
+        ((people & asked if asked else people) - scans, "in the phenotype tables, but no scan is left or was made"),
+        (asked - people - {one.participant for one in chosen}, "named with --participant-label, but has no FC"),
+    )
+    return [Exclusion(person, NO_SESSION, PERSON, reason) for some, reason in found for person in sorted(some)]
 
 
 # --- Folds that a user brings ---------------------------------------------------------------------------------------

@@ -32,18 +32,11 @@ def person_at(label: str, site: str) -> str:
     return f"sub-{site}+{label}" if site else f"sub-{label}"
 
 
-@dataclass(frozen=True)
-class Connectome:
-    """One FC file and its companion files."""
+class Named:
+    """What the entities of a recording say of it."""
 
-    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy`` where that is all there is
-    entities: Entities  # those of its recording
-    atlas: Entities  # those of its atlas
-    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
-    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
-    # one, since encoders have atlases of their own
-    embeddings: tuple[tuple[str, Entities], ...] = ()
-    site: str = ""  # where there are several, that of its output folder
+    entities: Entities
+    site: str  # where there are several, that of its output folder
 
     def entity(self, key: str) -> str | None:
         """Return one label, or None."""
@@ -68,6 +61,20 @@ class Connectome:
     def recording(self) -> str:
         """Name of the recording, as in ``logs/status.tsv``."""
         return join(self.entities)
+
+
+@dataclass(frozen=True)
+class Connectome(Named):
+    """One FC file and its companion files."""
+
+    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy`` where that is all there is
+    entities: Entities  # those of its recording
+    atlas: Entities  # those of its atlas
+    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
+    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+    # one, since encoders have atlases of their own
+    embeddings: tuple[tuple[str, Entities], ...] = ()
+    site: str = ""  # where there are several, that of its output folder
 
     @property
     def atlas_name(self) -> str:

@@ -192,7 +192,7 @@ def exclude_by_quality(
     found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-    return _exclude(
+    return exclude(
         found, [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
     )
 
@@ -202,10 +202,10 @@ def exclude_unreadable(
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out recordings whose FC file is no connectome, and say why."""
     folders = known_folders(settings.output_dir, *{one.root for one in found})
-    return _exclude(found, [describe_without_folders(unreadable.get(one.path, ""), folders) for one in found])
+    return exclude(found, [describe_without_folders(unreadable.get(one.path, ""), folders) for one in found])
 
 
-def _exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
+def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have no reason to be left out, and give a row for each of the others."""
     rows = [
         Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")

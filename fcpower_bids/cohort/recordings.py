@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.cohort.decisions import decide, decisions_of
-from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes, list_quality_sidecars, person_at
+from fcpower_bids.cohort.features import Connectome, Named, list_connectomes, list_quality_sidecars
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
     PERSON,
@@ -56,7 +56,7 @@ FC_END = f"_{join(CONNECTIVITY.entities)}_{CONNECTIVITY.suffix}"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOut(Named):
     """A recording that does not take part; a person or session where nothing of it could be used."""
 
     entities: Entities
@@ -65,26 +65,6 @@ class LeftOut:
     reason: str
     site: str = ""
     connectome: Connectome | None = None  # its FC, where there is one
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Its labels by entity."""
-        return dict(self.entities)
-
-    @property
-    def participant(self) -> str:
-        """``sub-01``, or ``sub-SITE+01``."""
-        return person_at(self.labels["sub"], self.site)
-
-    @property
-    def session(self) -> str:
-        """``ses-a``, or ``n/a`` where there are no sessions."""
-        return f"ses-{self.labels['ses']}" if "ses" in self.labels else NO_SESSION
-
-    @property
-    def recording(self) -> str:
-        """Its name, as in ``logs/status.tsv``."""
-        return join(self.entities)
 
     @property
     def why(self) -> str:

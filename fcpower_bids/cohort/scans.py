@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,29 +73,22 @@ def combination_of(settings: Assembly) -> str:
     return PRESETS[settings.preset].combination
 
 
-SCANS = TABLES["scans"]
+SCANS, DEGREES = TABLES["scans"], "degrees_of_freedom"
 
 
 def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
-        motion = np.array([run.quality.mean_fd for run in scan])
-        volumes = np.array([run.quality.volumes for run in scan])
+        runs = [run.quality for run in scan]
+        motion, volumes = (np.array([getattr(one, name) for one in runs]) for name in ("mean_fd", "volumes"))
+        known = np.isfinite(volumes).all()
+        row: dict[str, Any] = {"participant_id": scan[0].connectome.participant, "session": scan[0].connectome.session}
+        row |= {name: float(sum(getattr(one, name) for one in runs)) for name in ("seconds", "volumes", DEGREES)}
+        row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
+        row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
         rows.append(
-            {
-                "participant_id": scan[0].connectome.participant,
-                "session": scan[0].connectome.session,
-                "seconds": float(sum(run.quality.seconds for run in scan)),
-                "volumes": float(sum(run.quality.volumes for run in scan)),
-                "degrees_of_freedom": float(sum(run.quality.degrees_of_freedom for run in scan)),
-                "mean_fd": float(motion @ volumes / volumes.sum())
-                if np.isfinite(volumes).all()
-                else float(motion.mean()),
-                "n_runs": len(scan),
-                "combination": combination_of(settings) if len(scan) > 1 else "none",
-                "damage": ", ".join(part for part in DAMAGE if any(part in run.quality.damage for run in scan)) or None,
-            }
+            row | {"damage": ", ".join(part for part in DAMAGE if any(part in one.damage for one in runs)) or None}
         )
     return pd.DataFrame(rows)
 
@@ -206,20 +200,20 @@ def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
     return (np.mean(vectors, axis=0) if vectors else None), ""
 
 
+def _sidecars(scan: Scan, label: str) -> list[Path]:
+    """Sidecars of the embeddings of its runs, as far as they are there."""
+    own = (run.connectome for run in scan if label in run.connectome.encoders)
+    return [path for path in (one.embedding(label).with_suffix(".json") for one in own) if path.is_file()]
+
+
 def _check_encoder(scans: Sequence[Scan], label: str) -> None:
     first: dict[str, Path] = {}
-    for scan in scans:
-        for run in scan:
-            if label not in run.connectome.encoders:
-                continue
-            sidecar = run.connectome.embedding(label).with_suffix(".json")
-            if not sidecar.is_file():
-                continue
-            facts = read_json(sidecar)
-            known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-            if known["sha256"]:
-                del known["weights"]  # the same weights may lie in different places
-            first.setdefault(repr(known), sidecar)
+    for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
+        facts = read_json(sidecar)
+        known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+        if known["sha256"]:
+            del known["weights"]  # the same weights may lie in different places
+        first.setdefault(repr(known), sidecar)
     if len(first) > 1:
         one, other, *_ = first.values()
         raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
@@ -227,15 +221,12 @@ def _check_encoder(scans: Sequence[Scan], label: str) -> None:
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Training facts of encoders from the sidecars of embeddings; several runs have the first of `STATES` of any."""
-    return {label: tuple(_seen(scan, label) for scan in scans) for label in labels}
 
+    def seen(scan: Scan, label: str) -> str:
+        said = {str(read_json(path).get(STATE, UNKNOWN)) for path in _sidecars(scan, label)}
+        return next((state for state in STATES if state in said), UNKNOWN)
 
-def _seen(scan: Scan, label: str) -> str:
-    sidecars = [
-        run.connectome.embedding(label).with_suffix(".json") for run in scan if label in run.connectome.encoders
-    ]
-    said = {str(read_json(path).get(STATE, UNKNOWN)) for path in sidecars if path.is_file()}
-    return next((state for state in STATES if state in said), UNKNOWN)
+    return {label: tuple(seen(scan, label) for scan in scans) for label in labels}
 
 
 def series_of(
@@ -265,8 +256,7 @@ def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarra
     return series
 
 
-@dataclass(frozen=True, eq=False)
-class ParcelFacts:
+class ParcelFacts(NamedTuple):
     """Table of the P parcels of a cohort, from the copy of the atlas."""
 
     networks: tuple[str, ...]  # ``n/a`` where it says nothing
@@ -275,35 +265,30 @@ class ParcelFacts:
 
 
 def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
-    """Return networks and places of the parcels from the copy of the atlas; without one, networks by their names."""
+    """Return networks and places of the parcels from the copy of the atlas; without one, networks by their names.
+
+    The copy may have been damaged since. Raises DatasetError.
+    """
     template = f"tpl-{one.space}"
     path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
     if not path.is_file():
         networks = tuple(map(network_of, parcels))
         unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
         return ParcelFacts(networks, notes=(unknown,) if {*networks} == {"n/a"} else ())
-    table = _read_parcels(path)
-    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
-    networks = tuple(table["network"].fillna("n/a").astype(str))
-    if not {*"xyz"} <= set(table.columns) or table["x"].isna().all():
-        return ParcelFacts(networks)
-    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float))
-
-
-def _read_parcels(path: Path) -> pd.DataFrame:
-    """Read the copy of an atlas table, which may have been damaged since."""
     fault = table_fault(path)
-    if not fault:
-        table = read_table(path)
-        lacking = [name for name in ("name", "network") if name not in table]
-        words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
-        if lacking:
-            fault = f"has no column '{lacking[0]}'"
-        elif table["name"].duplicated().any():
-            fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
-        elif words:
-            fault = f"holds words in its column {words[0]}"
+    table = pd.DataFrame() if fault else read_table(path)
+    lacking = [name for name in ("name", "network") if name not in table]
+    words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
+    if not fault and lacking:
+        fault = f"has no column '{lacking[0]}'"
+    elif not fault and table["name"].duplicated().any():
+        fault = f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
+    elif not fault and words:
+        fault = f"holds words in its column {words[0]}"
     if fault:
         said = fault.partition(":")[0]
         raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
-    return table
+    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+    networks = tuple(table["network"].fillna("n/a").astype(str))
+    placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
+    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float) if placed else None)

@@ -205,11 +205,9 @@ def kernel_corpus(path: Path) -> str | None:
         return None
 
 
-def write_arrays(
-    arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None, *, flush: bool = True
-) -> None:
+def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None) -> None:
     """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given."""
-    with atomic(path, flush=flush) as part:
+    with atomic(path) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
         with safe_open(part, "np") as file:
             wrong = [name for name, array in arrays.items() if not np.array_equal(file.get_tensor(name), array)]

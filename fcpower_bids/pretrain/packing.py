@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
 from fcpower_bids.core import ALPHA_STAR
@@ -28,7 +27,7 @@ from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.pretrain import corpus as stored
 from fcpower_bids.pretrain.corpus import FACTS, FORMAT, KERNEL, TABLE, TEXT_COLUMNS, UNTOLD, teacher_vector_and_rank
 from fcpower_bids.schema import SERIES_VOLUMES
-from fcpower_bids.store import digest_of, leftovers, load_json, parse_json, sweep, write_text
+from fcpower_bids.store import digest_of, leftovers, load_json, sweep, write_text
 from fcpower_bids.workers import begin_worker
 
 logger = logging.getLogger(__name__)
@@ -194,8 +193,7 @@ def pack_corpus(
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over."""
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "parts"):
-        sweep(place / name for name in leftovers(place))  # of a run that was killed
+    sweep(folder / name for name in leftovers(folder))  # of a run that was killed
     sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
     pack.admit(sources)
@@ -208,24 +206,16 @@ def pack_corpus(
     return pack.finish()
 
 
-class Part(NamedTuple):
-    """A recording that waits for its shard, in a file of its own."""
-
-    path: Path
-    series: NDArray[np.float16]  # (T, P)
-    vector: NDArray[np.float32]  # (P (P - 1) / 2,)
-
-
 class _Pack:
-    """The pack while it is being written: a row of every recording, and those that wait for a shard."""
+    """The pack while it is being written: a row of every recording, and series and vectors that wait for a shard."""
 
     def __init__(self, folder: Path, alpha: float, atlas: str) -> None:
         self.folder, self.alpha, self.atlas = folder, alpha, atlas
         self.parcel_names: tuple[str, ...] | None = None
         self.rows: dict[str, dict[str, Any]] = {}
-        self.waiting: dict[str, Part] = {}
+        self.waiting: dict[str, tuple[NDArray[np.float16], NDArray[np.float32]]] = {}
         self.excluded: list[tuple[str, str]] = []
-        self.sha256, self.shard, self.part, self.replaced = "", 0, 0, 0
+        self.sha256, self.shard, self.replaced = "", 0, 0
         self.digests: dict[str, str] = {}
         if not (folder / FACTS).exists():
             return
@@ -261,7 +251,7 @@ class _Pack:
             self.shard = int(table["shard"].max()) + 1
 
     def admit(self, sources: Sequence[Source]) -> None:
-        """Refuse other parcels, and two datasets of one name, before anything is written; take over parts."""
+        """Refuse other parcels, and two datasets of one name, before anything is written."""
         for metadata, _ in sources:
             if metadata["parcel_names"] is None:  # it is not to be used
                 continue
@@ -273,7 +263,6 @@ class _Pack:
                     f"{metadata['id']} does not have the {len(self.parcel_names)} parcels of the corpus in their order "
                     f"({differing}); one pack holds one parcellation."
                 )
-        self._take_over_parts()
         for metadata, _ in sources:
             text, known = _text(metadata), self.rows.get(metadata["id"])
             if not known or "n/a" in (known.get("place", "n/a"), text["place"]):
@@ -284,30 +273,6 @@ class _Pack:
                     "are two datasets, name this one (dataset_name in a file); if one was processed anew, remove the "
                     "corpus and pack again."
                 )
-
-    @property
-    def _part_facts(self) -> dict[str, str]:
-        names = json.dumps(self.parcel_names)
-        return {"format": str(FORMAT), "alpha": repr(self.alpha), "parcel_names": names}
-
-    def _take_over_parts(self) -> None:
-        """Let what an interrupted run left wait again; what is damaged, of another pack, or stored is removed."""
-        known = {row["sha256"] for row in self.rows.values()}
-        for path in sorted((self.folder / "parts").glob("*.safetensors")):
-            try:
-                with safe_open(path, "np") as file:
-                    facts = file.metadata() or {}
-                    row = parse_json(facts.pop("row", "null"))
-                    part = Part(path, file.get_tensor("series"), file.get_tensor("vector"))
-                fits = facts == self._part_facts and row is not None and row["sha256"] not in known
-            except (OSError, SafetensorError, ValueError):
-                fits = False
-            if fits:
-                self.rows[row["id"]], self.waiting[row["id"]], self.part = row, part, int(path.stem) + 1
-            else:
-                path.unlink()
-        if self.waiting:
-            logger.warning("%d recordings of an interrupted run are taken over.", len(self.waiting))
 
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
         """Pass over unchanged files; their declarations may have changed."""
@@ -327,8 +292,7 @@ class _Pack:
             self.excluded.append((name, prepared.problem))
             logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
             self.rows.pop(name, None)  # a former version of it does not stay
-            if name in self.waiting:
-                self._forget([self.waiting.pop(name)])
+            self.waiting.pop(name, None)
             return
         text = _text(prepared.metadata) | {"sha256": prepared.sha256}
         if prepared.series is None or prepared.vector is None:
@@ -337,14 +301,8 @@ class _Pack:
         self.replaced += name in self.rows
         row: dict[str, Any] = {**text, "TR": float(prepared.metadata["repetition_time"])}
         row |= {"T": len(prepared.series), "rank": prepared.rank}
-        path = self.folder / "parts" / f"{self.part:07d}.safetensors"
-        part = Part(path, prepared.series, prepared.vector)
-        arrays: dict[str, NDArray[Any]] = {"series": part.series, "vector": part.vector}
-        # Not flushed to the disk: lost parts are prepared again.
-        stored.write_arrays(arrays, path, {**self._part_facts, "row": json.dumps(row)}, flush=False)
-        self.part += 1
-        self.rows[name], self.waiting[name] = row, part
-        volumes = sum(len(part.series) for part in self.waiting.values())
+        self.rows[name], self.waiting[name] = row, (prepared.series, prepared.vector)
+        volumes = sum(len(series) for series, _ in self.waiting.values())
         if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
             self.flush()
 
@@ -352,25 +310,14 @@ class _Pack:
         """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
         if not self.waiting:
             return
-        parts = list(self.waiting.values())
-        vectors, series = np.stack([part.vector for part in parts]), np.concatenate([part.series for part in parts])
-        stored.write_arrays({"vectors": vectors}, stored.teacher_file(self.folder, self.shard))
-        stored.write_arrays({"series": series}, stored.series_file(self.folder, self.shard))
-        offset = 0
-        for position, (name, part) in enumerate(self.waiting.items()):
-            self.rows[name] |= {"shard": self.shard, "position": position, "offset": offset}
-            offset += len(part.series)
-        self.shard += 1
+        series, vectors = zip(*self.waiting.values(), strict=True)
+        stored.write_arrays({"vectors": np.stack(vectors)}, stored.teacher_file(self.folder, self.shard))
+        stored.write_arrays({"series": np.concatenate(series)}, stored.series_file(self.folder, self.shard))
+        offsets = np.cumsum([0, *map(len, series)]).tolist()
+        for position, name in enumerate(self.waiting):
+            self.rows[name] |= {"shard": self.shard, "position": position, "offset": offsets[position]}
+        self.shard, self.waiting = self.shard + 1, {}
         self._write_table()
-        self._forget(parts)
-        self.waiting = {}
-
-    def _forget(self, parts: Iterable[Part]) -> None:
-        for part in parts:
-            part.path.unlink(missing_ok=True)
-        folder = self.folder / "parts"
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"format": FORMAT, "alpha": self.alpha, "atlas": self.atlas}

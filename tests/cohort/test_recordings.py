@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.cohort.recordings import selected, selected_of, tabulate_recordings
+from fcpower_bids.cohort.recordings import LeftOut, selected, selected_of, tabulate_recordings
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
@@ -73,3 +73,9 @@ def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
 def test_no_connectome_at_all_is_told_with_the_remedy(tmp_path, folder):
     with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
         selected_of(Settings(tmp_path, tmp_path / folder, "group"))
+
+
+def test_what_is_left_out_at_a_site_is_called_as_its_scans_would_be():
+    """So that --participant-label means both."""
+    one = LeftOut((("sub", "01"), ("task", "rest")), "", EXCLUDED, "Too short.", site="north")
+    assert (one.participant, one.labels["sub"], one.session) == ("sub-north+01", "north+01", "n/a")

@@ -204,10 +204,10 @@ def test_participant_outputs_are_found(tmp_path, recordings):
 
 
 def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
-    """Killed while it writes a part, a shard, its facts and the kernel."""
+    """Killed while it writes a shard, its facts and the kernel."""
     plant_outputs(tmp_path, recordings)
     corpus, replace = tmp_path / "out" / "corpus", os.replace
-    for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
+    for name in ("series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
 
         def pack_until_killed(name=name) -> int:
             def kill_or_replace(old, new):
@@ -222,7 +222,6 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
         assert list(corpus.rglob(".*.part")), name
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert not list(corpus.rglob(".*.part"))
-    assert not (corpus / "parts").exists()
     assert len(open_pack(corpus).table) == len(recordings)
 
 

@@ -153,12 +153,13 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
-def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, unpacked, monkeypatch, caplog):
+def test_a_killed_run_goes_on_after_its_last_shard(tmp_path, unpacked, monkeypatch):
     computed = []
     original = preparation.teacher_vector_and_rank
+    monkeypatch.setattr(preparation, "SHARD_RECORDINGS", 5)
 
     def compute_until_killed(*given):
-        if len(computed) == 20:
+        if len(computed) == 22:
             signal.raise_signal(signal.SIGKILL)
         computed.append(given)
         return original(*given)
@@ -166,16 +167,12 @@ def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, unpacked, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "teacher_vector_and_rank", compute_until_killed)
         assert in_child(lambda: run_pretrain(tmp_path, quick=PACKED)) == -signal.SIGKILL
-    parts = tmp_path / "out" / "corpus" / "parts"
-    stored = sorted(parts.glob("*.safetensors"))
-    assert len(stored) == 20
-    beside(stored[-1]).touch()  # as when the signal comes while a part is written
+    assert len(packed_table(tmp_path)) == 20
+    beside(tmp_path / "out" / "corpus" / "series-00004.safetensors").touch()  # as when the signal comes while it writes
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     assert len(computed) == len(unpacked) - 20
-    assert "20 recordings of an interrupted run are taken over" in caplog.text
-    assert not parts.exists()
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
