@@ -63,10 +63,7 @@ SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""
 NO_PATHS = ("builtin", "templateflow")
 PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
-COMMANDS = (
-    "predict MODEL [MODEL ...] output_dir",
-    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
-)
+COMMANDS = ("predict MODEL [MODEL ...] output_dir", "prefetch --atlas NAME [NAME ...] --folder FOLDER")
 EPILOG = """\
 examples:
   fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35

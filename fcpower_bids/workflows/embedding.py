@@ -15,14 +15,7 @@ from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageE
 from fcpower_bids.inputs.roots import dataset_identity, output_folders
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.status import (
-    FAILED,
-    Status,
-    embedding_names,
-    forget_embeddings,
-    status_path,
-    write_status,
-)
+from fcpower_bids.outputs.status import FAILED, Status, embedding_names, forget_embeddings, status_path, write_status
 from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
 from fcpower_bids.progress import say
 from fcpower_bids.records import Output

@@ -8,13 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.demo.signals import (
-    DemoDesign,
-    build_confounds,
-    draw_physiology,
-    of_release,
-    paint_recording,
-)
+from fcpower_bids.demo.signals import DemoDesign, build_confounds, draw_physiology, of_release, paint_recording
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 REAL = files("nilearn.interfaces.fmriprep.data")

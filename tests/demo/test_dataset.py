@@ -124,9 +124,7 @@ def test_another_seed_gives_other_people(tiny, tmp_path):
 
 @pytest.mark.parametrize(
     ("version", "confounds", "bold"),
-    [
-        ("1.4.0", "desc-confounds_regressors.tsv", "space-MNI152NLin2009cAsym_res-2_desc-preproc_bold.nii.gz"),
-    ],
+    [("1.4.0", "desc-confounds_regressors.tsv", "space-MNI152NLin2009cAsym_res-2_desc-preproc_bold.nii.gz")],
 )
 def test_older_generations_hold_the_same_voxels(version, confounds, bold, tiny, tmp_path):
     old = tmp_path / "old"

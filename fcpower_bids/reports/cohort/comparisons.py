@@ -9,12 +9,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.evaluate import ROUNDING
 from fcpower_bids.outputs.names import short_name
-from fcpower_bids.reports.cohort.drawings import (
-    draw_curves,
-    draw_differences,
-    draw_folds,
-    with_band,
-)
+from fcpower_bids.reports.cohort.drawings import draw_curves, draw_differences, draw_folds, with_band
 from fcpower_bids.reports.cohort.findings import seen_names
 from fcpower_bids.reports.cohort.prediction import describe_identification
 from fcpower_bids.reports.cohort.tables import (
