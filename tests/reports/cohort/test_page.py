@@ -320,23 +320,6 @@ def test_idiff_is_said_not_to_measure_the_gain_with_the_numbers_of_the_cohort():
     assert "In this cohort the two happen to agree" in describe_alpha(table)
 
 
-def test_many_targets_are_all_in_the_table_and_the_best_are_drawn(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
-    tables = GroupTables(settings)
-    summary, folds = (read_table(tables.path(name)) for name in ("prediction_summary", "prediction"))
-    summary, folds = (table[table["target"] != "group"] for table in (summary, folds))
-    more = [summary.assign(target=[f"{name}{i}" for name in summary["target"]]) for i in range(10)]
-    write_table(tables.path("prediction_summary"), pd.concat(more))
-    write_table(
-        tables.path("prediction"),
-        pd.concat([folds.assign(target=[f"{name}{i}" for name in folds["target"]]) for i in range(10)]),
-    )
-    first, *drawn = make_sections(GroupTables(settings))
-    assert len(drawn) == 12
-    assert sum(section.title.startswith("Prediction of planted") for section in drawn) == 10
-    assert len(first.grids[0].rows) == 20 * 3
-
-
 def test_numbers_in_sentences():
     assert [show_p(p) for p in (0.0001, 0.0344, 1.0, np.nan)] == ["< 0.001", "0.034", "1.000", "n/a"]
     assert listed("abc", 4) == "a, b and c"
