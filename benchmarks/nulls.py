@@ -46,14 +46,12 @@ OF_PAIRS = ("ci_low", "p_two_sided", "p_greater", "p_less", "p_holm")
 MEASURED: dict[str, tuple[str, ...]] = {
     "prediction_summary": ("p_permutation", "p_max", "p_max_targets"),
     "prediction_baselines": ("p_adds",),
-    "prediction_sites": ("ci_low",),
     "comparisons": OF_PAIRS,
     "identification": ("p_permutation",),
     "identification_comparisons": ("ci_low", "p_people", "p_mcnemar", "p_holm"),
     "qcfc": ("p", "q"),
     "qcfc_summary": ("p_all",),
     "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
-    "edges_networks": ("ci_low", "p", "p_permutation", "p_family_wise"),
     "edges_components": ("p_extent", "p_intensity"),
     "edges_summary": ("p_family_wise", "p_max", "p_component", "p_component_intensity"),
 }
@@ -63,14 +61,12 @@ SAME: dict[str, str] = {
     **dict.fromkeys(("parcellation_gains", "parcellation_comparisons", "encoder_comparisons"), "comparisons"),
     "identification_unseen": "identification",
     "identification_gains": "identification_comparisons",
-    "harmonisation": "prediction_summary",
 }
 """Tables whose tests are those of another table, by the same functions."""
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("comparisons", "p_people"): "not written below 100 people; docs/measurements.md",
     ("comparisons", "p_offset"): "sign flips over sites, tests/core/inference/test_sign_flips.py",
     ("identification_gains", "p_greater"): "the bootstrap of identification_comparisons",
-    ("harmonisation", "ci_low"): "the interval of prediction_sites",
     ("identification", "ci_low"): "Wilson's interval",
     ("spectrum_histogram", "low"): "edges of bins, no interval",
     ("alignment", "ahead_low"): "python -m benchmarks.pretraining",

@@ -42,7 +42,7 @@ TR, N_MEASURES = 0.72, 58
 REPEATS = {"transform_screen": 10, "spectral_controls": 3}
 """Where the paper has not 20."""
 
-IN_PAPER = tuple(name for name in ANALYSES if name not in ("harmonisation", "edges"))
+IN_PAPER = tuple(name for name in ANALYSES if name != "edges")
 """The analyses of the paper; the others are ours."""
 
 

@@ -162,7 +162,7 @@ KNOWN = {
     ),
     "reports/person/page.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
-    "clinic/predict.py": ("request.output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
+    "clinic/predict.py": ("output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
     "cohort/features.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),

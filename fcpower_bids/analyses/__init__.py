@@ -1,6 +1,6 @@
 """Group analyses: arrays and tables in, long tables out.
 
-Arrays that exceed the memory lie in scratch files; no file of a dataset is read or written.
+No file of a dataset is read or written.
 
 An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``data/tables.tsv`` declares them.
 It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question; ``prepare`` in its module
@@ -26,7 +26,6 @@ ANALYSES = Registry(
         "spectrum_geometry": "fcpower_bids.analyses.spectrum.geometry:analyse_geometry",
         "learning_curves": "fcpower_bids.analyses.curves:analyse_learning_curves",
         "encoder_comparison": "fcpower_bids.analyses.encoder_comparison:analyse_encoders",
-        "harmonisation": "fcpower_bids.analyses.sites:analyse_harmonisation",
         "parcellation_sweep": "fcpower_bids.analyses.sweep:analyse_parcellations",
     },
 )
@@ -53,6 +52,4 @@ def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
     rule = settings.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
-    if rule == "grid" and chosen == ("fingerprinting",):  # which has a grid itself, and needs no target
-        needed = False
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

@@ -5,7 +5,7 @@ Every edge in every permutation: p of edges, false discovery rates, and networks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates
 from fcpower_bids.core.regression.folds import family_numbers
-from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 
 STEPS = 50
@@ -292,27 +292,6 @@ def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
     size *= common
     np.sqrt(size, out=size)
     return np.asarray(np.copysign(size, t, out=size))
-
-
-def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
-    """Name the pairs of networks that have edges, and say of which pair each edge is. Returns pair (E,)."""
-    labels = list(dict.fromkeys(networks))
-    place = np.array([labels.index(name) for name in networks])
-    first, second = np.triu_indices(len(networks), 1)
-    ends = np.sort(np.column_stack([place[first], place[second]]), axis=1)
-    there, pair = np.unique(ends @ [len(labels), 1], return_inverse=True)
-    return [(labels[key // len(labels)], labels[key % len(labels)]) for key in there.tolist()], pair.astype(np.intp)
-
-
-def average_pairs(features: FeatureSource, pair: Rows) -> FloatArray:
-    """Mean of the edges of each pair of networks, shape (n, K). Shapes and units: features (n, E), pair (E,)."""
-    sums = np.zeros((features.shape[0], int(pair.max()) + 1))
-    for start in range(0, features.shape[1], PANEL):
-        columns = slice(start, start + PANEL)
-        order = np.argsort(pair[columns], kind="stable")
-        there, at = np.unique(pair[columns][order], return_index=True)
-        sums[:, there] += np.add.reduceat(np.asarray(features[:, columns], dtype=float)[:, order], at, axis=1)
-    return np.asarray(sums / np.bincount(pair))
 
 
 # --- Networks of edges ------------------------------------------------------------------------------------------------

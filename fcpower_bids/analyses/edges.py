@@ -18,9 +18,7 @@ from fcpower_bids.analyses.edge_model import (
     EdgeModel,
     EdgeTests,
     Statistic,
-    average_pairs,
     cohens_d,
-    number_pairs,
     p_of_largest,
     partial_correlation,
     permute_edges,
@@ -60,10 +58,8 @@ PERMUTATIONS = 1000
 """Taken where no number is asked for."""
 THRESHOLD_P = 0.001
 """Two-sided p of the threshold of networks of edges where none is asked for."""
-UNKNOWN = "n/a"
-
-SPECS = EDGES, PAIRS, COMPONENTS, NULL, SUMMARY = tuple(
-    TABLES[f"edges{part}"] for part in ("", "_networks", "_components", "_null", "_summary")
+SPECS = EDGES, COMPONENTS, NULL, SUMMARY = tuple(
+    TABLES[f"edges{part}"] for part in ("", "_components", "_null", "_summary")
 )
 MATRIX = TABLES["edges_LABEL_target-TARGET-REPRESENTATION"]
 
@@ -138,7 +134,6 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchan
 def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Test every edge against every target. Raises Unfit, NotInCohort."""
     names, exchange, questions = prepare(cohort, settings)
-    pair = number_pairs(cohort.networks)[1] if set(cohort.networks) != {UNKNOWN} else None
     facts = _facts(cohort, exchange, questions, settings)
     too_many = len(questions) * len(names) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS
     frames: dict[str, list[list[pd.DataFrame]]] = {spec.name: [[] for _ in questions] for spec in SPECS}
@@ -146,14 +141,12 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     matrices: dict[str, Table] = {}
     for each in build_representations(cohort, exchange.people.scans, names, settings):
         features = each.features()
-        means = None if pair is None else average_pairs(features, pair)
         for place, asked in enumerate(track(questions, f"permutations of edges ({each.name})", settings)):
             with threadpool_limits(1):  # with more, the last bits would depend on the machine
                 choices = asked.people, asked.model, asked.orders
                 tests = permute_edges(features, *choices, asked.threshold, available_bytes())
-                of_pairs = None if means is None else permute_edges(means, *choices, np.inf, available_bytes())
             largest[place].append(tests.largest)
-            for name, frame in describe_edges(asked, tests, of_pairs, each.weight, cohort).items():
+            for name, frame in describe_edges(asked, tests, each.weight, cohort).items():
                 frames[name][place].append(frame.assign(target=asked.target, representation=each.name))
             if not too_many:
                 matrices |= matrices_of(asked.target, each.name, tests, each.weight, cohort.parcels, facts)
@@ -177,9 +170,7 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     return tables | matrices
 
 
-def describe_edges(
-    asked: Question, tests: EdgeTests, of_pairs: EdgeTests | None, weight: float, cohort: Cohort
-) -> dict[str, pd.DataFrame]:
+def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Cohort) -> dict[str, pd.DataFrame]:
     """Rows of every table for one target and representation; `weight` is the factor of the edges in the features."""
     first, second = np.triu_indices(len(cohort.parcels), 1)
     parcels, networks = (np.array(each, dtype=object) for each in (cohort.parcels, cohort.networks))
@@ -243,23 +234,12 @@ def describe_edges(
         "p_component": p_extent.min() if len(ranked) else np.nan,
         "p_component_intensity": p_intensity.min() if len(ranked) else np.nan,
     }
-    tables = {
+    return {
         EDGES.name: edges.iloc[order[listed[order] & (size[order] >= 0)]],
         COMPONENTS.name: pd.DataFrame(components),
         NULL.name: pd.DataFrame(null),
         SUMMARY.name: pd.DataFrame([summary]),
     }
-    if of_pairs is not None:
-        names, pair = number_pairs(cohort.networks)
-        sums, counts, hits = (
-            np.bincount(pair, weights=each, minlength=len(names))
-            for each in (np.nan_to_num(tests.t), np.isfinite(tests.t), significant)
-        )
-        sides: dict[str, Any] = {"network_a": [one for one, _ in names], "network_b": [other for _, other in names]}
-        sides |= {"n_edges": np.bincount(pair, minlength=len(names)), "n_significant": hits.astype(int)}
-        sides["mean_t"] = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-        tables[PAIRS.name] = pd.DataFrame(asked.columns(of_pairs) | sides)
-    return tables
 
 
 def matrices_of(

@@ -43,8 +43,6 @@ Results = Mapping[str, NestedResult]
 Pairs = Iterable[tuple[str, str]]
 
 SCORES = ("r", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm", "auc", "balanced_accuracy")
-SPREAD, OF_CLASSES = "spread of classes", "The connectomes of one class of {} (the one that is 1) are"
-"""A subject of the check, and the start of its sentence on a target, for the section of its prediction."""
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"

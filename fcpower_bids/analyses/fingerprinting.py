@@ -1,9 +1,9 @@
-"""Identification of people across sessions, its ceiling in motion and length, and single features over sessions."""
+"""Identification of people across sessions."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -13,41 +13,26 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import (
-    ALPHA_GRID,
-    FC,
-    FC_POWER,
-    PowerFamily,
     build_representations,
-    combine_scans,
     expand_names,
-    has_series,
     scans_without_features,
 )
 from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
-from fcpower_bids.analyses.scan_parts import connect_parts, first_minutes
 from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
 from fcpower_bids.core.identification import (
-    ICC_FORMS,
     Identification,
     compare_identification,
-    edge_reliability,
     identifiability,
     identify,
     identify_within,
     permutation_null,
 )
-from fcpower_bids.core.regression.kernels import PANEL
-from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.errors import NotInCohort
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
-
-LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
-"""Minutes, as far as the shortest scan goes."""
-
 
 Rows = list[dict[str, Any]]
 PERMUTATIONS = 999
@@ -76,61 +61,6 @@ SHARED_FACTS: dict[str, Any] = {
         "would share other identifying data."
     ),
 }
-
-
-FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
-
-
-def length_rows(cohort: Cohort, rows: NDArray[np.intp], settings: Analysis) -> tuple[Rows, dict[str, Any]]:
-    """One row per length and representation of connectomes, and what the sidecar says."""
-    if not has_series(cohort):
-        return [], {"LeftOut": "The series of the scans are not there, so shorter scans cannot be made."}
-    part = dataclasses.replace(
-        cohort,
-        scans=cohort.scans.iloc[rows].reset_index(drop=True),
-        edges=np.empty((len(rows), cohort.edges.shape[1]), dtype=bool),
-        embeddings={},
-        series=tuple(cohort.series[row] for row in rows),
-        repetition_times=tuple(cohort.repetition_times[row] for row in rows),
-    )
-    lengths = choose_lengths(float(part.scans["seconds"].min()) / 60, len(rows) * cohort.edges.shape[1])
-    if not lengths:
-        return [], {"LeftOut": "The shortest scan has less than a minute."}
-    try:
-        edges = connect_parts(part, [first_minutes(minutes) for minutes in lengths], "FC of short scans", settings)
-    except Unfit as error:
-        return [], {"LeftOut": str(error)}
-    names = [name for name in (FC, FC_POWER) if name in settings.representations]
-    persons, sessions = (part.scans[key].astype(str).to_numpy() for key in ("participant_id", "session"))
-    groups = [np.array([row]) for row in range(len(rows))]
-    result = []
-    for minutes, shorter in zip(lengths, edges, strict=True):
-        for each in build_representations(dataclasses.replace(part, edges=shorter), groups, names, settings):
-            similarity = each.similarity()
-            stands_out = identifiability(similarity, persons, sessions)
-            result.append(
-                {
-                    "representation": each.name,
-                    "minutes": minutes,
-                    "n_people": len(set(persons.tolist())),
-                    "accuracy": identify(similarity, persons, sessions).accuracy,
-                    "d_prime": stands_out.d_prime,
-                    "i_diff": stands_out.i_diff,
-                }
-            )
-    return result, {
-        "Lengths": "First minutes of each cleaned scan, up to the shortest; censored volumes are not counted."
-    }
-
-
-def choose_lengths(shortest: float, n_values: int) -> tuple[float, ...]:
-    """Lengths in minutes up to that of the shortest scan, which is always the last; fewer where memory is short."""
-    lengths = [minutes for minutes in LENGTHS if minutes < shortest - 1e-9]
-    lengths = [*lengths, shortest] if shortest >= LENGTHS[0] else []
-    most = max(1, int(available_bytes() // (4 * n_values)))
-    if len(lengths) > most:
-        lengths = [lengths[i] for i in np.unique(np.linspace(len(lengths) - 1, 0, most).round().astype(int))]
-    return tuple(lengths)
 
 
 def can_identify(cohort: Cohort) -> bool:
@@ -166,27 +96,19 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
             apart += [{**row, "representation": name} for row in others]
     facts = SHARED_FACTS | scans.blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
-    by_length, length_facts = length_rows(cohort, rows, settings)
     each = [pd.DataFrame({"representation": name, **vars(one)}) for name, one in found.items()]
     searches = pd.concat(each, ignore_index=True).rename(columns={"person": "participant_id"})
     searches["seen_in_pretraining"] = mark_rows(cohort, searches)
     pairs = compare_pairs(found, settings, scans.blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)
-    tables = tabulate(
+    return tabulate(
         facts,
         identification=summary,
         identification_unseen=apart,
         identification_scans=searches,
         identification_comparisons=pairs,
     )
-    if settings.alpha_selection == "grid":  # it costs as much as all the rest
-        family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
-        exponents = track(ALPHA_GRID, "identification by exponent", settings)
-        by_alpha = [{"alpha": alpha, **scans.stand_out(family.kernel(alpha))} for alpha in exponents]
-        tables |= tabulate(facts, identification_alpha=by_alpha)
-    tables |= tabulate(facts, identification_icc=icc_rows(cohort, groups, names, settings))
-    return tables | tabulate(facts | length_facts, identification_length=by_length)
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -277,38 +199,3 @@ def compare_pairs(
         row |= {"only_reference": test.only_second, "p_people": test.p_people, "p_mcnemar": test.p_mcnemar}
         rows.append(row)
     return rows
-
-
-def icc_rows(cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Analysis) -> Rows:
-    """One row per representation and form; none where fewer than two people have every session."""
-    rows = np.concatenate(groups)
-    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
-    labels, counts = np.unique(persons, return_counts=True)
-    complete = np.isin(persons, labels[counts == len(set(sessions.tolist()))])
-    if len(set(persons[complete].tolist())) < 2:
-        return []
-    chosen = [group for group, keep in zip(groups, complete, strict=True) if keep]
-    result = []
-    for representation in build_representations(cohort, chosen, names, settings):
-        features = representation.features()
-        starts = range(0, features.shape[1], PANEL)
-        for form in FORMS:
-            values = np.concatenate(
-                [
-                    edge_reliability(features[:, at : at + PANEL], persons[complete], sessions[complete], form)
-                    for at in starts
-                ]
-            )
-            values = values[np.isfinite(values)]
-            result.append(
-                {
-                    "representation": representation.name,
-                    "form": form,
-                    "mean": float(values.mean()) if values.size else np.nan,
-                    "sd": float(values.std()) if values.size else np.nan,
-                    "median": float(np.median(values)) if values.size else np.nan,
-                    "n_people": len(set(persons[complete].tolist())),
-                    "n_features": int(values.size),
-                }
-            )
-    return result

@@ -54,20 +54,16 @@ from fcpower_bids.analyses.sites import (
 )
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.identification import (
-    SplitHalf,
     disattenuated_ceiling,
-    repeat_reliability,
     split_half_reliability,
 )
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Blocks, Cohort, Table, tabulate
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis
-from fcpower_bids.settings.group import PERMUTE
 
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
@@ -77,8 +73,7 @@ SUMMARY = TABLES["prediction_summary"]
 RELIABILITY_FACTS = {
     "Rule": (
         "Halves are those of each scan in time; the nested cross-validation is run on each half, on the same folds "
-        "(the paper, Appendix F). The agreement between repeats shows how much the division into folds matters, not "
-        "how reliable the scans are, so it sets no ceiling. Halves need the series of every scan; embeddings have none."
+        "(the paper, Appendix F). Halves need the series of every scan; embeddings have none."
     )
 }
 
@@ -142,7 +137,6 @@ def prepare(cohort: Cohort, settings: Analysis) -> Study:
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation. Raises Unfit."""
     study = prepare(cohort, settings)
-    unharmonised = _score_unharmonised(study) if changes_features(settings.sites) else {}
     results: dict[str, NestedResult] = {}
     importance, baselines, null = EdgeImportance(study), Baselines(study), []
     for representation, solver in make_solvers(study.representations(), study, settings.sites):
@@ -162,20 +156,8 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if null:
         tables |= tabulate(NULL_FACTS, null=null)
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
-    tables[SUMMARY.name] = _summarise(tables, null, study, unharmonised)
+    tables[SUMMARY.name] = _summarise(tables, null, study)
     return tables | importance.tables(IMPORTANCE_FACTS)
-
-
-def _score_unharmonised(study: Study) -> dict[tuple[str, str], dict[str, float]]:
-    """Score predictions from features as they are, on the folds of the first repeat."""
-    found = {}
-    for representation, solver in make_solvers(study.representations(), study, PERMUTE):
-        result = cross_validate(solver, study, folds=study.first_repeat)
-        observed, predicted = np.concatenate(result.observed), np.concatenate(result.predicted)
-        for target, own, other in zip(study.targets, observed.T, predicted.T, strict=True):
-            score = score_predictions("auc" if target.is_binary else "pearson", own, other)
-            found[target.name, representation.name] = {"score_unharmonised": float(score)}
-    return found
 
 
 def _tables_of(study: Study, results: Results) -> dict[str, Table]:
@@ -195,12 +177,7 @@ def _tables_of(study: Study, results: Results) -> dict[str, Table]:
     }
 
 
-def _summarise(
-    tables: dict[str, Table],
-    null: list[dict[str, Any]],
-    study: Study,
-    more: Mapping[tuple[str, str], dict[str, float]],
-) -> Table:
+def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
     pooled = dict(iter(tables["prediction_pooled"].frame.groupby(["target", "representation"], sort=False)))
@@ -214,7 +191,7 @@ def _summarise(
         for score in SCORES:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}
-        row |= p_values.get(key, NO_NULL) | more.get(key, {})
+        row |= p_values.get(key, NO_NULL)
         row["n_trained"] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
     frame = pd.DataFrame(rows)
@@ -225,13 +202,8 @@ def _summarise(
 
 
 def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
-    """One row per target, entry and way of halving; the sidecar says why halves are not there."""
+    """One row per target and representation; the sidecar says why halves are not there."""
     rows, facts = [], dict(RELIABILITY_FACTS)
-    for name, result in results.items():
-        if len({fold.repeat for fold in result.folds}) > 1:
-            for j in range(len(study.targets)):
-                agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
-                rows.append(_row(study, name, "repeats", result, j, agreement))
     if changes_features(study.settings.sites):
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(study.cohort):
@@ -250,38 +222,13 @@ def _halves(study: Study, results: Results) -> list[dict[str, Any]]:
         half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
         connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
         halves.append(evaluate(study, connectomes, "{} of half scans"))
+    of_all = pooled_scores(study, results).groupby(["target", "representation"])["r"].mean().to_dict()
     rows = []
     for name in (each for each in halves[0] if each in results):
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
-            agreement = split_half_reliability(first, second)
-            rows.append(_row(study, name, "halves", results[name], j, agreement))
+            agreement, r = split_half_reliability(first, second), of_all.get((study.targets[j].name, name), np.nan)
+            row = {"target": study.targets[j].name, "representation": name, "rho": agreement.mean}
+            row |= {"rho_sd": agreement.sd, "reliability": agreement.full, "r": r}
+            rows.append(row | {"ceiling": disattenuated_ceiling(r, agreement.mean)})
     return rows
-
-
-def _row(study: Study, name: str, over: str, result: NestedResult, target: int, agreement: SplitHalf) -> dict[str, Any]:
-    r = _mean_correlation(result, target)
-    return {
-        "target": study.targets[target].name,
-        "representation": name,
-        "over": over,
-        "rho": agreement.mean,
-        "rho_sd": agreement.sd,
-        "reliability": agreement.full,
-        "r": r,
-        "ceiling": disattenuated_ceiling(r, agreement.mean) if over == "halves" else np.nan,
-    }
-
-
-def _mean_correlation(result: NestedResult, target: int) -> float:
-    pairs: dict[int, list[np.ndarray]] = {}
-    for i, fold in enumerate(result.folds):
-        observed = result.observed[i][:, target]
-        pairs.setdefault(fold.repeat, []).append(np.column_stack([observed, result.predicted[i][:, target]]))
-    correlations = []
-    for parts in pairs.values():
-        values = np.concatenate(parts)
-        values = values[np.isfinite(values).all(axis=1)]
-        if len(values) > 1 and (np.ptp(values, axis=0) > 0).all():
-            correlations.append(np.corrcoef(values.T)[0, 1])
-    return float(np.mean(correlations)) if correlations else np.nan

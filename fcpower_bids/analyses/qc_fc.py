@@ -14,14 +14,13 @@ from fcpower_bids.analyses.features import (
     Representation,
     build_representations,
     describe_combination,
-    describe_parcels,
     encoder_of,
     expand_names,
 )
 from fcpower_bids.analyses.study import plan_scan_blocks, resolve_preset
 from fcpower_bids.analyses.targets import covariate_columns
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.edges import edge_names, parcel_means
+from fcpower_bids.core.connectome.edges import edge_names
 from fcpower_bids.core.differences import PooledNull, false_discovery_rates, permutation_p_value
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.sentinel_codes import rank_correlation
@@ -74,9 +73,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    summary, parcels, edges = zip(*tested, strict=True)
+    summary, edges = zip(*tested, strict=True)
     tables = tabulate(facts, qcfc_summary=summary)
-    tables["qcfc_parcels"] = Table(pd.concat(parcels, ignore_index=True), TABLES["qcfc_parcels"], facts)
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
@@ -85,20 +83,18 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
 def _test(
     cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
-) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
-    """Return the row of the summary of one representation, its parcels and its edges."""
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the row of the summary of one representation, and its edges."""
     r, pooled, strengths = correlate_edges(each.features(), model)
     p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
     q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
     of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
     about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
-    means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
-    parcels = pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means})
     first, second = zip(*edge_names(cohort.parcels), strict=True)
     columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
     absent = ["distance"] if np.isnan(distance).all() else []
     edges = pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent)
-    return about | _summarise(r, p, q, distance, model.df), parcels, edges
+    return about | _summarise(r, p, q, distance, model.df), edges
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:

@@ -1,8 +1,7 @@
-"""Sites: their effects taken from the features (ComBat), scores by site, and each way of handling them side by side."""
+"""Sites: their effects taken from the features (ComBat), and scores by site."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solver, person_frames, pooled_scores
+from fcpower_bids.analyses.evaluate import make_solver
 from fcpower_bids.analyses.features import Representation
-from fcpower_bids.analyses.nulls import NO_NULL, NULL_FACTS, null_p_values, null_rows
-from fcpower_bids.analyses.study import Study, open_study
+from fcpower_bids.analyses.study import Study
 from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
-from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.scores import random_effects, site_scores, weighted_score
-from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.records import Cohort, Table, tabulate
-from fcpower_bids.settings import Analysis, GroupLevel
+from fcpower_bids.core.regression.scores import site_scores, weighted_score
+from fcpower_bids.errors import Unfit
+from fcpower_bids.records import Table, tabulate
+from fcpower_bids.settings import GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
@@ -36,16 +33,7 @@ RULE = (
     "each fold whose target is known and applied to everyone; the inner folds share it. People of a site with fewer "
     f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
 )
-SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
-NONE, COMBAT, COVARIATE, BOTH, HELD_OUT = "none", "combat", "covariate", "both", "held out"
-HANDLINGS = {
-    NONE: "as they are",
-    COVARIATE: "regressed from the target",
-    COMBAT: "taken from the features by ComBat",
-    BOTH: "taken from features and target",
-    HELD_OUT: "held out in turn",
-}
-"""Handling of sites, in words."""
+SITE, WITHIN = "site", "within sites"
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +220,7 @@ def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], di
 
 
 def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[dict[str, Any]]:
-    """One row per site, and two over all."""
+    """One row per site, and one over all."""
     name = "pearson" if score == "r" else "auc"
     each = pd.concat(
         [
@@ -242,7 +230,7 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     )
     means = each.groupby("site", sort=True).mean().reset_index()
     sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
-    empty = {"site": None, "ci_low": np.nan, "ci_high": np.nan, "mae": np.nan, "bias": np.nan}
+    empty = {"site": None, "mae": np.nan, "bias": np.nan}
     rows = []
     for row in means.to_dict("records"):
         about = {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "n_compared": row["n_compared"]}
@@ -250,87 +238,4 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
         rows.append(empty | about | {"value": row["score"]} | measured)
     together = empty | {"n_people": int(means["n"].sum()), "n_compared": sizes.sum()}
     rows.append(together | {"over": WITHIN, "value": weighted_score(values, sizes, fisher=score == "r")})
-    if score == "r":
-        mean, low, high = random_effects(values, sizes)
-        rows.append(together | {"over": RANDOM, "value": mean, "ci_low": low, "ci_high": high})
     return rows
-
-
-# --- Ways of handling sites -------------------------------------------------------------------------------------------
-
-
-def prepare(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no comparison."""
-    _check(settings)
-    for handling in (NONE, BOTH):
-        open_study(*_choose(handling, cohort, settings))
-
-
-def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
-    """Predict with every handling of sites, side by side; none is tested. Raises NotInCohort, Unfit."""
-    _check(settings)
-    rows: list[dict[str, Any]] = []
-    for handling in HANDLINGS:
-        try:
-            study = open_study(*_choose(handling, cohort, settings))
-        except Unfit as error:
-            if handling != HELD_OUT:
-                raise
-            unscored = [
-                {key: row[key] for key in ("target", "representation", "score")} for row in rows if row["sites"] == NONE
-            ]
-            rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in unscored]
-            continue
-        rows += _score(study, handling)
-    first = {row["target"]: place for place, row in reversed(list(enumerate(rows)))}
-    rows.sort(key=lambda row: first[row["target"]])
-    return tabulate({"Rule": RULE, "Null": NULL_FACTS["Rule"]}, harmonisation=rows)
-
-
-def _check(settings: Analysis) -> None:
-    if settings.site_column is None:
-        raise NotInCohort("Ways of handling sites need their column; give --site-column.")
-
-
-def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, Analysis]:
-    """The cohort and the choices of one handling."""
-    site = str(settings.site_column)
-    others = tuple(name for name in settings.covariates if name != site)
-    chosen = dataclasses.replace(settings, covariates=others, sites=HOLD_OUT if handling == HELD_OUT else PERMUTE)
-    if handling in (COVARIATE, BOTH):
-        # The covariates of a preset stand in only where none are named.
-        preset = open_study(cohort, chosen).preset
-        chosen = dataclasses.replace(chosen, covariates=(*preset.covariates, site))
-    if handling == HELD_OUT:
-        return dataclasses.replace(cohort, folds=None), dataclasses.replace(chosen, folds_file=None)
-    return cohort, chosen
-
-
-def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
-    results: dict[str, NestedResult] = {}
-    null = []
-    adjusted = handling in (COMBAT, BOTH)
-    for representation, solver in make_solvers(study.representations(), study, COMBAT if adjusted else PERMUTE):
-        entry = representation.name
-        results[entry] = cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}")
-        null += null_rows(solver, study, entry)
-    pooled, p_values = pooled_scores(study, results), null_p_values(null)
-    sites = tabulate_sites(study, person_frames(study, results))["prediction_sites"].frame
-    unadjusted = len(people_unadjusted(study)) if adjusted else None
-    for target in study.targets:
-        for entry in results:
-            own, parts = (
-                each[(each["target"] == target.name) & (each["representation"] == entry)] for each in (pooled, sites)
-            )
-            score, null_of = main_score(target), p_values.get((target.name, entry), NO_NULL)
-            over = {"within": parts.loc[parts["over"] == WITHIN, "value"].iloc[0]}  # and over sites that may differ
-            for _, row in parts[parts["over"] == RANDOM].iterrows():
-                over |= {"over": row["value"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
-            yield {
-                **{"target": target.name, "representation": entry},
-                **{"sites": handling, "reason": "", "score": score},
-                **{"pooled": own[score].mean(), "mae": own["mae"].mean()},
-                **over,
-                **{key: null_of[key] for key in ("p_permutation", "n_permutations")},
-                **{"n_people": len(study.people.names), "n_unadjusted": unadjusted},
-            }

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from fcpower_bids.check.columns import (
-    check_columns,
-    check_recognition,
-    check_sources,
-    check_spread,
-    sites_of_people,
-)
+from fcpower_bids.check.columns import check_columns
 from fcpower_bids.check.findings import (
     CHECK,
-    CHECK_COMBINED,
     LOOK,
     NOTE,
     Finding,
     check_damage,
     check_seen,
-    describe_negative,
-    tabulate_combined,
     tabulate_findings,
 )
 from fcpower_bids.check.pairs import CHECK_PAIRS, SAME, build_similarity, check_copies, check_pairs
@@ -42,8 +33,7 @@ READ = (
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead."""
     similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity, sites_of_people(cohort, settings))
-    combined = tabulate_combined(cohort, settings)
+    pairs, findings, alike = check_pairs(cohort, similarity)
     findings += [  # columns that look like targets and are none
         Finding("not predicted", LOOK, 1, float("nan"), f"{said}.", "It has no score.", remedy)
         for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str)
@@ -55,13 +45,8 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *check_damage(cohort),
         *_joins(cohort),
         *check_columns(cohort, settings),
-        *check_recognition(cohort, similarity, settings),
-        *check_spread(cohort, similarity, settings),
-        *check_sources(cohort, similarity, settings),
-        *describe_negative(combined.frame),
     ]
-    tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}
-    return tables, alike
+    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
 
 
 def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.features import EMBEDDING, combine_scans, describe_combination, encoder_of, expand_names
+from fcpower_bids.analyses.features import EMBEDDING, encoder_of, expand_names
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
@@ -56,46 +55,6 @@ def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """``a, b and 3 more``."""
     said = ", ".join(names[:most])
     return said if len(names) <= most else f"{said} and {len(names) - most} more"
-
-
-NEGATIVE = -1e-6
-"""Eigenvalues of a correlation matrix that are lower are no rounding."""
-
-CHECK_COMBINED = TABLES["check_combined"]
-
-
-def tabulate_combined(cohort: Cohort, settings: Analysis) -> Table:
-    """Return ``check_combined``: the people with several scans, or with a scan that is an average of runs."""
-    persons = cohort.scans["participant_id"].astype(str)
-    _, numbers, sizes = np.unique(persons.to_numpy(dtype=str), return_inverse=True, return_counts=True)
-    groups = np.split(np.argsort(numbers, kind="stable"), sizes.cumsum()[:-1])
-    averaged = cohort.scans["combination"].astype(str) == "average" if "combination" in cohort.scans else persons == ""
-    combined = [rows for rows in groups if len(rows) > 1 or averaged.iloc[rows].any()]
-    connectomes = combine_scans(cohort, combined, settings) if combined else None
-    rows = []
-    for unit, scans in enumerate(combined):
-        values = np.linalg.eigvalsh(connectomes.connectome(unit)) if connectomes else np.empty(0)
-        rows.append((persons.iloc[scans[0]], len(scans), int((values < NEGATIVE).sum()), float(values[0])))
-    frame = pd.DataFrame(rows, columns=list(CHECK_COMBINED.columns))
-    return Table(frame, CHECK_COMBINED, {"Rule": describe_combination(settings)})
-
-
-def describe_negative(combined: pd.DataFrame) -> Iterator[Finding]:
-    """Name the people of ``check_combined`` whose connectome no series could have."""
-    found = combined[combined["negative_eigenvalues"] > 0].sort_values("lowest_eigenvalue", kind="stable")
-    if found.empty:
-        return
-    lowest = float(found["lowest_eigenvalue"].iloc[0])
-    yield Finding(
-        "negative eigenvalues",
-        NOTE,
-        len(found),
-        lowest,
-        f"The connectomes of {len(found)} people are averages with negative eigenvalues (lowest {lowest:.2f}; "
-        f"{name_some(found['participant_id'].tolist())}).",
-        "No series has such a connectome; FC^alpha leaves these directions out.",
-        "Put the scans one after the other instead: --preset recommended.",
-    )
 
 
 KINDS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -57,11 +57,7 @@ FACTS = {
 }
 
 
-def check_pairs(
-    cohort: Cohort,
-    similarity: FloatArray,
-    sites: Mapping[str, str] | None = None,
-) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
@@ -88,8 +84,7 @@ def check_pairs(
         *_describe_same(frame[frame["verdict"] == SAME], persons),
         *_describe_swaps(swaps, persons, sessions),
         *_describe_misnamed(frame[frame["verdict"] == MISNAMED]),
-        *_describe_artefacts(frame[frame["verdict"] == STRANGE], sites or {}),
-        *_describe_strange(frame[(frame["verdict"] == STRANGE) & ~_at_one_site(frame, sites or {})]),
+        *_describe_strange(frame[frame["verdict"] == STRANGE]),
     ]
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
@@ -212,34 +207,6 @@ def _describe_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
             "moved by one, so do all after it.",
             "Hold the names against the records of the scanner, from the first that is listed; correct them, or leave "
             "the scans out with --exclude-file.",
-        )
-
-
-FEWEST_AT_A_SITE = 3
-"""People of one site, alike though their series disagree, from which on the site explains it and not kinship."""
-
-
-def _at_one_site(frame: pd.DataFrame, sites: Mapping[str, str]) -> pd.Series:
-    """Pairs of one site of several, whose series were compared and disagree, where it has enough such people."""
-    one, other = (frame[name].map(sites) for name in ("participant_id", "other"))
-    apart = (one == other) & (frame["series_correlation"] < ONE_SERIES) & (len(set(sites.values())) > 1)
-    people = pd.concat([frame["participant_id"][apart], frame["other"][apart]]).drop_duplicates().map(sites)
-    return apart & one.isin(people.value_counts().loc[lambda n: n >= FEWEST_AT_A_SITE].index)
-
-
-def _describe_artefacts(frame: pd.DataFrame, sites: Mapping[str, str]) -> Iterator[Finding]:
-    """Pairs that one site makes alike, site by site."""
-    found = frame[_at_one_site(frame, sites)]
-    for site, own in found.groupby(found["participant_id"].map(sites)):
-        yield Finding(
-            "alike at one site",
-            LOOK,
-            len(own),
-            float(own["score"].max()),
-            f"{len(own)} pairs of scans of different people at site {site} are unusually alike ({_names(own)}), and "
-            "their series disagree: they share an artefact of the site, and are no relatives.",
-            "The site can be predicted from it, and whatever goes with the site.",
-            "Look at the carpets and the cleaning of this site; read the score within sites.",
         )
 
 

@@ -34,24 +34,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Predict new scans, a table per model; return 0 where all have a page, 4 where some have not, 5 where none."""
     options = build_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.clinic.predict import DONE, Request, predict_scans, say_predictions
+    from fcpower_bids.clinic.predict import DONE, predict_scans, say_predictions
     from fcpower_bids.outputs.dataset import note_command
     from fcpower_bids.store import may_write, refuse_links
 
     refuse_links(options.output_dir)
     if not may_write(options.output_dir / "group"):
         raise UsageError(f"{options.output_dir} is closed to you, so nothing can be written there. Open it.")
-    request = Request(
-        options.output_dir,
-        tuple(label.removeprefix("sub-") for label in options.participant_label),
-        options.phenotypes,
-        options.accept_no_skill,
-        partial(_command, options),
-    )
+    asked = (options.output_dir, options.participant_label, options.phenotypes, options.accept_no_skill)
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:
-        found = predict_scans(model, request)
+        found = predict_scans(model, *asked, partial(_command, options))
         say_predictions(found, print)
         states += found.frame["state"].tolist()
         broken += found.broken

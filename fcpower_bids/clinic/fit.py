@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,9 @@ MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
 SEX = ("sex", "gender")
 """Columns of a phenotype table, in lower case."""
-ABOUT = ("mean_fd", "seconds", "female")
-"""Properties of a scan that its reference is adjusted for."""
+FEMALE = {"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}
+ABOUT = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
+"""Properties of a scan that its reference is adjusted for, and their words."""
 ERROR, LEVEL = "pooled_mse", 0.9
 FEWEST_SLOPES = 20
 """Scans below which a reference has a mean and no slopes."""
@@ -56,21 +57,23 @@ UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": ma
 class FinalModel:
     """A model that can be handed on."""
 
-    arrays: ModelArrays  # see `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``
+    arrays: ModelArrays  # see `core.regression.probe.ridge_model_arrays`; plain types, for ``numpy.savez``
     # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
     facts: dict[str, Any]
-    reference: pd.DataFrame  # `calibration.REFERENCE`
+    reference: pd.DataFrame  # `REFERENCE`
 
 
-@dataclass(frozen=True)
-class Radius:
+# --- Intervals ------------------------------------------------------------------------------------------------------
+
+
+class Radius(NamedTuple):
     """Half the width of an interval."""
 
     value: float  # in the unit of the target
     level: float  # the coverage that it claims: the nominal one, or less where the people are too few for that
 
 
-def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = 0.9) -> Radius:
+def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEVEL) -> Radius:
     """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError."""
     size = np.abs(np.asarray(residuals, dtype=float))
     if not size.size or not 0 < level < 1:
@@ -84,16 +87,35 @@ def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = 0.9
     return Radius(float(size[order][min(place, len(size) - 1)]), claimed)
 
 
-def measure_coverage(residuals: ArrayLike, people: ArrayLike, folds: ArrayLike, level: float = 0.9) -> float:
+def measure_coverage(residuals: ArrayLike, people: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> float:
     """Share of the members of a fold in the interval of the other folds, mean over folds; NaN for one fold."""
     values, members, labels = np.asarray(residuals, dtype=float), np.asarray(people), np.asarray(folds)
-    held = []
-    for one in np.unique(labels):
-        own = labels == one
-        if not own.all():
-            limit = conformal_radius(values[~own], members[~own], level).value
-            held.append(float(np.mean(np.abs(values[own]) <= limit)))
-    return float(np.mean(held)) if held else float("nan")
+    parts = [part for part in (labels == fold for fold in np.unique(labels)) if not part.all()]
+    limits = [conformal_radius(values[~part], members[~part], level).value for part in parts]
+    held = [np.mean(np.abs(values[part]) <= limit) for part, limit in zip(parts, limits, strict=True)]
+    return float(np.mean(held)) if held else math.nan
+
+
+def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
+    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others.
+
+    For two classes also how far from a class the score of 90 % of its members stays, and how often it did.
+    """
+
+    def measure(part: pd.DataFrame) -> tuple[Radius, float]:
+        radius = conformal_radius(part["residual"], part["person"])
+        return radius, measure_coverage(part["residual"], part["person"], part["fold"])
+
+    radius, coverage = measure(residuals)
+    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": radius.level}
+    found |= {"Radius": radius.value, "Scans": len(residuals), "MeasuredCoverage": coverage}
+    if classes := {str(name): measure(part) for name, part in residuals.groupby("observed_class")}:
+        found["RadiusOfClasses"] = {name: each.value for name, (each, _) in classes.items()}
+        found["CoverageOfClasses"] = {name: held for name, (_, held) in classes.items()}
+    return found
+
+
+# --- The reference of unusual scans ---------------------------------------------------------------------------------
 
 
 def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
@@ -110,68 +132,62 @@ def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, Float
 
 def compare_with_reference(
     reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
-) -> list[dict[str, float | str]]:
+) -> list[dict[str, Any]]:
     """Say how unusual a connectome is against training scans at its motion, length and sex, as far as known."""
     away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
     known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
-    names = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
-    rows: list[dict[str, float | str]] = []
-    for measure, row in reference.set_index("measure").iterrows():
-        if measure not in summary:
-            continue
-        slopes = row[[f"per_{name}" for name in ABOUT]].to_numpy(dtype=float)
-        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(measure)]
-        adjusted = ", ".join(names[name] for name in known if row[f"per_{name}"])
+    rows = []
+    for row in reference[reference["measure"].isin(list(summary))].to_dict("records"):
+        slopes = np.array([row[f"per_{name}"] for name in ABOUT], dtype=float)
+        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(row["measure"])]
         numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
-        rows.append({"measure": str(measure), **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
+        adjusted = ", ".join(ABOUT[name] for name in known if row[f"per_{name}"])
+        rows.append({"measure": row["measure"], **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
     return rows
 
 
 def _away(about: pd.DataFrame, at: Mapping[str, float]) -> FloatArray:
     """Distances of scans from where the means stand: doublings of motion and length, and sex; 0 where unknown."""
-    centre = {name: at.get(name, np.nan) for name in ABOUT}
-    away = about[list(ABOUT)].astype(float).copy()
-    for name in ("mean_fd", "seconds"):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            away[name] = np.log2(away[name] / centre[name])
-    away["female"] -= centre["female"]
+    centre, away = pd.Series(at, dtype=float).reindex(list(ABOUT)), about[list(ABOUT)].astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log2(away[["mean_fd", "seconds"]] / centre[["mean_fd", "seconds"]])
+    away = logs.assign(female=away["female"] - centre["female"])
     return np.where(np.isfinite(away), away, 0.0)
 
 
 def is_female(column: pd.Series) -> pd.Series:
     """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
-    words = column.astype(object).map(lambda cell: str(cell).strip().casefold())
-    return words.map({"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}).astype(float)
+    return column.astype(object).map(lambda cell: FEMALE.get(str(cell).strip().casefold(), np.nan)).astype(float)
 
 
 def reference_scans(
     cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """`REFERENCE` of scans (n,) of a cohort, and the motion, length and share of women of its means."""
+
+    def rounded(value: float) -> float:  # the numbers of many scans, and not those of one in another form
+        return float(f"{value:.4g}")
+
     scans = cohort.scans.iloc[rows]
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ABOUT[:2]}).astype(float)
+    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ("mean_fd", "seconds")}).astype(float)
     about["female"] = scans["participant_id"].astype(str).map(people.get("female", pd.Series(dtype=float))).to_numpy()
     with np.errstate(divide="ignore"):
         logs = np.log2(about[["mean_fd", "seconds"]]).replace([np.inf, -np.inf], np.nan).mean()
-    at = {name: _rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
+    at = {name: rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
     if about["female"].notna().any():
-        at["female"] = _rounded(float(about["female"].mean()))
-    away = _away(about, at)
-    found = []
+        at["female"] = rounded(float(about["female"].mean()))
+    away, found = _away(about, at), []
     for name, column in measures.items():
         known = column.notna().to_numpy()
-        if known.sum() < FEWEST_SHOWN:
-            continue
-        mean, sd, slopes = normal_at(column[known], away[known])
-        found.append((name, int(known.sum()), *map(_rounded, (mean, sd, *slopes))))
+        if known.sum() >= FEWEST_SHOWN:
+            mean, sd, slopes = normal_at(column[known], away[known])
+            found.append((name, int(known.sum()), *map(rounded, (mean, sd, *slopes))))
     return pd.DataFrame(found, columns=list(REFERENCE.columns)), at
 
 
-def _rounded(value: float) -> float:
-    """Four digits: the numbers of many scans, and not those of one in another form."""
-    return float(f"{value:.4g}")
+# --- Skill ----------------------------------------------------------------------------------------------------------
 
 
 def held_out_residuals(
@@ -211,48 +227,22 @@ def held_out_residuals(
 def negative_class(study: Study) -> str | None:
     """The class that is coded as 0; None for a target of numbers."""
     target = study.targets[0]
-    if not target.is_binary:
-        return None
-    return next(str(each) for each in study.people.phenotypes[target.name].dropna() if str(each) != target.positive)
-
-
-def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
-    """Radius of the interval, the coverage that it claims, and how often it held on the folds, each by the others.
-
-    For two classes also how far from a class the score of 90 % of its members stays, and how often it did.
-    """
-
-    def measured(part: pd.DataFrame) -> float:
-        return measure_coverage(part["residual"], part["person"], part["fold"], LEVEL)
-
-    radius = conformal_radius(residuals["residual"], residuals["person"], LEVEL)
-    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": radius.level}
-    found |= {"Radius": radius.value, "Scans": len(residuals), "MeasuredCoverage": measured(residuals)}
-    if classes := {str(name): part for name, part in residuals.groupby("observed_class")}:
-        radii = {name: conformal_radius(part["residual"], part["person"], LEVEL) for name, part in classes.items()}
-        found["RadiusOfClasses"] = {name: each.value for name, each in radii.items()}
-        found["CoverageOfClasses"] = {name: measured(part) for name, part in classes.items()}
-    return found
+    names = map(str, study.people.phenotypes[target.name].dropna()) if target.is_binary else ()
+    return next((name for name in names if name != target.positive), None)
 
 
 def tested_at_group_level(results: Path, target: str, representation: str) -> dict[str, Any]:
     """The corrected p of a model, its permutations and its score over held-out people; `UNTESTED` without a table."""
-    path = find_table(results, SUMMARY.name)
-    if not path.is_file():
-        return UNTESTED
-    table = read_table(path)
+    path, baselines = find_table(results, SUMMARY.name), find_table(results, BASELINES)
+    table = read_table(path) if path.is_file() else pd.DataFrame(columns=["target", "representation"])
     rows = table[(table["target"].astype(str) == target) & (table["representation"] == representation)]
     if rows.empty:
         return UNTESTED
     row = rows.iloc[0]
-    score = "auc" if row["auc_pooled_mean"] == row["auc_pooled_mean"] else "r"
-    found = {
-        "P": row["p_max_targets"],
-        "Permutations": row["n_permutations"],
-        "OverPeople": row[f"{score}_pooled_mean"],
-    }
-    path = find_table(results, BASELINES)
-    added = find_added(read_table(path), target, representation) if path.is_file() else None
+    score = "auc" if pd.notna(row["auc_pooled_mean"]) else "r"
+    found = {"P": row["p_max_targets"], "Permutations": row["n_permutations"]}
+    found |= {"OverPeople": row[f"{score}_pooled_mean"]}
+    added = find_added(read_table(baselines), target, representation) if baselines.is_file() else None
     return found if added is None else found | {"Added": dataclasses.asdict(added)}
 
 
@@ -277,77 +267,63 @@ def judge_skill(
     }
 
 
+# --- The model ------------------------------------------------------------------------------------------------------
+
+
 def fit_final_model(
-    cohort: Cohort,
-    settings: Analysis,
-    target: str,
-    representation: str,
-    tested: Mapping[str, Any] = UNTESTED,
+    cohort: Cohort, settings: Analysis, target: str, representation: str, tested: Mapping[str, Any] = UNTESTED
 ) -> FinalModel:
     """Fit one regression on everyone whose target is known, the penalty by the folds of the preset. Raises Unfit."""
     if representation not in MODEL_REPRESENTATIONS:
-        allowed = " or ".join(MODEL_REPRESENTATIONS)
-        raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")
+        raise Unfit(f"A model can be saved for {' or '.join(MODEL_REPRESENTATIONS)}, not for '{representation}'.")
     columns = settings.composites.get(target)
     wanted = f"{target}={','.join(columns)}" if columns else target
     # Of one target and one representation; the folds only serve to select the penalty.
-    choice = dataclasses.replace(
-        settings, targets=(wanted,), representations=(representation,), repeats=1, sites=PERMUTE
-    )
-    study = open_study(cohort, choice)
-    if study.targets[0].is_binary and study.preset.covariates:
+    one = {"targets": (wanted,), "representations": (representation,), "repeats": 1, "sites": PERMUTE}
+    study = open_study(cohort, dataclasses.replace(settings, **one))  # type: ignore[arg-type]
+    people, preset, binary = study.people, study.preset, study.targets[0].is_binary
+    if binary and preset.covariates:
         raise Unfit(
             f"A model of the two classes of '{target}' cannot be saved with covariates. Leave out --covariates, or "
             "--save-models."
         )
     chosen = next(study.representations())
-    everyone = np.arange(len(study.people.names))
-    built = join_target_builders(study.targets, study.people.covariates)
-    values = (built(everyone) if callable(built) else built)[:, 0]
+    built = join_target_builders(study.targets, people.covariates)
+    values = (built(np.arange(len(people.names))) if callable(built) else built)[:, 0]
     known = np.flatnonzero(~np.isnan(values))
     # The penalty that predicts best over as many folds as the inner loop has, families whole.
-    solver = make_solver(chosen, study.preset)
-    reach = range(-LAST_DECADE, LAST_DECADE + 1)
-    penalties = decades(solver.unit, reach) if solver.unit else solver.penalties
-    folds = study.protocol.divide(known, study.settings.random_seed)
+    solver = make_solver(chosen, preset)
+    penalties = decades(solver.unit, range(-LAST_DECADE, LAST_DECADE + 1)) if solver.unit else solver.penalties
     # The score that selects: a correlation knows no scale, and here the numbers themselves are read.
-    selection = settings.selection or (study.preset.selection if study.targets[0].is_binary else ERROR)
+    selection = settings.selection or (preset.selection if binary else ERROR)
+    folds = study.protocol.divide(known, study.settings.random_seed)
     scores = score_penalties(solver, penalties, values[:, None], folds, selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
-    scores = np.where(penalties[:, None] > 0, scores, np.nan)
-    penalty = float(penalties[best_penalty(scores, penalties)[0]])
+    penalty = float(penalties[best_penalty(np.where(penalties[:, None] > 0, scores, np.nan), penalties)[0]])
     features = np.asarray(chosen.features()[:], dtype=float)
-    rows = np.concatenate([study.people.scans[person] for person in known])
-    person = np.repeat(known, [len(study.people.scans[member]) for member in known])
-    if all(len(scans) == 1 for scans in study.people.scans):
-        single = features[person]
-    else:
+    rows = np.concatenate([people.scans[person] for person in known])
+    person, single = np.repeat(known, [len(people.scans[member]) for member in known]), chosen
+    if any(len(scans) > 1 for scans in people.scans):
         names, groups = expand_names(study.cohort, study.settings), [np.array([row]) for row in rows]
-        scans = next(build_representations(study.cohort, groups, names, study.settings))
-        single = np.asarray(scans.features()[:], dtype=float)
+        single = next(build_representations(study.cohort, groups, names, study.settings))
+    scans = features[person] if single is chosen else np.asarray(single.features()[:], dtype=float)
 
     def fit(y: FloatArray, train: Rows) -> ModelArrays:
-        return ridge_model_arrays(features[train], y[train], penalty, chosen.kernel, study.preset.intercept)
+        return ridge_model_arrays(features[train], y[train], penalty, chosen.kernel, preset.intercept)
 
-    residuals, similarity, held_out = held_out_residuals(study, fit, single, person, known)
-    arrays, observed, binary = fit(values, known), values[known], study.targets[0].is_binary
+    residuals, similarity, held_out = held_out_residuals(study, fit, scans, person, known)
+    arrays, observed, interval = fit(values, known), values[known], interval_facts(residuals)
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
     arrays["similarity_range"] = np.array(_outwards(similarity.min(), similarity.max()))
-    facts = _describe(study, known, representation) | {"Penalty": penalty, "Selection": selection}
-    facts |= {
-        "HeldOutScores": held_out,
-        "Interval": interval_facts(residuals),
-        "TargetRange": [0.0, 1.0],
-        "TrainingValues": {},
-    }
+    facts = _describe(study, known, rows) | {"Penalty": penalty, "Selection": selection, "HeldOutScores": held_out}
+    facts |= {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
     if not binary:
         # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
-        facts["Interval"]["Least"] = 0.0 if observed.min() >= 0 and not study.preset.covariates else None
+        interval["Least"] = 0.0 if observed.min() >= 0 and not preset.covariates else None
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
         facts["TrainingValues"] = _histogram(observed)
         arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
-    width = 2 * facts["Interval"]["Radius"]
-    facts["Skill"] = judge_skill(tested, residuals, held_out, width, pd.Series(observed))
+    facts["Skill"] = judge_skill(tested, residuals, held_out, 2 * interval["Radius"], pd.Series(observed))
     reference, facts["ReferenceAt"] = reference_scans(cohort, rows, similarity, _of_people(cohort))
     return FinalModel(arrays, facts, reference)
 
@@ -355,19 +331,17 @@ def fit_final_model(
 def _histogram(values: FloatArray) -> dict[str, Any]:
     """Numbers of people between round values, `FEWEST_SHOWN` or more each, so that none is seen alone."""
     low, high = _outwards(float(values.min()), float(values.max()))
-    if not high > low:
-        return {"Edges": [low, high], "People": [len(values)]}
-    step = _step(float(np.ptp(values)))
-    edges, people = [low], []
+    edges, people = [low], list[int]()
+    step = _step(float(np.ptp(values))) if high > low else 1.0
     for edge in np.arange(1, round((high - low) / step) + 1) * step + low:
         inside = int(np.sum((values >= edges[-1]) & (values < edge)))
         if inside >= FEWEST_SHOWN:
             edges.append(round(float(edge), 10))
             people.append(inside)
-    rest = len(values) - sum(people)  # too few for a part of their own: they go with those before them
-    if people:
-        edges[-1], people[-1] = high, people[-1] + rest
-    return {"Edges": edges if people else [low, high], "People": people or [len(values)]}
+    if not people:
+        return {"Edges": [low, high], "People": [len(values)]}
+    edges[-1], people[-1] = high, people[-1] + len(values) - sum(people)  # a small rest goes with those before it
+    return {"Edges": edges, "People": people}
 
 
 def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
@@ -378,13 +352,17 @@ def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
     return found if sex is None else found | {"female": is_female(sex)}
 
 
-def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dict[str, Any]:
-    target = study.targets[0]
-    rows = np.concatenate([study.people.scans[row] for row in known])
-    scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
-    times = [cohort_times[row] for row in rows] if cohort_times else []
+def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
+    """Facts about the target, the people and their scans."""
+
+    def spread(values: pd.Series) -> list[float]:
+        there = values.dropna()
+        return list(_outwards(float(there.min()), float(there.max()))) if len(there) else []
+
+    target, cohort, (representation,) = study.targets[0], study.cohort, study.settings.representations
+    scans, times = cohort.scans.iloc[rows], [cohort.repetition_times[row] for row in rows if cohort.repetition_times]
     sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
-    ages, people = _of_people(study.cohort).get("age"), [study.people.names[row] for row in known]
+    ages = _of_people(cohort).get("age", pd.Series(dtype=float)).reindex([study.people.names[row] for row in known])
     return {
         "Target": target.name,
         "PositiveClass": target.positive,
@@ -399,21 +377,16 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str) -> dic
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
         "Sites": {str(name): int(n) for name, n in sites.items()},
-        "AgeRange": _range(ages.reindex(people)) if ages is not None else [],
-        "DegreesOfFreedomRange": _range(scans["degrees_of_freedom"]) if "degrees_of_freedom" in scans else [],
-        "MeanFDRange": _range(scans["mean_fd"]),
-        "RepetitionTimeRange": _range(pd.Series(times, dtype=float)),
-        "SecondsRange": _range(scans["seconds"]),
-        "Parcels": list(study.cohort.parcels),
-        "Networks": list(study.cohort.networks),
+        "AgeRange": spread(ages),
+        "DegreesOfFreedomRange": spread(scans.get("degrees_of_freedom", pd.Series(dtype=float))),
+        "MeanFDRange": spread(scans["mean_fd"]),
+        "RepetitionTimeRange": spread(pd.Series(times, dtype=float)),
+        "SecondsRange": spread(scans["seconds"]),
+        "Parcels": list(cohort.parcels),
+        "Networks": list(cohort.networks),
         "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
         "The weights are a sum of the training scans: who has these gets the values of their people.",
     }
-
-
-def _range(values: pd.Series) -> list[float]:
-    known = values.dropna()
-    return list(_outwards(float(known.min()), float(known.max()))) if len(known) else []
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import hmac
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
@@ -40,9 +38,7 @@ from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
 FORMAT = "fcpower_bids model 5"
 CARD, WEIGHTS = "model.json", "weights.npz"
-KEY = "FCPOWER_MODEL_KEY"
-"""Variable of the environment with the file of a secret key, by which models are signed."""
-PROOF, UNSIGNED = "Proof", "unsigned"
+PROOF = "Proof"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
@@ -71,8 +67,7 @@ def save_model(
             write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
         digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
-        own = _digest_of(card)
-        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: own}, "Signature": _signature(own)})
+        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(path, fill)
@@ -96,7 +91,7 @@ def load_model(
     digests = facts.get("Digests")
     if not isinstance(digests, dict) or CARD not in digests:
         raise damaged
-    own, signature = digests.pop(CARD), facts.pop("Signature", "")
+    own, _ = digests.pop(CARD), facts.pop("Signature", "")  # models of earlier versions could be signed
     try:
         found = {name: digest_of(stored_path(path, name)) for name in digests}
     except OSError as error:
@@ -119,33 +114,12 @@ def load_model(
             f"{path / WEIGHTS} does not give the prediction that {CARD} states: the weights were changed after the "
             "model was made. Copy the model again."
         )
-    facts["SignedByYou"] = hmac.compare_digest(str(signature), _signature(own) or UNSIGNED)
     return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
 
 
 def prove(arrays: Mapping[str, np.ndarray]) -> float:
     """The prediction for features that every model can compute, 1 to E in a wave: other weights give another."""
     return float(predict_from_arrays(arrays, np.sin(np.arange(1.0, len(arrays["weights"]) + 1))[None]).predicted[0, 0])
-
-
-def _signature(digest: str) -> str:
-    """Digest of a card with the user's key, the content of the file that `KEY` names; empty without one."""
-    place = os.environ.get(KEY)
-    if not place:
-        return ""
-    try:
-        return hmac.new(Path(place).read_bytes(), digest.encode(), "sha256").hexdigest()
-    except OSError as error:
-        raise DatasetError(
-            f"The key that {KEY} names cannot be read ({error.strerror}). Correct it, or unset it."
-        ) from error
-
-
-def say_signed(facts: Mapping[str, Any]) -> str:
-    """Who made a model, as far as that is known."""
-    if facts["SignedByYou"]:
-        return "This model is signed by you."
-    return "This model is not signed by you: its digests say that it is whole, not who made it."
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:

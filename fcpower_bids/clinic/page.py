@@ -347,10 +347,7 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
         *(("Scores", each) for each in say_scores(facts)),
         *((name.capitalize(), " or ".join(made[name])) for name in made),
-        (
-            "Made with",
-            f"fcpower_bids {facts['SoftwareVersion']}, {'' if facts['SignedByYou'] else 'not '}signed by you",
-        ),
+        ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
         ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
     )
 

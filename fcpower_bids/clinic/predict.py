@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import REFERENCE, SEX, SIGNIFICANT, UNUSUAL, FinalModel, compare_with_reference, is_female
-from fcpower_bids.clinic.folder import load_model, refuse_without_skill, say_signed, scan_digest, telling_edges
+from fcpower_bids.clinic.folder import load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import ends_of, possible_classes, say_in_full, say_skill, write_prediction_pages
 from fcpower_bids.cohort.feature_choice import differences, repetition_time
@@ -43,6 +43,8 @@ NEAR, FEW_NEAR = 0.1, 5
 REFUSED, BROKEN = "refused", "failed"
 WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
 PREDICTED = TABLES["predicted/target-TARGET-REPRESENTATION"]
+HIDDEN = ("Parcels", "Networks", "Digests", "TrainingScans")
+"""Facts of the model that are not repeated in the sidecar."""
 COVERAGE = "Coverage"
 """Entry of the sidecar: how many known values lie in their intervals."""
 KNOWN = "known"
@@ -156,79 +158,77 @@ def _warnings(
 # --- All scans of a folder ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Request:
-    """Request of a user besides the model."""
-
-    output_dir: Path  # of the participant level
-    participants: tuple[str, ...] = ()  # labels; all where empty
-    # table with the age of the new people, and their sex; else that of the dataset is taken where it is there
-    phenotypes: Path | None = None
-    accept_no_skill: bool = False  # whether to use a model that does no better than a guess
-    # from a person to what was asked in words, for the foot of their page
-    command: Callable[[str], str] = lambda person: ""
-
-
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """Results of one model."""
 
     frame: pd.DataFrame  # `PREDICTED`
     path: Path  # where it was written
     facts: Mapping[str, Any]  # of the model
-    broken: tuple[str, ...] = ()  # why people have no page
+    broken: Sequence[str]  # why people have no page
     # of all rows whose value the tables have: how many, how many in their interval, whether so many can be
-    coverage: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Mapping[str, Any]
 
 
-def predict_scans(path: Path, request: Request) -> Predictions:
-    """Apply a model to every scan of its atlas in a folder and write the table. Raises DatasetError."""
-    arrays, card, (reference,) = load_model(path, (REFERENCE,))
-    model = FinalModel(arrays, card, reference)
-    refuse_without_skill(model.facts, request.accept_no_skill)
-    scans, outside = _choose(model.facts, request)
-    people = read_people(request.output_dir, request.phenotypes, [(scan.participant, scan.session) for scan in scans])
-    attempts = [_attempt(scan, model, request, people) for scan in scans]
+def predict_scans(
+    path: Path,
+    output_dir: Path,
+    participants: Collection[str] = (),
+    phenotypes: Path | None = None,
+    accept_no_skill: bool = False,
+    command: Callable[[str], str] = lambda person: "",
+) -> Predictions:
+    """Apply a model to every scan of its atlas in outputs of the participant level, and write the table.
+
+    `participants`: labels; all where empty. `phenotypes`: table with the age of the new people, and their sex; else
+    that of the dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of
+    their page. Raises DatasetError.
+    """
+    arrays, facts, (reference,) = load_model(path, (REFERENCE,))
+    refuse_without_skill(facts, accept_no_skill)
+    wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
+    scans, outside = _choose(facts, output_dir, wanted)
+    people = read_people(output_dir, phenotypes, [(scan.participant, scan.session) for scan in scans])
+    attempts = [_attempt(scan, FinalModel(arrays, facts, reference), output_dir, people) for scan in scans]
     rows = sorted([*(row for row, _ in attempts), *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     unusual = [{"scan": row["scan"], **measure} for row, compared in attempts for measure in compared]
     compared = pd.DataFrame(unusual, columns=list(UNUSUAL.columns))
     name = path.name.removesuffix("_model")
-    target = request.output_dir / "group" / "predicted" / f"{name}.tsv"
-    beside = target.with_name(f"{target.stem}_reference.tsv")
-    hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
-    about = {key: value for key, value in model.facts.items() if key not in hidden}
+    target = output_dir / "group" / "predicted" / f"{name}.tsv"
+    beside, sidecar = target.with_name(f"{name}_reference.tsv"), target.with_suffix(".json")
+    about = {key: value for key, value in facts.items() if key not in HIDDEN}
     about = json.loads(json.dumps(plain({**PREDICTED.describe(), "Model": path.name, **about})))
-    sidecar = target.with_suffix(".json")
     before = read_json(sidecar) if sidecar.is_file() else {}
     before.pop(COVERAGE, None)
     merged, references = frame, compared
-    if before == about and request.participants:  # who was predicted before, and is not asked for now
-        earlier, asked = read_table(target), {f"sub-{label}" for label in request.participants}
-        kept = earlier[~earlier["participant_id"].astype(str).isin(asked)]
-        merged = pd.concat([kept, frame] if len(kept) else [frame], ignore_index=True)
-        merged = merged.sort_values("scan", kind="stable", ignore_index=True)
-        others = read_table(beside)
+    if before == about and wanted:  # who was predicted before, and is not asked for now
+        kept, others = read_table(target), read_table(beside)
+        kept = kept[~kept["participant_id"].astype(str).isin(wanted)]
         others = others[others["scan"].isin(kept["scan"])]
-        references = pd.concat([others, compared] if len(others) else [compared], ignore_index=True)
-    coverage = _judge_coverage(merged, model.facts, request)
+        merged, references = (
+            pd.concat([old, new] if len(old) else [new], ignore_index=True)
+            for old, new in ((kept, frame), (others, compared))
+        )
+        merged = merged.sort_values("scan", kind="stable", ignore_index=True)
+    coverage = _judge_coverage(merged, facts, output_dir, phenotypes)
     write_declared(target, merged, PREDICTED)
     write_declared(beside, references, UNUSUAL)
     write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     write_json(sidecar, about | ({COVERAGE: coverage} if coverage else {}))
-    _, broken = write_prediction_pages(request.output_dir, name, frame, compared, model.facts, request.command)
-    return Predictions(frame, target, model.facts, tuple(broken), coverage)
+    broken = write_prediction_pages(output_dir, name, frame, compared, facts, command)[1]
+    return Predictions(frame, target, facts, broken, coverage)
 
 
-def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
+def _choose(
+    facts: Mapping[str, Any], output_dir: Path, wanted: Collection[str]
+) -> tuple[list[Connectome], list[dict[str, Any]]]:
     """Connectomes for the model, and a row for each recording that does not take part."""
-    wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
-    door, atlases = selected(request.output_dir), facts["Preprocessing"]["atlas"]
+    door, atlases = selected(output_dir), facts["Preprocessing"]["atlas"]
     there = [scan for scan in door.connectomes if not wanted or scan.participant in wanted]
     fitting = [scan for scan in there if scan.atlas_name in atlases]
     if there and not fitting:
         raise DatasetError(
-            f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
+            f"None of the {len(there)} connectomes in {output_dir} is of the atlas of the model, "
             f"{', '.join(atlases)}. Run the participant level with that atlas."
         )
     rows = [
@@ -237,14 +237,12 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
         if scan.atlas in ("", *atlases) and (not wanted or scan.participant in wanted)
     ]
     if not door.people:
-        raise DatasetError(describe_nothing_left((), request.output_dir))
+        raise DatasetError(describe_nothing_left((), output_dir))
     if not there and not rows:
         label, labels = min(wanted).removeprefix("sub-"), {person.removeprefix("sub-") for person in door.people}
-        raise DatasetError(
-            f"There are no connectomes of sub-{label} in {request.output_dir}: {label_remedy(label, labels)}"
-        )
+        raise DatasetError(f"There are no connectomes of sub-{label} in {output_dir}: {label_remedy(label, labels)}")
     known = {*(scan.participant for scan in fitting), *(row["participant_id"] for row in rows)}
-    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
+    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(set(wanted) - known)]
     return fitting, rows
 
 
@@ -253,57 +251,44 @@ def _refused(scan: str, person: str, session: str, reason: str, state: str = REF
 
 
 def _attempt(
-    scan: Connectome, model: FinalModel, request: Request, people: Known
+    scan: Connectome, model: FinalModel, output_dir: Path, people: Known
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
-    name = scan.path.stem.removesuffix("_relmat")
-    judged: dict[str, str] = {}
+    name, facts, state = scan.path.stem.removesuffix("_relmat"), model.facts, REFUSED
+    row: dict[str, Any] = {}
     try:
-        judged = {"sha256": known_digest(scan.path)}
-        if (said := cautions_of(scan)) is not None:
-            judged |= {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
-        row, compared = _predict(scan, model, people)
-        return judged | {"scan": name, **row}, compared
+        row["sha256"] = known_digest(scan.path)
+        if (cautions := cautions_of(scan)) is not None:
+            row |= {"quality": CAUTION if cautions else SOUND, "cautions": " ".join(cautions)}
+        grave, named = differences(scan, facts["Preprocessing"])
+        if grave:
+            raise RecordingError(
+                f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as "
+                "for the model."
+            )
+        quality = read_quality(scan)
+        if quality.fault:
+            raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
+        matrix, parcels = read_series(scan.path)
+        if matrix.shape != (len(parcels), len(parcels)):
+            raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
+        seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
+        age, female = (people[key].get((scan.participant, scan.session), math.nan) for key in ("age", "female"))
+        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, repetition_time(scan))
+        found = apply_model(model, matrix, parcels, NewScan(*about, age, female, seen))
     except (FcPowerError, OSError) as error:
-        return judged | _refused(name, scan.participant, scan.session, str(error)), ()
+        reason = str(error)
     except Exception as error:
-        reason = explain(error, request.output_dir, f"predict_{name}")
-        return judged | _refused(name, scan.participant, scan.session, reason, BROKEN), ()
-
-
-def _predict(scan: Connectome, model: FinalModel, people: Known) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
-    grave, named = differences(scan, model.facts["Preprocessing"])
-    if grave:
-        raise RecordingError(
-            f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as for "
-            "the model."
-        )
-    quality = read_quality(scan)
-    if quality.fault:
-        raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-    matrix, parcels = read_series(scan.path)
-    if matrix.shape != (len(parcels), len(parcels)):
-        raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
-    seen = scan_digest(model.facts["Salt"], telling_edges(matrix)) in model.facts["TrainingScans"]
-    age, female = (people[name].get((scan.participant, scan.session), math.nan) for name in ("age", "female"))
-    facts = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, repetition_time(scan))
-    found = apply_model(model, matrix, parcels, NewScan(*facts, age, female, seen))
-    alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
-    warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
-    return {
-        "participant_id": scan.participant,
-        "session": scan.session,
-        "state": DONE,
-        "warning": f"{alarm}{warning}".rstrip(),
-        "reason": "",
-        **{key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")},
-        "classes": " or ".join(found.classes),
-        "inside_range": not found.warnings,
-        "in_training": seen,
-        "minutes": quality.seconds / 60,
-        "mean_fd": quality.mean_fd,
-        "differences": "; ".join(named),
-    }, found.compared
+        reason, state = explain(error, output_dir, f"predict_{name}"), BROKEN
+    else:
+        alarm = "" if facts["Skill"]["Found"] else f"{say_skill(facts)} "
+        warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
+        row |= _refused(name, scan.participant, scan.session, "", DONE)
+        row |= {key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")}
+        row |= {"warning": f"{alarm}{warning}".rstrip(), "classes": " or ".join(found.classes)}
+        row |= {"inside_range": not found.warnings, "in_training": seen, "differences": "; ".join(named)}
+        return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, found.compared
+    return row | _refused(name, scan.participant, scan.session, reason, state), ()
 
 
 # --- What is known of the people ------------------------------------------------------------------------------------
@@ -346,13 +331,15 @@ def read_people(
     return found
 
 
-def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Request) -> dict[str, Any]:
+def _judge_coverage(
+    frame: pd.DataFrame, facts: Mapping[str, Any], output_dir: Path, phenotypes: Path | None
+) -> dict[str, Any]:
     """Hold the intervals of all rows against the values that the tables have; empty where there are none."""
     if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
         return {}
     rows = frame[(frame["state"] == DONE) & ~frame["in_training"].astype(str).str.lower().eq("true")]
     scans = list(zip(rows["participant_id"].astype(str), rows["session"].fillna(NO_SESSION).astype(str), strict=True))
-    values = read_people(request.output_dir, request.phenotypes, scans, facts["Target"])[KNOWN]
+    values = read_people(output_dir, phenotypes, scans, facts["Target"])[KNOWN]
     known = pd.Series([values.get(scan, math.nan) for scan in scans], index=rows.index, dtype=float)
     rows = rows[known.notna()]
     if rows.empty:
@@ -368,7 +355,7 @@ def _judge_coverage(frame: pd.DataFrame, facts: Mapping[str, Any], request: Requ
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     """Print notes for a reader, warnings before results; what holds of all scans is said once."""
     facts, frame = found.facts, found.frame
-    say(f"{say_in_full(facts)}. {say_signed(facts)}")
+    say(f"{say_in_full(facts)}.")
     noted: list[tuple[str, str]] = []
     for row in frame.itertuples():
         warning = str(row.warning or "").removeprefix(say_skill(facts)).strip()

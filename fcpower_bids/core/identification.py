@@ -277,66 +277,6 @@ def identifiability(
     )
 
 
-def edge_reliability(
-    features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)"
-) -> FloatArray:
-    """Intraclass correlation (E,) of features (N, E) over the people who have all sessions. Raises ValueError."""
-    features = np.asarray(features, dtype=np.float64)
-    persons, sessions = scan_labels(persons, sessions, len(features))
-    names = np.unique(sessions)
-    rows = {scan: row for row, scan in enumerate(zip(persons.tolist(), sessions.tolist(), strict=True))}
-    complete = [p for p in dict.fromkeys(persons.tolist()) if all((p, name) in rows for name in names.tolist())]
-    if len(complete) < 2:
-        raise Unfit("The reliability of edges needs at least two people who have all sessions.")
-    return intraclass_correlation(
-        np.stack([features[[rows[p, name] for name in names.tolist()]] for p in complete]), form
-    )
-
-
-ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,k)")
-
-
-def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> FloatArray:
-    """ICC of ratings (n, k, ...) by its name in Shrout & Fleiss 1979; NaN without variance. Raises ValueError."""
-    ratings = np.asarray(ratings, dtype=np.float64)
-    if form not in ICC_FORMS:
-        raise ValueError(f"There is no intraclass correlation called '{form}'. Choose from: {', '.join(ICC_FORMS)}.")
-    if ratings.ndim < 2 or min(ratings.shape[:2]) < 2:
-        raise Unfit("An intraclass correlation needs at least two people with at least two sessions each.")
-    if not np.isfinite(ratings).all():
-        raise ValueError("An intraclass correlation needs every person in every session; some values are missing.")
-    n, k = ratings.shape[:2]
-    people, sessions, within, residual = _mean_squares(ratings)
-    numerator, single, averaged = {
-        "1": (people - within, people + (k - 1) * within, people),
-        "2": (
-            people - residual,
-            people + (k - 1) * residual + k * (sessions - residual) / n,
-            people + (sessions - residual) / n,
-        ),
-        "3": (people - residual, people + (k - 1) * residual, people),
-    }[form[4]]
-    return _quotient(numerator, averaged if form[6] == "k" else single)
-
-
-def _mean_squares(ratings: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Between people, between sessions, within people, and residual mean squares."""
-    n, k = ratings.shape[:2]
-    deviations = ratings - ratings.mean(axis=(0, 1))
-    # Rounding of a constant quantity would otherwise pass for variance.
-    deviations = np.where(np.abs(deviations) <= 1e-13 * np.abs(ratings).max(axis=(0, 1)), 0, deviations)
-    total = (deviations**2).sum(axis=(0, 1))
-    people = k * (deviations.mean(axis=1) ** 2).sum(axis=0)
-    sessions = n * (deviations.mean(axis=0) ** 2).sum(axis=0)
-    residual = np.maximum(total - people - sessions, 0) / ((n - 1) * (k - 1))
-    return people / (n - 1), sessions / (k - 1), (total - people) / (n * (k - 1)), residual
-
-
-def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    defined = denominator != 0
-    return np.where(defined, numerator / np.where(defined, denominator, 1), np.nan)
-
-
 @dataclass(frozen=True)
 class SplitHalf:
     """Reliability between halves."""
@@ -363,19 +303,6 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     mean = float(known.mean()) if len(known) else np.nan
     sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan
     return SplitHalf(mean, sd, spearman_brown(mean), correlations)
-
-
-def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 0) -> SplitHalf:
-    """Correlate averages of two random halves of the repeats (R, n): how far the folds matter. Raises ValueError."""
-    predictions = np.asarray(predictions, dtype=np.float64)
-    if predictions.ndim != 2 or len(predictions) < 2:
-        raise Unfit("The reliability over repeats needs predictions of at least two repeats.")
-    half = len(predictions) // 2
-    rng = np.random.default_rng(seed)
-    orders = [rng.permutation(len(predictions)) for _ in range(n_splits)]
-    first = np.stack([predictions[order[:half]].mean(axis=0) for order in orders])
-    second = np.stack([predictions[order[half : 2 * half]].mean(axis=0) for order in orders])
-    return split_half_reliability(first, second)
 
 
 def spearman_brown(rho: float, factor: float = 2.0) -> float:

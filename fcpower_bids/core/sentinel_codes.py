@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,12 +13,6 @@ from fcpower_bids.core.arrays import FloatArray
 FEWEST_DISTINCT = 8
 """With fewer other values an extreme answer is one of a scale."""
 FEWEST_REPEATS, FEWEST_NEGATIVE = 3, 2
-FEWEST_ALONE = 5
-"""A value that repeats among single ones is there so often, and so many times as often as any other."""
-AROUND, LEAST_CHANCE = 0.1, 0.001
-"""Share of the range in which values are neighbours, and the p at which a code is no chance."""
-SMALL_UNITS, NEAR_UNIT, LARGE_UNIT, FEWEST_OF_A_UNIT = (2.54, 2.2046), 1.2, 6.0, 5
-"""Inches and pounds; how far ratios may be from these; ratios of units such as months; people of a group."""
 GAPS = ((0.1, 3.0), (0.25, 2.0))
 """A code lies apart from the next value by this share of the others' range and this often their wider gaps; either."""
 
@@ -41,53 +34,12 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     return found
 
 
-def repeated_inside(values: ArrayLike) -> list[tuple[float, int]]:
-    """Values (n,) within the range of the others that are there far more often than these, and how often."""
-    known = np.asarray(values, dtype=np.float64)
-    distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
-    if len(distinct) < FEWEST_DISTINCT:
-        return []
-    whole, reach = bool((distinct == np.round(distinct)).all()), max(AROUND * float(np.ptp(distinct)), 3.0)
-    found = []
-    for value, n in zip(distinct[1:-1], counts[1:-1], strict=True):
-        others = np.sort(counts[distinct != value])
-        alone = n >= FEWEST_ALONE and np.median(others) == 1 and n >= FEWEST_ALONE * others[-1]
-        near = (np.abs(distinct - value) <= reach) & (distinct != value)
-        places = min(value + reach, distinct[-1]) - max(value - reach, distinct[0])
-        chance = float(special.pdtrc(n - 1, counts[near].sum() / places))
-        if alone or (whole and n >= FEWEST_REPEATS and _is_code(value, 2) and chance < LEAST_CHANCE):
-            found.append((float(value), int(n)))
-    return found
-
-
 def _is_code(value: float, digits: int) -> bool:
     """Whether so many digits or more are all 7, 8 or 9; a negative one may be -1 too."""
     text = f"{abs(value):g}"
     if value < 0:
         return text == "1" or set(text) in ({"8"}, {"9"})
     return len(text) >= digits and set(text) in ({"7"}, {"8"}, {"9"})
-
-
-def mixed_units(values: ArrayLike, groups: ArrayLike) -> list[tuple[str, float]]:
-    """Groups (n,) whose values (n,) are those of all others times a factor of units, such as months and years."""
-    known = np.asarray(values, dtype=np.float64)
-    labels = np.asarray(groups).astype(str)[np.isfinite(known)]
-    known, found = known[np.isfinite(known)], []
-    for name in np.unique(labels).tolist():
-        own, others = known[labels == name], known[labels != name]
-        if min(len(own), len(others)) < FEWEST_OF_A_UNIT or known.min() < 0 or np.median(others) <= 0:
-            continue
-        if not own.std() or not others.std() or not own.any():
-            continue
-        ratio = float(np.median(own) / np.median(others))
-        low, high = sorted((own, others), key=lambda each: float(np.median(each)))
-        apart = np.quantile(low, 0.95) < np.quantile(high, 0.05)
-        relative = float(abs(np.log(own.std() / own.mean() * others.mean() / others.std())))
-        factor = max(ratio, 1 / ratio) if ratio else np.inf
-        unit = factor > LARGE_UNIT or any(max(factor / one, one / factor) < NEAR_UNIT for one in SMALL_UNITS)
-        if apart and relative < np.log(2) and unit:
-            found.append((name, ratio))
-    return found
 
 
 def _apart(value: float, others: FloatArray) -> bool:
@@ -124,24 +76,6 @@ def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
         return Association(1.0, 0.0, n)
     f = (total - within) / (n_groups - 1) / (within / (n - n_groups))
     return Association(share, float(special.fdtrc(n_groups - 1, n - n_groups, f)), n)
-
-
-def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list[str]:
-    """Groups (n,) with one of two classes (n,) that chance would hardly make so (hypergeometric, over all groups)."""
-    known = np.asarray(values, dtype=np.float64)
-    labels = np.asarray(groups).astype(str)[np.isfinite(known)]
-    positive = known[np.isfinite(known)] == np.nanmax(known)
-    n, total = len(positive), int(positive.sum())
-    found = []
-    for name in np.unique(labels).tolist():
-        own = positive[labels == name]
-        size = len(own)
-        chance = sum(comb(k, size) / comb(n, size) for k in (total, n - total))
-        if own.all() != own.any():
-            continue
-        if chance < level / len(np.unique(labels)):
-            found.append(name)
-    return found
 
 
 def rank_correlation(values: FloatArray, others: FloatArray) -> float:

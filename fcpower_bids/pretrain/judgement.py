@@ -76,23 +76,18 @@ def judge(
         return pd.DataFrame(columns=COLUMNS), facts
     teacher = corpus.kernel_of(held_out.rows).cpu().double().numpy()
     sites, people, ends = corpus.sites[held_out.rows], *two_windows(held_out, window)
-
-    def kernel_of(embed: Map) -> FloatArray:
-        vectors = held_out.average(embed)
-        vectors = vectors - vectors.mean(axis=0)
-        return np.asarray(vectors @ vectors.T)
+    if len(people) < 2:  # nobody is identified, and the size of a vector is known from any window
+        ends = [(rows[:1], np.zeros(1, int))]
+    windows = [corpus.windows(*end, window) for end in ends]
 
     def describe(embed: Map, kernel: FloatArray) -> dict[str, float]:
-        block, n = np.ix_(judged, judged), len(people)
-        if n < 2:  # the size of a vector is known from any window
-            found, dimensions = np.nan, embed(corpus.windows(rows[:1], np.zeros(1, int), window)).shape[1]
-        else:  # every person's first window looks for the last one among all, and the other way round
-            vectors = [embed(corpus.windows(*end, window)) for end in ends]
+        block, n, found = np.ix_(judged, judged), len(people), np.nan
+        vectors = [embed(each) for each in windows]
+        if n > 1:  # every person's first window looks for the last one among all, and the other way round
             unit = normalise_rows(np.concatenate(vectors), keep_constant=True)
-            sessions, dimensions = np.repeat(["first", "last"], n), vectors[0].shape[1]
-            found = identify(unit @ unit.T, np.tile(people, 2), sessions).accuracy
+            found = identify(unit @ unit.T, np.tile(people, 2), np.repeat(["first", "last"], n)).accuracy
         return {
-            "dimensions": dimensions,
+            "dimensions": vectors[0].shape[1],
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
             "cka_within": within_alignment(kernel, teacher, sites),
@@ -115,13 +110,15 @@ def judge(
         return difference, jackknife_limit(difference, without, CONFIDENCE, seeds if len(seeds) > 1 else None)
 
     maps = {MODEL: [encode(model)], **_without_training(held_out, rows, config, model)}
-    kernels = {name: [kernel_of(embed) for embed in seeds] for name, seeds in maps.items()}
+    means = held_out.average(*(embed for seeds in maps.values() for embed in seeds))
+    every = iter([(vectors - vectors.mean(axis=0)) for vectors in means])
+    kernels = {name: [(vectors := next(every)) @ vectors.T for _ in seeds] for name, seeds in maps.items()}
     table = []
     for name, seeds in maps.items():
         described = pd.DataFrame(map(describe, seeds, kernels[name]))
         limits = ahead(kernels[MODEL][0], kernels[name]) if name != MODEL else (np.nan, np.nan)
-        means = {column: float(described[column].to_numpy().mean()) for column in described}
-        table.append({"map": name, **means, "ahead": limits[0], "ahead_low": limits[1]})
+        scores = {column: float(described[column].to_numpy().mean()) for column in described}
+        table.append({"map": name, **scores, "ahead": limits[0], "ahead_low": limits[1]})
     rng = np.random.default_rng((held_out.seed, EVALUATION, 1))
     orders = [rng.permutation(len(teacher)) for _ in range(SHUFFLES)]
     shuffled = [kernels[MODEL][0][np.ix_(order, order)] for order in orders]

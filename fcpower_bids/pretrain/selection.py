@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -74,7 +73,7 @@ class HeldOut:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Score a model: alignments over all held-out recordings, and over each half."""
-        E = torch.from_numpy(self.average(encode(model)))
+        E = torch.from_numpy(self.average(encode(model))[0])
         K = self.corpus.kernel_of(self.rows).cpu().double()
         out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
         for name, half in (("select", SELECT), ("confirm", CONFIRM)):
@@ -82,20 +81,20 @@ class HeldOut:
             out[name] = float(cka_debiased(E[members], K[members][:, members]))
         return out
 
-    def average(self, embed: Map, batch: int = 256) -> FloatArray:
-        """Mean over `VIEWS` windows of what a map makes of every held-out recording: (m, d)."""
+    def average(self, *maps: Map, batch: int = 256) -> list[FloatArray]:
+        """Mean over `VIEWS` windows of what each map makes of every held-out recording: (m, d)."""
         places = self.corpus.places(self.window)[self.rows]
-        parts = [slice(start, start + batch) for start in range(0, len(places), batch)]
-
-        def one_view(view: int) -> FloatArray:
+        totals = [np.zeros(1)] * len(maps)
+        for view in range(VIEWS):  # one view in memory at a time
             members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
-            first = starts[np.argsort(members)]
-            return np.concatenate(
-                [embed(self.corpus.windows(self.rows[part], first[part], self.window)) for part in parts]
-            )
-
-        total: FloatArray = reduce(np.add, map(one_view, range(VIEWS)))  # one view in memory at a time
-        return total / VIEWS
+            first, parts = starts[np.argsort(members)], list[list[FloatArray]]()
+            for some in (slice(start, start + batch) for start in range(0, len(places), batch)):
+                windows = self.corpus.windows(self.rows[some], first[some], self.window)
+                parts.append([embed(windows) for embed in maps])
+            totals = [
+                total + np.concatenate(part) for total, part in zip(totals, zip(*parts, strict=True), strict=True)
+            ]
+        return [total / VIEWS for total in totals]
 
 
 def encode(model: nn.Module) -> Map:

@@ -22,8 +22,11 @@ def choose(**choices) -> Settings:
     return Settings(Path("bids"), Path("out"), "group", **({"quiet": True, "preset": "paper"} | choices))
 
 
-def demo_cohort(n_people=60, n_volumes=160, seed=0) -> Cohort:
-    """Two sessions per person; ``planted_score`` and cognition follow weak modes, ``null_score`` follows nothing."""
+def demo_cohort(n_people=60, n_volumes=160, seed=0, n_parcels=60) -> Cohort:
+    """Two sessions per person; ``planted_score`` and cognition follow weak modes, ``null_score`` follows nothing.
+
+    Of the parcels of the demo only the first ``n_parcels`` are kept.
+    """
     rng = np.random.default_rng(seed)
     population = draw_population(rng)
     people = draw_people(DemoDesign(subjects=n_people), rng)
@@ -32,7 +35,7 @@ def demo_cohort(n_people=60, n_volumes=160, seed=0) -> Cohort:
         person = draw_person(rng)
         for session in "ab":
             connectome = draw_connectome(population, person, people.factor[number], rng)
-            series.append(draw_clean_series(connectome, n_volumes, TR, rng))
+            series.append(draw_clean_series(connectome, n_volumes, TR, rng)[:, :n_parcels])
             rows.append((f"sub-{number:02d}", session, n_volumes * TR, 0.1 + 0.01 * (number % 7), 1))
     edges = np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
     index = pd.Index([f"sub-{number:02d}" for number in range(n_people)], name="participant_id")

@@ -1,22 +1,31 @@
-"""No number of any analysis depends on how many processes share the work, nor on what lies on disk meanwhile."""
+"""What every analysis keeps to, the new ones too: declared tables, a cohort left alone, and the same numbers always.
+
+None depends on how many processes share the work, nor on what lies on disk meanwhile.
+"""
 
 from __future__ import annotations
+
+import json
+import re
 
 import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
 from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.outputs.group import digest_cohort
+from fcpower_bids.outputs.tables import plain
 from fcpower_bids.parallel import executing
 from fcpower_bids.resources import memory_limit
+from fcpower_bids.schema import TABLES
 from tests.analyses.cohorts import choose, demo_cohort
 
-CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrink_to_identity": 0.1}
+CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "permutations": 19}
 
 
 @pytest.fixture(scope="module")
 def cohort():
-    return demo_cohort(n_people=16, n_volumes=80)
+    return demo_cohort(n_people=14, n_volumes=80, n_parcels=24)
 
 
 def analyse(name, given, settings):
@@ -29,12 +38,20 @@ def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
     monkeypatch.setattr("fcpower_bids.parallel.WORTH", 0.0)
     monkeypatch.setattr("fcpower_bids.analyses.features.BLOCK", 4)
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
-    sites = {"site_column": "site"} if name == "harmonisation" else {}
     given = {"one": cohort, "other": cohort} if name in OF_COHORTS else cohort
-    alone, shared = (analyse(name, given, choose(**CHOICES, **sites, nprocs=number)) for number in (1, 2))
-    assert alone.keys() == shared.keys()
-    for table in alone:
-        pd.testing.assert_frame_equal(alone[table].frame, shared[table].frame, check_exact=True)
+    before = digest_cohort(cohort)
+    alone, shared = (analyse(name, given, choose(**CHOICES, nprocs=number)) for number in (1, 2))
+    assert digest_cohort(cohort) == before
+    assert alone.keys() == shared.keys() != set()
+    declared = {spec.name for spec in TABLES.values() if spec.owner == name}
+    for label, table in alone.items():
+        pd.testing.assert_frame_equal(table.frame, shared[label].frame, check_exact=True)
+        assert table.spec.name in declared
+        assert re.fullmatch(re.sub("[A-Z]+", "[A-Za-z0-9-]+", table.spec.name), label)
+        (TABLES[label] if table.spec.name == label else table.spec).check(list(table.frame.columns))
+        keys = [key for key in table.spec.keys if key in table.frame]
+        assert not keys or not table.frame.duplicated(keys).any(), f"{label}: {keys} tell a row from all others"
+        json.dumps(plain(table.facts), allow_nan=False)
 
 
 @pytest.fixture
@@ -45,8 +62,8 @@ def made(monkeypatch):
     return shapes
 
 
-LITTLE = 0.2
-"""MB, of which one array may take a quarter: none of the features of 16 people fits."""
+LITTLE = 0.04
+"""MB, of which one array may take a quarter: none of the features of 14 people fits."""
 
 
 @pytest.mark.parametrize("name", ["prediction", "fingerprinting", "qc_fc", "edges"])
@@ -55,7 +72,7 @@ def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, made,
     for folder in (None, tmp_path):
         assert made == []
         with memory_limit(LITTLE, folder):
-            found.append(ANALYSES[name](cohort, choose(**CHOICES, **asked, permutations=20)))
+            found.append(ANALYSES[name](cohort, choose(**CHOICES, **asked)))
     assert found[0].keys() == found[1].keys()
     for table in found[0]:
         pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)

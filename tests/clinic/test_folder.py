@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fcpower_bids.clinic.folder import load_model, model_path, prove, save_model, say_signed
+from fcpower_bids.clinic.folder import load_model, model_path, prove, save_model
 from fcpower_bids.errors import DatasetError
 
 
@@ -120,20 +120,4 @@ def test_changed_weights_are_refused_though_their_digests_are_right(tmp_path, ch
     assert load_model(save_model(tmp_path / "whole_model", ARRAYS, facts))[1]["Target"] == "x"
     path = save_model(tmp_path / "a_model", ARRAYS | {"weights": changed}, facts)
     with pytest.raises(DatasetError, match=words):
-        load_model(path)
-
-
-def test_a_model_is_signed_by_whoever_has_the_key(tmp_path, monkeypatch):
-    for name in ("mine", "theirs"):
-        (tmp_path / name).write_text(name)
-    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "mine"))
-    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
-    assert say_signed(load_model(path)[1]) == "This model is signed by you."
-    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "theirs"))
-    assert say_signed(load_model(path)[1]).startswith("This model is not signed by you: its digests say")
-    monkeypatch.delenv("FCPOWER_MODEL_KEY")
-    assert not load_model(path)[1]["SignedByYou"]
-    assert not load_model(save_model(path, {"weights": np.arange(3.0)}, {"Target": "x"}))[1]["SignedByYou"]
-    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "none"))
-    with pytest.raises(DatasetError, match="FCPOWER_MODEL_KEY names cannot be read"):
         load_model(path)

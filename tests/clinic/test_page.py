@@ -45,7 +45,6 @@ FACTS = {
     "NumberOfScans": 1000,
     "Sites": {f"s{number}": 40 for number in range(20)},
     "SoftwareVersion": "0.1.0",
-    "SignedByYou": False,
     "Digests": {"weights.npz": "f" * 64},
     "Preprocessing": {"strategy": ["36p"], "band": ["0.01-0.08 Hz"], "atlas": ["Schaefer2018 17n 400"]},
     "Skill": {

@@ -10,7 +10,7 @@ import numpy as np
 from fcpower_bids.outputs.tables import read_table, write_table
 from tests.clinic.planted import group, make_cohort, models
 
-PEOPLE = 120
+PEOPLE = 60
 
 
 def columns_of(folder: Path) -> dict[str, list]:

@@ -101,7 +101,7 @@ def test_outputs_have_rows_by_person(attacked):
 def test_a_corpus_has_names_and_series(attacked, tmp_path):
     words = ["--steps", "2", "--batch-size", "4", "--architecture", "d=16", "layers=1", "heads=2", "--window", "30"]
     bids = attacked.out.parent / "people"
-    quiet = ["--held-out", "0.5", "--accept-unproven", "--dataset-name", "study", "--quiet"]
+    quiet = ["--held-out", "0.5", "--accept-unproven", "--dataset-name", "study", "--quiet", "--nprocs", "1"]
     assert main([str(bids), str(attacked.out), "pretrain", *words, *quiet]) == 0
     corpus = attacked.out / "corpus"
     rows = pd.read_csv(corpus / "recordings.tsv", sep="\t", dtype={"subject": str})

@@ -59,5 +59,3 @@ def test_components_are_orthonormal_high_passed_and_find_the_sources(recording):
     first = physiology.white_matter[FIRST:, 0]
     components = np.array([columns[f"w_comp_cor_{index:02d}"][FIRST:] for index in range(5)])
     assert np.linalg.norm(components @ (first - first.mean())) / np.linalg.norm(first - first.mean()) > 0.9
-
-

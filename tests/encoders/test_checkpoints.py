@@ -9,7 +9,6 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import errors
 from safetensors.torch import load_file, save_file
 
 from fcpower_bids.encoders import load_encoder
@@ -138,31 +137,6 @@ def test_missing_files_and_wrong_places(checkpoint, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(CheckpointError, match=r"config\.json does not exist"):
         load_encoder("fbert", tmp_path / "empty")
-
-
-@pytest.mark.parametrize(
-    ("problem", "sentence"),
-    [
-        (OSError("no network"), r"The hub could not be reached for owner/name \(OSError\); download it on a connected"),
-        (errors.LocalEntryNotFoundError("offline"), r"The hub could not be reached for owner/name"),
-        (
-            errors.RepositoryNotFoundError.__new__(errors.RepositoryNotFoundError),
-            "There is no model owner/name on the hub",
-        ),
-        (
-            errors.RevisionNotFoundError.__new__(errors.RevisionNotFoundError),
-            "owner/name on the hub has no revision 'v1'",
-        ),
-    ],
-    ids=["no network", "offline", "no model", "no revision"],
-)
-def test_hub_that_cannot_be_reached_and_a_model_that_is_not_there_differ(monkeypatch, problem, sentence):
-    def fail(*args, **kwargs):
-        raise problem
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(CheckpointError, match=sentence):
-        load_encoder("fbert-1m", "owner/name", revision="v1")
 
 
 def test_hub_id_and_revision_are_passed_on(monkeypatch, checkpoint, recordings):

@@ -62,15 +62,6 @@ def test_position_code_closed_form():
     torch.testing.assert_close(torch.cat((code[:, ::2], code[:, 1::2]), dim=1), halves, rtol=0, atol=0)
 
 
-def test_cls_takes_position_zero_only_if_asked(config):
-    x = series(1, 5)
-    with_position, without = lively(config), lively(replace(config, cls_position=False))
-    code = position_code(6, config.d)
-    torch.testing.assert_close(with_position.tokens(x)[0, 0], with_position.cls_token + code[0])
-    torch.testing.assert_close(without.tokens(x)[0, 0], without.cls_token)
-    torch.testing.assert_close(without.tokens(x)[0, 1:] + code[1:] - code[:-1], with_position.tokens(x)[0, 1:])
-
-
 def test_without_positions_the_order_of_time_does_not_matter(config):
     x = series()
     shuffled = x[:, torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))]
@@ -94,9 +85,3 @@ def test_dropout_acts_in_training_only(config):
     x = series()
     assert torch.equal(model(x), model(x))
     assert not torch.equal(model.train()(x), model(x))
-
-
-@pytest.mark.parametrize("wrong", [{"d": 18}, {"activation": "tanh"}, {"pe": "learned"}])
-def test_impossible_configurations_are_refused(config, wrong):
-    with pytest.raises(ValueError, match=r"must be"):
-        replace(config, **wrong)

@@ -27,24 +27,12 @@ def test_names_give_labels_that_differ():
     assert len(set(labels)) == len(labels)
 
 
-def test_every_entry_can_be_imported():
-    assert {"fbert-1m", "fbert-8m", "fbert", "random-init"} <= set(ENCODERS)
-    assert all(callable(ENCODERS[name]) for name in ENCODERS)
-    with pytest.raises(UsageError, match="no encoder called 'bert'"):
-        load_encoder("bert", None)
-
-
 @pytest.mark.parametrize("name", ["fbert-1m", "fbert-8m", "fbert"])
 def test_without_weights_the_encoder_is_unavailable(name):
     with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
         load_encoder(name, None, parcel_names=NAMES)
     assert isinstance(caught.value, FcPowerError)
     assert caught.value.exit_code == 0
-
-
-def test_the_reason_names_the_released_weights():
-    with pytest.raises(EncoderUnavailable, match="Marraffini-Giovanni/fbert-1m"):
-        load_encoder("fbert-1m", None)
 
 
 def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):

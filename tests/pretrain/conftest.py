@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from fcpower_bids.pretrain import judgement, selection
 from fcpower_bids.pretrain.packing import pack_corpus
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # losses and weights are compared to the last bits: no GPU takes part
 NAMES = [f"P{i}" for i in range(10)]
@@ -24,6 +27,16 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_judgement(request):
+    """Two models of random weights and two windows a recording, but where the verdict is what is looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not hasattr(request.module, "JUDGED"):
+            patch.setattr(judgement, "RANDOM_SEEDS", (1000, 1001))
+            patch.setattr(selection, "VIEWS", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +80,42 @@ def recordings():
     return made_recordings()
 
 
+@pytest.fixture(scope="session")
+def packed_once(tmp_path_factory) -> Path:
+    pack_corpus(as_sources(made_recordings()), folder := tmp_path_factory.mktemp("packed") / "pack", atlas="toy")
+    return folder
+
+
 @pytest.fixture
-def pack(tmp_path: Path, recordings) -> Path:
-    pack_corpus(as_sources(recordings), tmp_path / "pack", atlas="toy")
-    return tmp_path / "pack"
+def pack(tmp_path: Path, packed_once) -> Path:
+    return shutil.copytree(packed_once, tmp_path / "pack")
+
+
+@pytest.fixture(scope="session")
+def written_once(tmp_path_factory):
+    """Outputs of the participant level, their tables, and their corpus in both layouts as the command writes them."""
+    folder = tmp_path_factory.mktemp("written")
+    tables = plant_outputs(folder, made_recordings())
+    assert run_pretrain(folder, "--public-corpus", folder / "public", quick=PACKED) == 0
+    return folder, tables
+
+
+@pytest.fixture
+def written(tmp_path, written_once) -> Path:
+    """A copy of them, to be changed."""
+    return shutil.copytree(written_once[0], tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def tables(written, written_once) -> dict[str, Path]:
+    """Tables of series of that copy by the name of their recording."""
+    folder, tables = written_once
+    return {name: written / path.relative_to(folder) for name, path in tables.items()}
+
+
+@pytest.fixture
+def unpacked(tables, tmp_path) -> dict[str, Path]:
+    """The same before anything is packed."""
+    for corpus in (tmp_path / "out" / "corpus", tmp_path / "public"):
+        shutil.rmtree(corpus)
+    return tables

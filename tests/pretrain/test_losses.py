@@ -81,14 +81,6 @@ def test_debiased_alignment_of_embeddings_that_know_nothing_is_zero_and_the_bias
     assert abs(debiased) < 0.03
 
 
-def test_distances_of_unit_vectors_are_their_correlations():
-    rng = np.random.default_rng(1)
-    z = rng.standard_normal((8, 50))
-    z = (z - z.mean(1, keepdims=True)) / np.linalg.norm(z - z.mean(1, keepdims=True), axis=1, keepdims=True)
-    squared = ((z[:, None] - z[None]) ** 2).sum(-1)
-    np.testing.assert_allclose(squared, 2 - 2 * np.corrcoef(z), rtol=0, atol=1e-12)
-
-
 def test_distance_and_correlation_teachers_are_one_target():
     _, K = batch(15)
     others = ~torch.eye(15, dtype=torch.bool)

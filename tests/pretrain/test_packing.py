@@ -90,13 +90,6 @@ def test_a_changed_recording_replaces_the_old_one(pack, recordings, caplog):
     assert "replaced" not in caplog.text
 
 
-def test_same_input_same_bytes(tmp_path, recordings):
-    for name in ("a", "b"):
-        pack_corpus(as_sources(recordings), tmp_path / name)
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-
-
 def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
     recordings[2][1][:, 4] = 7.0
     recordings[3][1][5, 6] = np.nan

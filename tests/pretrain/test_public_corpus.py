@@ -10,7 +10,6 @@ import pytest
 
 from fcpower_bids.pretrain import public as public_corpus
 from fcpower_bids.pretrain.corpus import open_pack
-from tests.command import parse_settings
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
 
@@ -18,15 +17,9 @@ WINDOW = 20
 
 
 @pytest.fixture
-def tables(tmp_path):
-    return plant_outputs(tmp_path, made_recordings())
-
-
-@pytest.fixture
-def public(tmp_path, tables):
+def public(written):
     """A corpus in the public layout that the command wrote."""
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
-    return tmp_path / "public"
+    return written / "public"
 
 
 def log(folder) -> pd.DataFrame:
@@ -75,8 +68,7 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     assert configs[0]["roi_labels"] == configs[1]["roi_labels"] == NAMES
 
 
-@pytest.mark.parametrize("draw", ["windows", "recordings"])
-def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path, draw):
+def test_every_window_drawn_is_a_stored_one_of_its_recording(public, tmp_path):
     public_corpus.prepare_corpus(public, tmp_path / "run")
     corpus = public_corpus.open_corpus(public, tmp_path / "run")
     stored, owners = np.load(public / "windows.npy"), np.load(public / "window_to_recording.npy")
@@ -148,13 +140,6 @@ def test_nothing_is_packed_into_it_and_a_pack_alone_is_enough(public, tmp_path, 
     assert "to which nothing is added" in capsys.readouterr().err
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="only_pack") == 0
     assert "holds no series to add" in capsys.readouterr().err
-
-
-def test_the_hub_id_of_the_corpus_is_no_folder(tmp_path):
-    (tmp_path / "bids").mkdir()
-    words = [str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", "--corpus"]
-    assert parse_settings([*words, "Marraffini-Giovanni/fbert-corpus"]).corpus == "Marraffini-Giovanni/fbert-corpus"
-    assert parse_settings([*words, str(tmp_path / "x")]).corpus == str(tmp_path / "x")
 
 
 def test_both_layouts_agree_on_the_windows_that_share_no_volume(public, tmp_path, tables):

@@ -14,13 +14,7 @@ from safetensors.numpy import load_file, save_file
 from fcpower_bids.pretrain import corpus as shards
 from fcpower_bids.pretrain import packing as preparation
 from fcpower_bids.store import beside
-from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import PACKED, in_child, plant_outputs, run_pretrain
-
-
-@pytest.fixture
-def tables(tmp_path):
-    return plant_outputs(tmp_path, made_recordings())
+from tests.pretrain.outputs import PACKED, in_child, run_pretrain
 
 
 def packed_table(folder) -> pd.DataFrame:
@@ -46,22 +40,17 @@ def scramble(path) -> None:
     save_file({"series": np.ascontiguousarray(series.T).reshape(series.shape)}, path)
 
 
-def test_packed_series_are_the_written_tables_to_half_precision(tmp_path, tables):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
+def test_packed_series_are_the_written_tables_and_the_teacher_is_theirs(tmp_path, tables):
     packed = packed_series(tmp_path)
     assert packed.keys() == tables.keys()
     for name, path in tables.items():
         table = pd.read_csv(path, sep="\t").to_numpy()
         z = (table - table.mean(0)) / table.std(0, ddof=1)
         np.testing.assert_allclose(packed[name], z, rtol=2**-10, atol=1e-6)
-
-
-def test_the_stored_teacher_is_that_of_the_stored_series(tmp_path, tables):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
     vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
     kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
     positions = packed_table(tmp_path)["position"]
-    edges = {name: fc_power(series, 0.35) for name, series in packed_series(tmp_path).items()}
+    edges = {name: fc_power(series, 0.35) for name, series in packed.items()}
     for name in tables:
         assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
@@ -109,7 +98,6 @@ def exchange_rows(path) -> None:
     ids=["a sample", "a teacher", "the kernel", "subjects", "rows", "parcel names"],
 )
 def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
     change(tmp_path / "out" / "corpus" / name)
     if not name.startswith("series"):  # also where it is packed again first
         run_pretrain(tmp_path, quick=PACKED)
@@ -121,7 +109,6 @@ def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, 
 
 
 def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
     forget_digests(tmp_path / "out" / "corpus")
     scramble(tmp_path / "out" / "corpus" / "series-00000.safetensors")
     assert run_pretrain(tmp_path) == 3
@@ -132,7 +119,6 @@ def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
 
 
 def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
-    assert run_pretrain(tmp_path, "--dry-run") == 0
     forget_digests(tmp_path / "out" / "corpus")
     path = tmp_path / "out" / "corpus" / "teacher_kernel.safetensors"
     with safe_open(path, "np") as file:
@@ -152,7 +138,7 @@ def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
     (corpus / "pack.json").write_text(json.dumps(facts | said))
     scramble(corpus / "series-00000.safetensors")
     (corpus / "series-00001.safetensors").write_bytes(b"of the old pack")
-    assert run_pretrain(tmp_path) == 0
+    assert run_pretrain(tmp_path, "--dry-run") == 0
     assert caplog.text.count("is made anew") == 1
     assert {path.name: path.read_bytes() for path in corpus.iterdir()} == good
 
@@ -167,7 +153,7 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
-def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, tables, monkeypatch, caplog):
+def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, unpacked, monkeypatch, caplog):
     computed = []
     original = preparation.teacher_vector_and_rank
 
@@ -187,7 +173,7 @@ def test_a_run_killed_at_a_recording_goes_on_with_it(tmp_path, tables, monkeypat
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(a) or original(*a))
     assert run_pretrain(tmp_path, quick=PACKED) == 0
-    assert len(computed) == len(tables) - 20
+    assert len(computed) == len(unpacked) - 20
     assert "20 recordings of an interrupted run are taken over" in caplog.text
     assert not parts.exists()
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", quick=PACKED) == 0
@@ -218,23 +204,22 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
 
 
-@pytest.mark.parametrize("value", ["NaN", "0", "-2", "Infinity"])
-def test_an_impossible_repetition_time_is_refused(tmp_path, tables, capsys, value):
-    path = next(iter(tables.values())).with_suffix(".json")
-    path.write_text(f'{{"RepetitionTime": {value}}}')
-    assert run_pretrain(tmp_path, quick=PACKED) == 3
-    assert f"{path} does not give a RepetitionTime" in capsys.readouterr().err
-
-
-def test_a_table_that_cannot_be_read_is_named(tmp_path, tables, capsys):
-    path = next(iter(tables.values()))
+def test_a_table_or_a_repetition_time_that_cannot_be_is_named(tmp_path, unpacked, capsys):
+    path = next(iter(unpacked.values()))
+    sidecar = path.with_suffix(".json")
+    before = sidecar.read_text()
+    for value in ("NaN", "0", "-2", "Infinity"):
+        sidecar.write_text(f'{{"RepetitionTime": {value}}}')
+        assert run_pretrain(tmp_path, quick=PACKED) == 3
+        assert f"{sidecar} does not give a RepetitionTime" in capsys.readouterr().err
+    sidecar.write_text(before)
     path.write_text(path.read_text().replace(".", "x", 20))
     assert run_pretrain(tmp_path, quick=PACKED) == 4
     assert f"{path} cannot be read" in capsys.readouterr().err
 
 
-def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp_path, tables, capsys):
-    path, short, *_ = tables.values()
+def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp_path, unpacked, capsys):
+    path, short, *_ = unpacked.values()
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
     assert run_pretrain(tmp_path, quick=PACKED) == 4
@@ -255,7 +240,7 @@ def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp
     assert "2 of them have fewer volumes than window 20: nothing trains on those" in capsys.readouterr().err
 
 
-def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):
+def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, unpacked, monkeypatch, capsys):
     def write_in_the_order_of_memory(arrays, path, metadata):
         save_file({name: np.ascontiguousarray(a.T).reshape(a.shape) for name, a in arrays.items()}, path, metadata)
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 
@@ -375,23 +374,3 @@ def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, s
 def _scores_of(observed: FloatArray, predicted: FloatArray, score: str) -> FloatArray:
     flat = (np.ptp(observed, axis=0) == 0) | (np.ptp(predicted, axis=0) == 0)
     return np.where(flat, np.nan, score_predictions(score, observed, predicted))
-
-
-def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean correlation over sites that may differ, and its interval (DerSimonian & Laird; Hartung & Knapp)."""
-    values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
-    known = np.isfinite(values) & (sizes >= FEWEST)
-    k = int(known.sum())
-    if k < 2:
-        return float("nan"), float("nan"), float("nan")
-    z, weights = np.arctanh(np.clip(values[known], -1 + 1e-12, 1 - 1e-12)), sizes[known] - 3
-    fixed = np.average(z, weights=weights)
-    spare = weights.sum() - (weights**2).sum() / weights.sum()
-    between = max(0.0, float((weights @ (z - fixed) ** 2 - (k - 1)) / spare))
-    own = 1 / (1 / weights + between)
-    mean = float(np.average(z, weights=own))
-    error = float(np.sqrt(own @ (z - mean) ** 2 / ((k - 1) * own.sum())))
-    alike = -special.ndtri((1 - level) / 2) / np.sqrt(own.sum())
-    half = max(float(-special.stdtrit(k - 1, (1 - level) / 2)) * error, float(alike))
-    low, middle, high = np.tanh([mean - half, mean, mean + half])
-    return float(middle), float(low), float(high)

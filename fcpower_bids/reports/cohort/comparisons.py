@@ -10,8 +10,6 @@ import pandas as pd
 from fcpower_bids.analyses.evaluate import ROUNDING
 from fcpower_bids.outputs.names import short_name
 from fcpower_bids.reports.cohort.drawings import draw_curves, draw_differences, draw_folds, with_band
-from fcpower_bids.reports.cohort.findings import seen_names
-from fcpower_bids.reports.cohort.prediction import describe_identification
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -233,53 +231,8 @@ def _leading(controls: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
 
 # Encoders
 
-EMBEDDING = "embedding"
 MOST_ENCODER_PAIRS = 30
 """Pairs that are drawn; those with FC come first, and all are in the table."""
-
-
-def encoder_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Set embeddings against FC and FC^alpha, in prediction and identification, with the plain answer first."""
-    rows = pd.DataFrame(_against_fc(tables))
-    if rows.empty:
-        return
-    better, worse = (int(((rows["p"] < SIGNIFICANT) & (sign * rows["gain"] > 0)).sum()) for sign in (1, -1))
-    verdict = (
-        f"In {count(better, 'comparison')} of {len(rows)} the embedding is better than connectivity, in {worse} worse, "
-        f"in {len(rows) - better - worse} there is no evidence for a difference (Holm's correction within each "
-        "question)."
-    )
-    answer = "There is no reason here to prefer the embedding to plain connectivity."
-    if seen_names(tables):
-        answer = (
-            "No answer: an encoder was trained on people who are compared here, so what follows is no evidence for it."
-        )
-    elif better != worse:
-        answer = "The embedding adds something here." if better > worse else "Plain connectivity does better here."
-    said = [text for text in describe_identification(tables) if text.startswith(EMBEDDING)]
-    said = [text for text in said if "finds" in text or "find the" in text]
-    grids = tuple(tables.grid("encoder", rows))
-    yield Section("encoder", "Encoder against connectivity", (answer, verdict, *said), (), grids)
-
-
-def _against_fc(tables: GroupTables) -> Iterator[dict[str, Any]]:
-    """Pairs of an embedding and a representation of connectivity, the embedding first, whatever their order."""
-    for name, difference in (("comparisons", "mean_difference"), ("identification_comparisons", "difference")):
-        for row in tables.rows(name).to_dict("records"):
-            pair = [str(row["representation"]), str(row["reference"])]
-            first, second = (one.startswith(EMBEDDING) for one in pair)
-            if first == second:
-                continue
-            gain, low, high = float(row[difference]), float(row["ci_low"]), float(row["ci_high"])
-            yield {
-                "question": f"prediction of {row['target']}" if "target" in row else "identification",
-                "representation": tables.title(pair[not first]),
-                "reference": tables.title(pair[first]),
-                "gain": gain if first else -gain,
-                "low": low if first else -high,
-                "high": high if first else -low,
-                "p": float(row["p_holm"]),
-            }
 
 
 def encoders_chapter(tables: GroupTables) -> Iterator[Section]:

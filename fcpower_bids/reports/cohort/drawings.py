@@ -101,23 +101,6 @@ def draw_differences(
     return sheet.svg()
 
 
-def draw_quality(values: Curves, marks: Curves) -> str:
-    """Draw one strip of recordings (n,) per measure; ``marks`` says which stand out."""
-    lines = -(-len(values) // 4)
-    sheet = Drawing(WIDE, 1.3 * lines)
-    boxes = lay_out(sheet, lines, 4, (10, 10, 6, BELOW), (18, 38))
-    for box, (title, numbers) in zip(boxes, values.items(), strict=False):
-        chart = Chart(sheet, box, around(numbers), Scale(-0.5, 0.5))
-        known, spread = np.isfinite(numbers), jitter(len(numbers), 0.3)
-        plain, marked = known & ~marks[title], known & marks[title]
-        chart.dots(numbers[plain], spread[plain], AFTER, 7, opacity=0.6)
-        chart.dots(numbers[marked], spread[marked], BEFORE, 22, "^", opacity=0.6)
-        if known.any():
-            chart.upright(float(np.median(numbers[known])), "#000", 0.8)
-        chart.frame_below(title, most=5)
-    return sheet.svg()
-
-
 # Histograms
 
 

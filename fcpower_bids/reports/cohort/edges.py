@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,11 +14,7 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     listed,
-    missing,
-    smallest_of,
-    square,
 )
-from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.page import Panel
 from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, colour_table, colours, encode_png
 from fcpower_bids.schema import TABLES
@@ -41,11 +35,7 @@ VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
 """Two axes of space and the hemisphere (-1 left, 1 right, 0 both), from the left, from above and from the right."""
 SCALE, GAP = 0.75, 12.0
 """Points per mm, and between two views."""
-RADII = (1.7, 4.0)
-"""Radii of dots between which the number of parcels decides, in points."""
 MAP = "RdBu_r"
-LISTED = 5
-"""Parcels with the largest numbers that the panel names."""
 
 
 def edges_chapter(tables: GroupTables) -> Iterator[Section]:
@@ -63,7 +53,7 @@ def edges_chapter(tables: GroupTables) -> Iterator[Section]:
     for name, rows in firsts.items():
         grids += tables.grid(name, tables.titled(rows))
     title = "Connections that go with a phenotype"
-    yield Section("edges", title, tuple(said), (*panels, *_networks(tables)), tuple(grids), tuple(said[:1]))
+    yield Section("edges", title, tuple(said), tuple(panels), tuple(grids), tuple(said[:1]))
 
 
 def _headline(summary: pd.DataFrame) -> Iterator[str]:
@@ -134,36 +124,6 @@ def _more(target: object, tables: GroupTables) -> str:
     return f"in {of_two}" if of_two else "with more of it"
 
 
-def _networks(tables: GroupTables) -> Iterator[Panel]:
-    """T of the mean edge between two networks, a panel per target."""
-    found = tables.rows("edges_networks")
-    for target, part in list(found.groupby("target", sort=False))[:MOST_PANELS] if len(found) else ():
-        matrices = {}
-        for name, own in part.groupby("representation", sort=False):
-            names, matrices[tables.title(name)] = square(own, "network_a", "network_b", "t")
-        n = len(matrices)
-        pairs = f"{n} × {len(part) // n:,}" if n > 1 else f"{len(part):,}"
-        hits = int((part["p_family_wise"] < SIGNIFICANT).sum())
-        yield tables.panel(
-            "edges_networks",
-            draw_matrices(matrices, [(name, i, i + 1) for i, name in enumerate(names)]),
-            target=target,
-            more=_more(target, tables),
-            hits=f"{count(hits, 'pair')} of {pairs} {'is' if hits == 1 else 'are'} significant",
-            matrices=count(n, "matrix", "matrices"),
-            n=len(names),
-        )
-
-
-def smallest_p_of_edges(tables: GroupTables) -> float:
-    """The smallest p of a target's edges or networks, corrected for representations and for both of all targets."""
-    summary = tables.rows("edges_summary")
-    if summary.empty:
-        return np.nan
-    parts = summary.groupby("target")
-    return smallest_of([*parts["p_max"].min(), *(parts["p_component"].min() * parts.size()).clip(upper=1)])
-
-
 # Brains
 
 
@@ -189,7 +149,7 @@ def outlines() -> tuple[tuple[bytes, tuple[float, float], tuple[float, float]], 
 
 
 def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values: Sequence[float], label: str) -> str:
-    """Draw a number for each place, or for each connection (two places), as SVG text; the largest lie on top."""
+    """Draw a number for each connection of two places as SVG text; the largest lie on top."""
     at, shown = np.asarray(places, dtype=float), np.asarray(values, dtype=float)
     limit = float(np.abs(shown).max()) or 1.0
     table, steps = colour_table(MAP), np.round(127.5 * (1 + shown / limit)).astype(int)
@@ -197,17 +157,13 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
     widths = [SCALE * (across[1] - across[0]) for _, across, _ in views]
     height = max(SCALE * (down[1] - down[0]) for *_, down in views)
     sheet = Drawing((sum(widths) + GAP * len(views) + 60) / POINTS, height / POINTS)
-    left, radius = 0.0, float(np.clip(40 / max(1, len(at)) ** 0.5, *RADII))
+    left = 0.0
     for (png, across, down), (axes, side), width in zip(views, VIEWS, widths, strict=True):
         sheet.image(Box(left, 0, width, SCALE * (down[1] - down[0])), png, 100)
         x, y = left + SCALE * (at[:, axes[0]] - across[0]), SCALE * (down[1] - at[:, axes[1]])
         seen = side * at[:, 0] >= 0
         for number in np.argsort(np.abs(shown), kind="stable").tolist():
             colour = f"#{table[steps[number]]}"
-            if not ends:
-                if seen[number]:
-                    sheet.add("circle", cx=x[number], cy=y[number], r=radius, fill=colour)
-                continue
             a, b = ends[number]
             if seen[a] and seen[b]:
                 sheet.line((x[a], x[b]), (y[a], y[b]), colour, 1.4)
@@ -220,26 +176,3 @@ def draw_brain(places: Sequence[Place], ends: Sequence[tuple[int, int]], values:
         sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
     sheet.text(bar.left, bar.top - 8, label, anchor="start")
     return sheet.svg()
-
-
-def parcels_panels(
-    name: str, part: pd.DataFrame, table: str, column: str, tables: GroupTables, **words: Any
-) -> Iterator[Panel]:
-    """Draw a number per parcel, a column of a table, and list the largest; nothing where no place is known."""
-    if not set("xyz") <= set(part.columns):
-        return
-    known = part[part[["x", "y", "z", column]].notna().all(axis=1)]
-    if known.empty:
-        return
-    known = known.loc[known[column].abs().sort_values(ascending=False, kind="stable").index]
-    places = list(known[["x", "y", "z"]].itertuples(index=False, name=None))
-    about = TABLES[table].columns[column]
-    panel = tables.panel(name, draw_brain(places, (), known[column].tolist(), about.heading), n=len(known), **words)
-    rows = []
-    for _, row in known.head(LISTED).iterrows():
-        parcel = str(row["parcel"]) if missing(row["network"]) else f"{row['parcel']} ({row['network']})"
-        value = float(row[column])  # smaller numbers with three figures
-        rows.append(
-            (parcel, f"{value:.{about.digits}f}" if abs(value) >= 10.0 ** (1 - about.digits) else f"{value:.3g}")
-        )
-    yield replace(panel, rows=tuple(rows))

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from fcpower_bids.analyses.baselines import SITE, Added, find_added
-from fcpower_bids.analyses.evaluate import FOLD_MEAN, OF_CLASSES, POOLED_MEAN, SPREAD, WITHIN_MEAN
+from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH
 from fcpower_bids.core.differences import POWER
@@ -147,11 +147,6 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     return found
 
 
-def smallest_p_of_targets(tables: GroupTables) -> float:
-    """The smallest p of a target, corrected for representations and targets."""
-    return float(np.fmin.reduce([finding.p for finding in find_targets(tables)], initial=np.nan))
-
-
 def known_people(tables: GroupTables) -> str:
     """``55 people``, or ``45 to 55 people``: with a known value of each target of the prediction; empty without one."""
     folds = tables.rows("prediction")
@@ -181,10 +176,6 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
         said.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
-    checked = tables.rows("check")
-    if len(checked):  # classes that are spread differently
-        own = (checked["check"] == SPREAD) & checked["finding"].str.startswith(OF_CLASSES.format(finding.target))
-        said += [f"{row.finding} {row.consequence}" for row in checked[own].itertuples()]
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, finding, tables))
     return said + describe_seen_prediction(finding.target, tables)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.sites import RANDOM, WITHIN
+from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -151,15 +151,11 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     if len(sites) and any(not finding.is_pooled for finding in findings):
         columns.append(("All predictions", "the best representation's score of all predictions together"))
         values.append([finding.pooled(finding.best) for finding in findings])
-    for over, title, said in (
-        (WITHIN, "Within sites", "its score among people of one site"),
-        (RANDOM, "Across sites", "the mean of r over sites that may truly differ"),
-    ):
-        if len(sites):
-            columns.append((title, said))
-            own = sites[sites["over"] == over].drop_duplicates(["target", "representation"])
-            known = own.set_index(["target", "representation"])["value"]
-            values.append([float(known.get((finding.target, finding.best), np.nan)) for finding in findings])
+    if len(sites):
+        columns.append(("Within sites", "its score among people of one site"))
+        within = sites[sites["over"] == WITHIN].drop_duplicates(["target", "representation"])
+        known = within.set_index(["target", "representation"])["value"]
+        values.append([float(known.get((finding.target, finding.best), np.nan)) for finding in findings])
     for (title, said), column in zip(columns, values, strict=True):
         if any(not missing(value) for value in column):
             header.append(title)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,7 +11,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from fcpower_bids.analyses.evaluate import POOLED_MEAN
-from fcpower_bids.core.differences import adjust_p_values
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort import comparisons, curves, edges, people, prediction
@@ -27,7 +25,6 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     known_people,
     prediction_cautions,
-    smallest_p_of_targets,
 )
 from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_representation
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
@@ -51,7 +48,6 @@ from fcpower_bids.settings.command import command_of
 CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
     "check": people.check_chapter,
     "cohort": people.cohort_chapter,
-    "quality": people.quality_chapter,
     "motion": people.motion_chapter,
     "prediction": prediction.prediction_chapter,
     "sites": prediction.sites_chapter,
@@ -62,19 +58,11 @@ CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
     "controls": comparisons.controls_chapter,
     "curves": curves.curves_chapter,
     "sweep": comparisons.sweep_chapter,
-    "encoder": comparisons.encoder_chapter,
     "encoders": comparisons.encoders_chapter,
     "spectrum": curves.spectrum_chapter,
     "privacy": prediction.privacy_chapter,
 }
 """What makes the sections of each chapter, the first with its anchor, in the order of the page."""
-SMALLEST_P = {
-    "prediction": smallest_p_of_targets,
-    "edges": edges.smallest_p_of_edges,
-    "identification": prediction.smallest_p_identified,
-}
-"""The smallest p of what a chapter may find, corrected for all that it tests; NaN where nothing was tested."""
-MADE_BY_A_RUN = "scans.tsv"
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
 MOST_TARGETS = 12
@@ -112,9 +100,6 @@ class GroupVerdict:
     overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
     answers: tuple[str, ...] = ()  # all sentences, of which the headline has the first
-    # mark of the results in the index: ``ok`` where something was found, ``caution`` where the check alarms or a part
-    # failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing
-    mark: str = "stop"
 
 
 # Pages
@@ -148,7 +133,6 @@ def write_group_report(settings: Places) -> tuple[Path, list[str]]:
         links=[(path.name, relative_link(path, tables.root)) for path in files],
     )
     page = write_page(settings.results_page, text)
-    write_index(settings)
     if tables.failures:
         reasons = " ".join(tables.failures.values())
         raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
@@ -167,28 +151,6 @@ def make_sections(tables: GroupTables) -> list[Section]:
     return sections
 
 
-def write_index(settings: Places) -> Path | None:
-    """Write ``group_index.html`` where there are results with a name; each line is the verdict of its page."""
-    named = sorted(path.parent.name for path in (settings.output_dir / "group").glob(f"*/{MADE_BY_A_RUN}"))
-    places = [dataclasses.replace(settings, name=name) for name in ("", *named)]
-    places = [place for place in places if place.results_page.is_file()]
-    if not any(place.name for place in places):
-        return None
-    rows = []
-    for place in places:
-        verdict = judge_cohort(GroupTables(place))
-        address = relative_link(place.results_page, place.output_dir)
-        rows.append((place.name or "without a name", address, verdict.mark, verdict.headline, verdict.figures))
-    text = render_page(
-        "group_index.html",
-        command=command_of(read_choices(GroupTables(settings))),
-        title="Results of the group level",
-        dataset=settings.bids_dir.resolve().name,
-        rows=rows,
-    )
-    return write_page(settings.output_dir / "group_index.html", text)
-
-
 # The first lines
 
 
@@ -201,8 +163,7 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
     broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
-    mark = "caution" if broken else verdict.mark
-    return replace(verdict, level=level, mark=mark, cautions=broken + verdict.cautions)
+    return replace(verdict, level=level, cautions=broken + verdict.cautions)
 
 
 def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
@@ -227,16 +188,11 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     was_checked = tables.has("check")
     done = tuple(name for name in tables.done if name != "check")
     level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
-    said = list(_sentences(targets, tables, further)) or [_without_headline(done, was_checked)]
+    said = _sentences(targets, tables, further) or [_without_headline(done, was_checked)]
     alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
     if alarms:
         said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
     room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
-    failed = any(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
-    rows = prediction.identification_rows(tables, unseen=True)
-    something = any(finding.state == FOUND for finding in targets) or (
-        len(rows) > 0 and (rows["p_permutation"] < SIGNIFICANT).any()
-    )
     return GroupVerdict(
         level,
         " ".join(said[: max(1, sum(room))]),
@@ -247,7 +203,6 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         targets_by_representation(targets, tables),
         first_figures(targets, tables),
         tuple(said),
-        "stop" if level == "stop" else "caution" if alarms or failed else "ok" if something else "open",
     )
 
 
@@ -281,7 +236,7 @@ def _without_headline(done: Sequence[str], checked: bool) -> str:
     return "There are no results of the group level yet."
 
 
-def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
     """Answers of the page, the shortest of each kind first: the headline takes as many as it has room for."""
     said: list[str] = []
     for state, by_site in product(ANSWERS, (False, True)):
@@ -300,15 +255,7 @@ def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tu
         answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
         said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
         said = said or ["Nothing was predicted or identified; the cohort is described below."]
-    yield from said
-    # what the analyses of this page found, corrected for their number, as they have no permutations in common
-    tested = {name: p for name, smallest in SMALLEST_P.items() if not missing(p := smallest(tables))}
-    if len(tested) < 2 or min(tested.values()) >= SIGNIFICANT:
-        return
-    corrected = dict(zip(tested, adjust_p_values(list(tested.values())).tolist(), strict=True))
-    yield f"Corrected for {len(tested)} analyses (Holm): {', '.join(f'{a} {say_p(p)}' for a, p in corrected.items())}."
-    if lost := [name for name, p in tested.items() if p < SIGNIFICANT <= corrected[name]]:
-        yield f"Significant by itself alone, and no finding of this page: {listed(lost)}."
+    return said
 
 
 def _beside_known(finding: Finding, tables: GroupTables) -> str:

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.sites import RANDOM, SITE, WITHIN
-from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.cohort.drawings import draw_curves, draw_folds, draw_scatter
-from fcpower_bids.reports.cohort.edges import parcels_panels
+from fcpower_bids.reports.cohort.drawings import draw_folds, draw_scatter
 from fcpower_bids.reports.cohort.findings import (
     Finding,
     describe_finding,
@@ -32,11 +29,8 @@ from fcpower_bids.reports.cohort.tables import (
     count_people,
     listed,
     missing,
-    own_rows,
     percent,
     say_p,
-    score_label,
-    smallest_of,
     square,
 )
 from fcpower_bids.reports.kit.charts import short
@@ -172,78 +166,18 @@ def _networks(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         yield tables.panel("importance_networks", svg, name_of=tables.title(name), n=len(names))
 
 
-def _parcels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
-    """Importance of parcels of the best representation that has it; none of noise."""
-    parts = by_representation(tables.rows("importance_parcels"), finding.target)
-    for name in _found(finding, parts)[:1]:
-        words = {"target": finding.target, "name_of": tables.title(name)}
-        yield from parcels_panels(
-            "importance_parcels", parts[name], "importance_parcels", "importance", tables, **words
-        )
-
-
-PANELS = (_folds, _scatter, _networks, _parcels)
+PANELS = (_folds, _scatter, _networks)
 """What makes the figures of a target, in their order."""
 
 
 # Sites
 
-MOST_SAID = 4
-"""Targets that have a sentence, on their best representation; the table has all."""
-Sentence = tuple[float, str]
-"""Excess of the score of all together over that within sites, and its sentence."""
-
 
 def sites_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Scores per site, within sites, and over sites; and by every handling of sites."""
-    best = {finding.target: finding.best for finding in find_targets(tables)}
-    rows, said = tables.rows("prediction_sites"), list[str]()
-    if len(rows):
-        # of the best representation; of all where the best is not known or not there
-        own = rows["representation"] == rows["target"].astype(str).map(best)
-        said = _worst_first(list(_describe_sites(rows[own | ~own.groupby(rows["target"]).transform("any")], tables)))
-    by_site = tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score)))
-    grids = (*by_site, *tables.grid("harmonisation"))
+    """Scores per site and within sites."""
+    grids = tuple(tables.grid("prediction_sites", score=lambda score: Cell("AUC" if score == "auc" else str(score))))
     if grids:
-        yield Section("sites", "Sites", tuple(said), (), grids, tuple(said))
-
-
-def _worst_first(found: list[Sentence]) -> list[str]:
-    """All sentences where they are few; else those with the largest differences, and how many others there are."""
-    if len(found) <= MOST_SAID:
-        return [text for _, text in found]
-    worst = sorted(found, key=lambda pair: -np.inf if missing(pair[0]) else pair[0], reverse=True)[:MOST_SAID]
-    rest = (
-        f"{len(found) - MOST_SAID} more targets are in the table; the best of none scores further above what it scores "
-        "within sites."
-    )
-    return [*(text for _, text in worst), rest]
-
-
-def _describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
-    """One sentence for every target and representation."""
-    summary = tables.rows("prediction_summary")
-    for (target, name), part in found.groupby(["target", "representation"], sort=False):
-        score, title = str(part["score"].iloc[0]), tables.title(name)
-        within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
-        own = own_rows(summary, str(target))
-        own = own[own["representation"] == name] if len(own) else own
-        pooled = float(own[f"{score}_pooled_mean"].iloc[0]) if len(own) else np.nan
-        values = part.loc[part["over"] == SITE, "value"]
-        n, scored = count(len(values), "site"), int(values.notna().sum())
-        if missing(within):
-            yield np.nan, f"{target} from {title}: no site of {n} has enough people for a score of its own."
-            continue
-        together, interval = "" if missing(pooled) else f", all together {pooled:.2f}", ""
-        for _, row in part[part["over"] == RANDOM].dropna(subset="value").head(1).iterrows():
-            interval = (
-                f"; over sites that may differ {row['value']:.2f}, 95 % CI {row['ci_low']:.2f} to {row['ci_high']:.2f}"
-            )
-        yield (
-            pooled - within,
-            f"{target} from {title}: within sites {score_label(score)} {within:.2f} "
-            f"({n if scored == len(values) else f'{scored} of {n}'}){together}{interval}.",
-        )
+        yield Section("sites", "Sites", (), (), grids)
 
 
 # Identification
@@ -264,11 +198,6 @@ def identification_rows(tables: GroupTables, unseen: bool = False) -> pd.DataFra
     ranked = (whole if len(whole) else rows).drop_duplicates("representation")
     ranked = ranked.sort_values("accuracy", ascending=False, kind="stable")
     return ranked[~seen_rows(ranked)] if unseen else ranked
-
-
-def smallest_p_identified(tables: GroupTables) -> float:
-    """The smallest p of a representation, times their number."""
-    return smallest_of(identification_rows(tables, unseen=True).get("p_permutation", ()))
 
 
 def describe_identification(tables: GroupTables) -> list[str]:
@@ -314,69 +243,15 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
 
 
 def identification_chapter(tables: GroupTables) -> Iterator[Section]:
-    """Accuracy, against exponent and length too, and reliability of the edges."""
+    """Accuracy, and how sure it is."""
     rows = tables.rows("identification")
     if rows.empty:
         return
-    panels = (*_length(tables), *_exponents(tables))
     if rows["chance_within"].isna().all():
         rows = rows.drop(columns=["accuracy_within", "chance_within"])
-    grids = (*tables.grid("identification", tables.titled(rows)), *tables.grid("identification_icc"))
+    grids = tuple(tables.grid("identification", tables.titled(rows)))
     said = tuple(describe_identification(tables))
-    yield Section("identification", "Identification across sessions", said, panels, grids)
-
-
-def _exponents(tables: GroupTables) -> Iterator[Panel]:
-    table = tables.rows("identification_alpha")
-    if table.empty:
-        return
-    table = table.sort_values("alpha", kind="stable")
-    panels = [
-        (title, unit, "exponent α (1 is FC)", {title: table[["alpha", column]].to_numpy(dtype=float)})
-        for title, unit, column in (
-            ("Accuracy", "share found", "accuracy"),
-            ("Idiff", "100 × (self − others)", "i_diff"),
-            ("d′", "pooled SDs", "d_prime"),
-        )
-    ]
-    yield tables.panel("identification_alpha", draw_curves(panels, mark=ALPHA_STAR), said=describe_alpha(table))
-
-
-def describe_alpha(table: pd.DataFrame) -> str:
-    """Say how accuracy and Idiff go with the exponent, and why Idiff does not measure the gain."""
-    first, last = table.iloc[0], table.iloc[-1]
-    best, widest = (table.iloc[int(table[key].to_numpy().argmax())] for key in ("accuracy", "i_diff"))
-    alpha, accuracy, i_diff = (table[key].tolist() for key in ("alpha", "accuracy", "i_diff"))
-    falling = [i for i in range(len(table) - 1) if accuracy[i] >= accuracy[i + 1] and i_diff[i] < i_diff[i + 1]]
-    here = "In this cohort the two happen to agree."
-    if falling:
-        ends = f"between α = {alpha[falling[-1] + 1]:g} and {alpha[falling[0]]:g}"
-        here = f"Here it falls while the accuracy rises or stays, {ends}."
-    return (
-        f"From α = {last['alpha']:g} to {first['alpha']:g} the accuracy goes from {percent(last['accuracy'])} to "
-        f"{percent(first['accuracy'])} (highest at α = {best['alpha']:g}) and Idiff from {last['i_diff']:.1f} to "
-        f"{first['i_diff']:.1f} (highest at α = {widest['alpha']:g}). Idiff has the unit of the similarity, which "
-        "changes with the exponent; with real data Idiff falls while accuracy rises, so it does not measure the gain; "
-        f"accuracy and d′ do. {here} Dashed: α = 0.35. The exponent with the best accuracy was found on these very "
-        "scans, so its accuracy is optimistic."
-    )
-
-
-def _length(tables: GroupTables) -> Iterator[Panel]:
-    table = tables.rows("identification_length")
-    if table.empty:
-        return
-    curves = {
-        tables.title(name): part.sort_values("minutes", kind="stable")[["minutes", "accuracy"]].to_numpy(dtype=float)
-        for name, part in table.groupby("representation", sort=False)
-    }
-    said = "; ".join(
-        f"{title} {percent(values[0, 1])} with {values[0, 0]:.1f} min, {percent(values[-1, 1])} with "
-        f"{values[-1, 0]:.1f} min"
-        for title, values in curves.items()
-    )
-    svg = draw_curves([("", "share found", "minutes of each scan", curves)])
-    yield tables.panel("identification_length", svg, said=said)
+    yield Section("identification", "Identification across sessions", said, (), grids)
 
 
 def privacy_chapter(tables: GroupTables) -> Iterator[Section]:

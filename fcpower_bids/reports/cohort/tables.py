@@ -28,8 +28,6 @@ FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
-MOST_READ = 500_000
-"""Rows of a long table that are read at a time."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
 """Exceptions raised by reading a damaged table; the latter two where it is compressed."""
 REMEDY = "Run the group level again."
@@ -38,12 +36,11 @@ Sources = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: text, sorting key, link, and marks for outliers and the best."""
+    """One cell of a table: text, sorting key, link, and a mark for the best."""
 
     text: str
     value: Any = ""
     address: str = ""
-    outlier: bool = False
     best: bool = False
 
 
@@ -151,19 +148,6 @@ class GroupTables:
         """Read the predictions of single people; their means over repeats where only these are there."""
         table = self.rows("predictions")
         return self.rows("prediction_means") if table.empty else table
-
-    def people(self, name: str) -> int:
-        """How many people a table has that may have millions of rows; 0 where it is not there, or is broken."""
-        path, column = self.path(name), "participant_id"
-        if not self.has(name):
-            return 0
-        options: dict[str, Any] = {"sep": "\t", "dtype": str, "usecols": [column], "quoting": csv.QUOTE_NONE}
-        try:
-            parts = pd.read_csv(path, chunksize=MOST_READ, **options)
-            return len(set().union(*(part[column].unique() for part in parts)))
-        except UNREADABLE as error:
-            self.problems[name] = f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}"
-            return 0
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
@@ -294,12 +278,6 @@ def show_p(p: float) -> str:
 def say_p(p: float) -> str:
     """A p-value in a sentence."""
     return f"p {show_p(p)}" if p < 0.001 else f"p = {show_p(p)}"
-
-
-def smallest_of(p: Iterable[float]) -> float:
-    """The smallest of several p, times their number; NaN without any."""
-    known = [float(value) for value in p if not missing(value)]
-    return min(1.0, len(known) * min(known)) if known else math.nan
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -19,7 +19,7 @@ from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
 from tests.command import main
 from tests.elsewhere.test_doors import write_list
-from tests.planting.participant_outputs import ATLAS, make_outputs
+from tests.planting.participant_outputs import make_outputs
 
 PEOPLE, PARCELS, PERMUTATIONS, THRESHOLD = 40, 14, 199, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
@@ -375,25 +375,6 @@ def placed(tmp_path_factory):
     write_table(made.bids_dir / "participants.tsv", table.assign(edge=matrices[:, 0, 1]))
     options = ["--permutations", 99, "--min-time", 60, "--representations", "fc"]
     return run(root, "--targets", "age", "edge", *options), matrices, table["age"].to_numpy(), places
-
-
-def test_pairs_of_networks_are_least_squares_on_their_mean_edges(placed):
-    folder, matrices, age, _ = placed
-    rows, (first, second) = part(folder, "edges_networks", "age", "fc"), np.triu_indices(6, 1)
-    seen, t, freedom = 0, [], len(age) - 2
-    for _, row in rows.iterrows():
-        wanted = ["n/a" if each != each else each for each in row[["network_a", "network_b"]]]
-        ends = zip(first, second, strict=True)
-        columns = [(a, b) for a, b in ends if sorted((ATLAS.networks[a], ATLAS.networks[b])) == sorted(wanted)]
-        expected = stats.pearsonr(np.mean([matrices[:, a, b] for a, b in columns], axis=0), age)
-        assert row["effect"] == pytest.approx(expected.statistic)
-        assert row["p"] == pytest.approx(expected.pvalue)
-        assert row["n_edges"] == len(columns)
-        each = [stats.pearsonr(matrices[:, a, b], age).statistic for a, b in columns]
-        assert row["mean_t"] == pytest.approx(np.mean([r * np.sqrt(freedom / (1 - r * r)) for r in each]))
-        seen, t = seen + len(columns), [*t, row["t"]]
-    assert seen == 15
-    assert rows["p_family_wise"].iloc[int(np.argmax(np.abs(t)))] == rows["p_family_wise"].min()
 
 
 def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):

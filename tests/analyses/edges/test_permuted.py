@@ -91,15 +91,6 @@ def test_blocks_and_their_memory_change_nothing(data, tests, monkeypatch):
     assert again.above.tolist() == found.above.tolist()
 
 
-def test_without_permutations_there_is_t_and_its_p_alone(data):
-    model = EdgeModel(data[0], data[1])
-    found = permute_edges(data[2], np.arange(N), model, np.zeros((0, N), dtype=int), THRESHOLD)
-    assert np.isfinite(found.p).all()
-    assert np.isnan(found.p_family_wise).all()
-    assert np.isnan(found.p_components()[0]).all()
-    assert len(found.components.extent) > 0
-
-
 def test_nilearn_finds_the_same_t_and_the_same_null(data):
     target, covariates, edges = data
     theirs = permuted_ols(target, edges, covariates, n_perm=1000, random_state=0, output_type="dict")
@@ -140,12 +131,12 @@ def test_networks_and_their_p_are_those_of_bctpy(shared, threshold):
 
 @pytest.mark.parametrize("kind", ["classes", "sites", "families"])
 def test_noise_is_seldom_found_where_people_differ(kind):
-    """Forty cohorts of noise: Student's t and q of its p find edges in most; false alarms stay near five in a hundred.
+    """Twenty cohorts of noise: Student's t and q of its p find edges in most; false alarms stay near five in a hundred.
 
     Twenty patients twice as spread as eighty controls; a site twice as spread in edges and target; twins.
     """
     rng, n, hits, plain = np.random.default_rng(0), 100, [], []
-    for _ in range(40):
+    for _ in range(20):
         edges, sites, families = rng.standard_normal((n, 300)), None, None
         target = (np.arange(n) < 20).astype(float)
         groups = target
@@ -161,15 +152,15 @@ def test_noise_is_seldom_found_where_people_differ(kind):
         hits.append([found.p_family_wise.min() <= 0.05, found.q.min() < 0.05])
         t = EdgeModel(target, np.zeros((n, 0)), sites).statistic(model.residuals(edges)).t
         plain.append(stats.false_discovery_control(2 * stats.t.sf(np.abs(t), model.df)).min() < 0.05)
-    assert np.max(np.sum(hits, axis=0)) <= 6
-    assert np.sum(plain) > 12
+    assert np.max(np.sum(hits, axis=0)) <= 3
+    assert np.sum(plain) > 6
 
 
 def test_equally_spread_classes_lose_nothing_to_their_own_variances():
     """Of twenty patients and eighty controls: planted edges are found within 3 in 100 as often as by Student's t."""
     rng, n, hits = np.random.default_rng(0), 100, []
     target, orders = (np.arange(n) < 20).astype(float), permuted_rows(n, 99, 0)
-    for _ in range(40):
+    for _ in range(20):
         edges = rng.standard_normal((n, 300)) + 0.7 * rng.standard_normal((n, 5)) @ rng.standard_normal((5, 300))
         edges[:20, :10] += 1.2 * edges[:, :10].std(axis=0)
         models = [EdgeModel(target, np.zeros((n, 0)), None, groups) for groups in (None, target)]
@@ -192,16 +183,3 @@ def test_ratios_of_variances_are_those_of_the_sample_in_whatever_blocks_edges_ar
     np.testing.assert_allclose(parts.t, whole.t, rtol=1e-9)
     np.testing.assert_allclose(parts.largest, whole.largest, rtol=1e-9)
     assert np.median(whole.found.df) > 0.9 * model.df
-
-
-def test_families_and_sites_stay_where_they_are():
-    """A target that is a site says nothing within sites: permutations within them keep |t| as it is."""
-    rng = np.random.default_rng(0)
-    site = np.arange(24) % 2
-    edges = rng.standard_normal((24, 10)) + 2.0 * site[:, None]
-    free = EdgeModel(site, np.zeros((24, 0)))
-    blocked = permuted_rows(24, 50, 0, sites=site.astype(str))
-    assert free.keeps_design(blocked).all()
-    found = permute_edges(edges, np.arange(24), free, blocked, THRESHOLD)
-    assert found.p_family_wise.min() == 1
-    assert permute_edges(edges, np.arange(24), free, permuted_rows(24, 50, 0), THRESHOLD).p_family_wise.min() < 0.05

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.fingerprinting import choose_lengths, repeated_scans
+from fcpower_bids.analyses.fingerprinting import repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.identification import edge_reliability
 from tests.analyses.cohorts import choose, cohort_of, single_session
 
 
@@ -28,19 +27,20 @@ def stages(shared):
     edges = [vectorise_edges(pearson_connectivity(series[key][:, :400]), weighted=False) for key in series.files]
     rows = [(person, session.removeprefix("ses-"), 468.0, 0.1, 1) for person, session in labels]
     cohort = cohort_of(np.stack(edges), rows, pd.DataFrame())
-    return identify(cohort, permutations=99, alpha_selection="grid")
+    half = identify(cohort, permutations=9, alpha=0.5, representations=("fc_power",))["identification"]
+    return {**identify(cohort, permutations=99), "half": half}
 
 
 def test_real_people_are_identified_as_the_reference_says(stages):
     frame = stages["identification"].frame.set_index("representation")
     assert round(frame.loc["fc", "accuracy"], 3) == 0.838
     assert frame.loc["fc_power", "accuracy"] == 1.0
-    curve = stages["identification_alpha"].frame.set_index("alpha")
-    assert round(curve.loc[0.5, "accuracy"], 3) == 0.986
-    assert round(curve.loc[1.0, "accuracy"], 3) == 0.838
-    assert curve.loc[0.35, "i_diff"] < curve.loc[0.5, "i_diff"] < curve.loc[1.0, "i_diff"]
+    half = stages["half"].frame.iloc[0]
+    assert round(half["accuracy"], 3) == 0.986
+    flattened, raw = frame.loc["fc_power"], frame.loc["fc"]
+    assert flattened["i_diff"] < half["i_diff"] < raw["i_diff"]
     # d', free of the scale, rises as well, though not monotonically
-    np.testing.assert_allclose(curve.loc[[1.0, 0.5, 0.35], "d_prime"], [2.45, 3.28, 3.11], atol=0.006)
+    np.testing.assert_allclose([row["d_prime"] for row in (raw, half, flattened)], [2.45, 3.28, 3.11], atol=0.006)
     assert (frame["n_people"] == 37).all()
     assert (frame["p_permutation"] == 0.01).all()
     pair = stages["identification_comparisons"].frame.iloc[0]
@@ -65,30 +65,12 @@ def test_both_directions_and_every_search_are_there(stages):
     assert frame["ci_low"] < frame["accuracy"] < frame["ci_high"]
 
 
-def test_without_series_the_table_of_lengths_says_so(stages):
-    assert not len(stages["identification_length"].frame)
-    assert "series" in stages["identification_length"].facts["LeftOut"]
-
-
-def test_planted_people_length_and_columns(cohort):
+def test_planted_people_and_columns(cohort):
     tables = identify(cohort, permutations=19)
     for name, table in tables.items():
         assert set(table.frame.columns) == set(table.columns), name
         assert "fingerprint" in table.facts["Privacy"]
         assert "does not measure" in table.facts["IdiffCaveat"]
-    lengths = tables["identification_length"].frame.pivot_table("accuracy", "minutes", "representation")
-    assert lengths.index.tolist() == [1.0, 2.0, 3.0, 5.0, 160 * 2.5 / 60]
-    assert lengths["fc_power"].iloc[0] < 0.5 < lengths["fc_power"].iloc[-1]
-    whole = tables["identification"].frame.set_index("representation")["accuracy"]
-    assert lengths.iloc[-1].to_dict() == pytest.approx(whole.to_dict())
-
-
-def test_reliability_in_blocks_is_that_of_all_edges(cohort):
-    frame = identify(cohort, permutations=9)["identification_icc"].frame.set_index(["representation", "form"])
-    expected = edge_reliability(cohort.edges, cohort.scans["participant_id"], cohort.scans["session"], "ICC(3,1)")
-    assert frame.loc[("fc", "ICC(3,1)"), "mean"] == pytest.approx(expected.mean())
-    assert frame.loc[("fc", "ICC(3,1)"), "median"] == pytest.approx(np.median(expected))
-    assert frame.loc[("fc_power", "ICC(2,1)"), "mean"] > frame.loc[("fc", "ICC(2,1)"), "mean"]
 
 
 def test_three_sessions_are_compared_in_pairs_and_together():
@@ -146,22 +128,3 @@ def test_different_people_in_the_sessions_are_refused():
     cohort = cohort_of(np.random.default_rng(4).uniform(-0.5, 0.5, (4, 10)), rows, pd.DataFrame())
     with pytest.raises(ValueError, match="two people or more"):
         repeated_scans(cohort, np.ones(4, dtype=bool))
-
-
-def test_lengths_end_with_the_shortest_scan_and_fit_in_memory():
-    assert choose_lengths(4.0, 100) == (1.0, 2.0, 3.0, 4.0)
-    assert choose_lengths(3.0, 100) == (1.0, 2.0, 3.0)
-    assert choose_lengths(0.9, 100) == ()
-    assert choose_lengths(4.0, int(2.2e8)) == (1.0, 4.0)
-    assert choose_lengths(4.0, int(1e12)) == (4.0,)
-
-
-def test_a_length_of_too_few_volumes_is_left_out_with_its_reason(cohort):
-    """Where volumes are a minute apart, the first minute is one volume."""
-    seconds = 60.0 * 160
-    slow = dataclasses.replace(
-        cohort, scans=cohort.scans.assign(seconds=seconds), repetition_times=(60.0,) * len(cohort.scans)
-    )
-    told = identify(slow, permutations=9)["identification_length"]
-    assert told.frame.empty
-    assert "has 1 volumes, too few for a connectome" in told.facts["LeftOut"]

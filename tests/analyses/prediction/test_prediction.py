@@ -180,9 +180,9 @@ def test_two_classes_are_scored_by_auc_with_and_without_covariates(cohort):
 
 
 def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
-    """Fifteen cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
+    """Eight cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
     found, scores = [], []
-    for seed in range(15):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         age = rng.standard_normal(80)
         patient = (rng.random(80) < 1 / (1 + np.exp(-2.5 * age))).astype(int)
@@ -194,7 +194,7 @@ def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
         row = predict(cohort, **choices, repeats=1, permutations=19)["prediction_summary"].frame.iloc[0]
         found.append(row["p_permutation"] <= 0.05)
         scores.append(row["auc_pooled_mean"])
-    assert np.sum(found) <= 3  # more have a chance of .005
+    assert np.sum(found) <= 2  # more have a chance of .006
     assert abs(np.mean(scores) - 0.5) < 0.04
 
 
@@ -285,11 +285,10 @@ def test_the_preset_of_cbig_draws_the_folds_of_matlab(cohort):
 
 
 def test_reliability_of_halves_follows_the_signal(predicted):
-    frame = predicted["reliability"].frame.set_index(["target", "representation", "over"])
-    planted = frame.loc[("planted_score", "fc_power", "halves")]
-    assert planted["rho"] > frame.loc[("null_score", "fc_power", "halves"), "rho"]
+    frame = predicted["reliability"].frame.set_index(["target", "representation"])
+    planted = frame.loc[("planted_score", "fc_power")]
+    assert planted["rho"] > frame.loc[("null_score", "fc_power"), "rho"]
     assert planted["ceiling"] == pytest.approx(planted["r"] / np.sqrt(2 * planted["rho"] / (1 + planted["rho"])))
-    assert np.isnan(frame.loc[("planted_score", "fc", "repeats"), "ceiling"])
     pooled = predicted["prediction_pooled"].frame.query("target == 'planted_score' and representation == 'fc_power'")
     assert planted["r"] == pytest.approx(pooled["r"].mean())
 
@@ -299,11 +298,8 @@ def test_halves_without_a_connectome_cost_only_the_halves(cohort):
     flat[:30, 8] = 0.0
     other = dataclasses.replace(cohort, series=(lambda: [flat], *cohort.series[1:]))
     tables = predict(other, **TARGETS, representations=("fc",))
-    assert set(tables["reliability"].frame["over"]) == {"repeats"}
+    assert tables["reliability"].frame.empty
     assert "A part of a scan of sub-00 has no connectome" in tables["reliability"].facts["HalvesLeftOut"]
-    lengths = ANALYSES["fingerprinting"](other, choose(permutations=9))["identification_length"]
-    assert not len(lengths.frame)
-    assert "sub-00" in lengths.facts["LeftOut"]
 
 
 def importance_of(tables, cohort, kernel_of):

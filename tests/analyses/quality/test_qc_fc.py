@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.qc_fc import analyse_qc_fc, correlation_p_values, edge_distances
 from fcpower_bids.core.connectome.connectivity import average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix
@@ -158,14 +157,6 @@ def test_scans_without_motion_are_left_out_and_named():
     np.testing.assert_array_equal(tables["qcfc"].frame["r"], analyse_qc_fc(kept, SETTINGS)["qcfc"].frame["r"])
 
 
-def test_the_order_of_the_scans_does_not_matter():
-    cohort = make_cohort(n=8)
-    order = np.random.default_rng(3).permutation(len(cohort.scans))
-    other = replace(cohort, scans=cohort.scans.iloc[order].reset_index(drop=True), edges=cohort.edges[order])
-    first, second = (analyse_qc_fc(one, SETTINGS)["qcfc"].frame["r"] for one in (cohort, other))
-    np.testing.assert_allclose(first, second, atol=1e-12)
-
-
 def test_an_edge_that_does_not_vary_has_no_correlation():
     cohort = make_cohort(n=10, sessions=1)
     cohort.edges[:, 4] = 0.3
@@ -196,7 +187,3 @@ def test_embeddings_alone_have_no_edges():
     cohort = replace(make_cohort(n=6), embeddings={"x": np.ones((12, 3))})
     with pytest.raises(ValueError, match="made of edges"):
         analyse_qc_fc(cohort, replace(SETTINGS, representations=("embedding",)))
-
-
-def test_it_is_registered():
-    assert ANALYSES["qc_fc"] is analyse_qc_fc

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pandas as pd
@@ -31,24 +30,10 @@ def eigenvalues(cohort):
     return np.linalg.eigvalsh(matrices)[:, ::-1]
 
 
-def test_facts_go_into_a_sidecar(cohort, tables):
-    for table in tables.values():
-        json.dumps(dict(table.facts), allow_nan=False)
-    one = dataclasses.replace(cohort, scans=cohort.scans.iloc[:1], edges=cohort.edges[:1])
-    alone = analyse_geometry(one, choose())
-    json.dumps(dict(alone["spectrum_path"].facts), allow_nan=False)
-    assert alone["spectrum_ranks"].frame["sd"].isna().all()
-
-
 def at(frame, **keys):
     for column, value in keys.items():
         frame = frame[np.isclose(frame[column], value)] if isinstance(value, float) else frame[frame[column] == value]
     return frame
-
-
-def test_every_column_is_described(tables):
-    for table in tables.values():
-        assert list(table.frame.columns) == list(table.columns)
 
 
 def test_histograms_hold_every_eigenvalue_and_shrink_towards_one(tables, eigenvalues):

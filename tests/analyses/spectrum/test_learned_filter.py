@@ -120,11 +120,3 @@ def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(coho
     assert after < 0.5 * before
     assert theta[:3].max() > theta[4:].max() + 1
     assert np.abs(theta).max() <= 5
-
-
-def test_people_who_are_not_in_the_inner_folds_do_not_touch_the_filter(cohort, bins, grams):
-    target = cohort.phenotypes["weak"].to_numpy().copy()
-    inner = np.array_split(np.arange(30), 3)
-    before = learn_filter(grams, BinnedFilter(bins), target, inner, 5)
-    target[30:] = np.nan
-    np.testing.assert_array_equal(learn_filter(grams, BinnedFilter(bins), target, inner, 5), before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 
 import numpy as np
 import pandas as pd
@@ -64,12 +63,6 @@ def test_scores_and_differences_follow_from_the_rows_per_fold(screen):
     assert (others["reference"] == "fc_power").all()
 
 
-def test_every_column_is_described(screen):
-    for table in screen.values():
-        assert list(table.frame.columns) == list(table.columns)
-    assert {"transform", "fitted_to"} < set(screen["transform_screen"].columns)
-
-
 def test_two_classes_composites_and_covariates(cohort, monkeypatch):
     rows = {name: SCREEN[name] for name in ("fc_power", "fc", "tangent_harmonic", "pca")}
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.screen.SCREEN", rows)
@@ -86,11 +79,6 @@ def test_two_classes_composites_and_covariates(cohort, monkeypatch):
         for target in ("group", "both"):
             assert scores[target, "fc_power"] > 0.85
             assert scores[target, "tangent_harmonic"] > scores[target, "pca"]
-
-
-def test_facts_go_into_a_sidecar(screen):
-    for table in screen.values():
-        json.dumps(dict(table.facts), allow_nan=False)
 
 
 def test_the_prediction_analysis_agrees(cohort, screen):

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.connectome.spectrum import (
     clip_tolerance,
-    heat_trace,
     in_range,
     n_clipped,
-    participation_ratio,
     power_weights,
     rank,
     regularise,
@@ -22,12 +19,6 @@ SPECTRUM = np.array([12.0, 3.0, 1.0, 0.2, 1e-3])
 DEFICIENT = np.array([5.0, 1.0, 3e-15, 0.0, -2e-15])
 
 spectra = st.lists(st.floats(1e-4, 100), min_size=1, max_size=8).map(np.array)
-
-
-def test_powers_are_powers():
-    np.testing.assert_allclose(power_weights(SPECTRUM, 0.5), np.sqrt(SPECTRUM))
-    np.testing.assert_allclose(power_weights(SPECTRUM, -1), 1 / SPECTRUM)
-    np.testing.assert_array_equal(power_weights(SPECTRUM, 1), SPECTRUM)
 
 
 def test_rounding_zeros_get_weight_zero_whatever_their_sign():
@@ -62,14 +53,6 @@ def test_senseless_floor_and_shrinkage_are_refused(choice):
         regularise(SPECTRUM, **choice)
     with pytest.raises(ValueError, match="rank-deficient"):
         regularise(DEFICIENT, shrinkage=0.0)
-
-
-@given(spectra, st.floats(0.1, 1))
-@settings(deadline=None, derandomize=True)
-def test_participation_ratio_from_the_heat_trace(eigenvalues, time):
-    """The paper, Appendix D.2: PR(t) = Z(t)^2 / Z(2t)."""
-    powered = participation_ratio(power_weights(eigenvalues, time))
-    assert heat_trace(eigenvalues, time) ** 2 / heat_trace(eigenvalues, 2 * time) == pytest.approx(powered, rel=1e-9)
 
 
 def test_summary_by_hand():

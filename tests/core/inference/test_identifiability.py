@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.identification import edge_reliability, identifiability, intraclass_correlation
+from fcpower_bids.core.identification import identifiability
 
 PERSONS, SESSIONS = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
 
@@ -26,13 +26,3 @@ def test_means_and_d_prime_by_definition():
 
 def test_without_variance_d_prime_is_nan():
     assert np.isnan(identifiability(np.ones((18, 18)), PERSONS, SESSIONS).d_prime)
-
-
-def test_edge_reliability_is_the_icc_of_the_people_with_all_sessions():
-    rng = np.random.default_rng(1)
-    values = rng.standard_normal((9, 1, 4)) + 0.5 * rng.standard_normal((9, 2, 4))
-    features, order = values.reshape(18, 4), rng.permutation(17)
-    result = edge_reliability(features[order], PERSONS[order], SESSIONS[order], "ICC(3,1)")
-    np.testing.assert_allclose(result, intraclass_correlation(values[:8], "ICC(3,1)"))
-    with pytest.raises(ValueError, match="all sessions"):
-        edge_reliability(features[::2], PERSONS[::2], np.tile(["a", "b", "c"], 3))

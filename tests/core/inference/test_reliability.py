@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from fcpower_bids.core.identification import (
-    ICC_FORMS,
     disattenuated_ceiling,
-    intraclass_correlation,
-    repeat_reliability,
     spearman_brown,
     split_half_reliability,
 )
-
-
-def test_icc_reproduces_shrout_and_fleiss(shared):
-    golden = json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())["icc_shrout_fleiss"]
-    values = [float(intraclass_correlation(golden["data"], form)) for form in ICC_FORMS]
-    np.testing.assert_allclose(values, list(golden["pingouin"].values()), rtol=1e-12)
-    assert [round(value, 2) for value in values] == golden["published"]
-
-
-@pytest.mark.parametrize("form", ICC_FORMS)
-def test_icc_of_many_edges_is_that_of_each(form):
-    ratings = np.random.default_rng(0).standard_normal((12, 3, 4, 2)) + np.arange(12)[:, None, None, None]
-    result = intraclass_correlation(ratings, form)
-    assert result.shape == (4, 2)
-    assert result[2, 1] == pytest.approx(float(intraclass_correlation(ratings[:, :, 2, 1], form)))
-    assert intraclass_correlation(np.repeat(np.arange(5.0)[:, None], 3, axis=1), form) == pytest.approx(1)
-    assert np.isnan(intraclass_correlation(np.full((5, 3), 0.1), form))
-
-
-def test_icc_refuses_what_it_cannot_answer():
-    with pytest.raises(ValueError, match="no intraclass correlation"):
-        intraclass_correlation(np.ones((3, 2)), "ICC(4,1)")
-    with pytest.raises(ValueError, match="two people"):
-        intraclass_correlation(np.ones((3, 1)))
-    with pytest.raises(ValueError, match="missing"):
-        intraclass_correlation([[1.0, np.nan], [2.0, 3.0]])
 
 
 def test_the_papers_ceiling():
@@ -83,14 +52,3 @@ def test_missing_subjects_are_left_out_and_constant_halves_are_nan():
     with pytest.raises(ValueError, match="different shapes"):
         split_half_reliability(first, second[:, :4])
     assert np.isnan(split_half_reliability(first[1], second[1]).full)
-
-
-def test_repeats_divided_at_random_follow_spearman_brown():
-    rng = np.random.default_rng(5)
-    predictions = rng.standard_normal(3000) + rng.standard_normal((10, 3000))
-    result = repeat_reliability(predictions, n_splits=20, seed=1)
-    assert result.mean == pytest.approx(5 / 6, abs=0.02)
-    assert result.full == pytest.approx(10 / 11, abs=0.02)
-    np.testing.assert_array_equal(result.correlations, repeat_reliability(predictions, 20, 1).correlations)
-    with pytest.raises(ValueError, match="two repeats"):
-        repeat_reliability(predictions[:1])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from fcpower_bids.core.regression.scores import (
-    random_effects,
     score_predictions,
     scores_within,
     site_scores,
@@ -39,21 +37,6 @@ def test_the_weighted_mean_ignores_a_tiny_site():
     assert weighted_score([0.5, -0.2], [50, 10]) == pytest.approx(np.tanh(z))
     assert weighted_score([0.6, 0.9, np.nan], [30, 10, 50], fisher=False) == pytest.approx(0.675)
     assert np.isnan(weighted_score([np.nan], [9]))
-
-
-def test_random_effects_by_hand():
-    r, n = np.array([0.1, 0.5, 0.3, 0.7]), np.array([40, 25, 90, 33])
-    z, w = np.arctanh(r), n - 3.0
-    q = (w * (z - (w @ z) / w.sum()) ** 2).sum()
-    tau = max(0, (q - 3) / (w.sum() - (w**2).sum() / w.sum()))
-    own = 1 / (1 / w + tau)
-    mean = (own @ z) / own.sum()
-    spread = (own * (z - mean) ** 2).sum() / 3
-    half = stats.t.ppf(0.975, 3) * np.sqrt(spread / own.sum())
-    assert random_effects(r, n) == pytest.approx(tuple(np.tanh([mean, mean - half, mean + half])))
-    assert np.isnan(random_effects([0.3], [40])).all()
-    _, low, high = random_effects([0.3, 0.3, 0.3], [40, 25, 90])  # agreement by chance is no certainty
-    assert np.arctanh(high) - np.arctanh(low) == pytest.approx(2 * stats.norm.ppf(0.975) / np.sqrt(37 + 22 + 87))
 
 
 def test_an_area_within_sites_is_that_of_pairs_of_one_fold():

@@ -55,18 +55,6 @@ def test_fold_sizes_differ_by_less_than_the_largest_family(sizes, n_folds, seed)
     assert counts.max() - counts.min() <= max(sizes)
 
 
-def test_without_families_folds_differ_by_one_person():
-    counts = [fold.test.size for fold in replicated_folds(955, n_repeats=1)]
-    assert sorted(counts) == [95] * 5 + [96] * 5
-
-
-def test_hcp_like_families_leave_folds_nearly_equal():
-    rng = np.random.default_rng(0)
-    family = families_of(rng.choice([1, 2, 3, 4, 5, 6], p=[0.45, 0.3, 0.12, 0.08, 0.04, 0.01], size=460))
-    counts = [fold.test.size for fold in replicated_folds(family.size, n_repeats=3, families=family)]
-    assert max(counts) - min(counts) <= 1
-
-
 def test_seed_decides_and_more_repeats_keep_the_first():
     few, many = replicated_folds(40, 4, 3, 2, seed=7), replicated_folds(40, 4, 3, 5, seed=7)
     other = replicated_folds(40, 4, 3, 2, seed=8)

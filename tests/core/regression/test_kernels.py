@@ -41,13 +41,6 @@ def test_correlation_kernel_is_corrcoef(n, n_edges, panel, offset, seed):
     np.testing.assert_array_equal(kernel, kernel.T)
 
 
-def test_kernel_is_the_gram_matrix_of_normalised_rows(features):
-    rows = normalise_rows(features)
-    np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-15)
-    np.testing.assert_allclose(correlation_kernel(features, panel=64), rows @ rows.T, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(linear_kernel(features, panel=64), features @ features.T, rtol=1e-13)
-
-
 def test_single_precision_keeps_six_digits():
     x = 0.2 + 0.3 * np.random.default_rng(1).standard_normal((40, 20_000))
     exact = correlation_kernel(x)

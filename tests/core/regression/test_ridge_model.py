@@ -7,8 +7,6 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.krr import KernelRidge, Split
 from fcpower_bids.core.regression.probe import predict_from_arrays, ridge_model_arrays
 
 
@@ -16,19 +14,6 @@ from fcpower_bids.core.regression.probe import predict_from_arrays, ridge_model_
 def cohort():
     rng = np.random.default_rng(0)
     return rng.standard_normal((40, 60)) + rng.standard_normal(60), rng.standard_normal((40, 2))
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("n_edges", [60, 12])
-def test_weights_predict_as_the_kernel_does(cohort, intercept, n_edges):
-    features, y = cohort[0][:, :n_edges], cohort[1]
-    arrays = ridge_model_arrays(features[:30], y[:30], [0.5, 3.0], intercept=intercept)
-    got = predict_from_arrays(arrays, features[30:]).predicted
-    solver = KernelRidge(correlation_kernel(features), [0.5, 3.0], intercept).at(np.array([0.5, 3.0]))
-    sides = solver.prepare(y)
-    split = Split(np.arange(30, 40), np.arange(30), (np.arange(15), np.arange(15, 30)), np.empty(0, np.intp))
-    paths = solver.predict(split, sides)[0]
-    np.testing.assert_allclose(got, np.column_stack([paths[0, :, 0], paths[1, :, 1]]), rtol=0, atol=1e-11)
 
 
 def test_linear_kind_is_ridge_on_z_scores(cohort):

@@ -21,8 +21,6 @@ from fcpower_bids.reports.cohort.findings import (
     smallest_correlation,
 )
 from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.people import outlying, read_quality_tables
-from fcpower_bids.reports.cohort.prediction import describe_alpha
 from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
@@ -145,10 +143,8 @@ def test_without_permutations_nothing_is_claimed(tmp_path):
 
 
 def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "identification", "identification_alpha")
+    settings = copy_of(outputs, tmp_path, "identification")
     assert titles(settings) == ["Identification across sessions", "Privacy"]
-    text = write_group_report(settings)[0].read_text()
-    assert "Identification against the exponent" in text
 
 
 def test_no_cell_of_a_table_reads_nan(page):
@@ -168,7 +164,7 @@ def test_no_tables_at_all_is_said(tmp_path):
     ("name", "content"),
     [
         ("prediction", ""),
-        ("identification_alpha", "something\telse\n1\t2\n"),
+        ("identification", "something\telse\n1\t2\n"),
         ("qcfc_summary", "\x00\x01"),
         ("alpha", "alpha\tscore\tcriterion\n0.1\t0.2\t0.3\t0.4\t0.5\n"),
         ("excluded", "participant_id\tsession\n"),
@@ -224,71 +220,22 @@ def test_every_panel_and_table_names_its_data(outputs, sections):
     root = outputs[0].output_dir
     for section in sections:
         for part in (*section.panels, *section.grids):
-            if part.title not in ("Quality of the recordings", ""):
+            if part.title not in ("",):
                 assert part.sources, part.title
             assert all((root / address).is_file() for _, address in part.sources)
 
 
-def test_the_encoder_of_noise_gets_no_praise(outputs, sections):
-    section = next(section for section in sections if section.anchor == "encoder")
-    assert section.sentences[0] in (
-        "Plain connectivity does better here.",
-        "There is no reason here to prefer the embedding to plain connectivity.",
-    )
-    (grid,) = section.grids
-    table = read_table(outputs[1].path("comparisons"))
-    row = table[(table["representation"] == "embedding:toy") & (table["reference"] == "fc")].iloc[0]
-    cells = next(cells for cells in grid.rows if cells[0].text.endswith(row["target"]) and cells[2].text == "FC")
-    assert cells[3].value == pytest.approx(row["mean_difference"])
-
-
-def test_an_embedding_that_comes_second_is_turned_round(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "comparisons")
-    path = GroupTables(settings).path("comparisons")
-    table = read_table(path)
-    table = table[(table["representation"] == "embedding:toy") & (table["reference"] == "fc")].head(1)
-    before = float(table["mean_difference"].iloc[0])
-    table["representation"], table["reference"] = "fc", "embedding:toy"
-    write_table(path, table)
-    (section,) = make_sections(GroupTables(settings))
-    cells = section.grids[0].rows[0]
-    assert [cell.text for cell in cells[1:3]] == ["embedding toy", "FC"]
-    assert cells[3].value == pytest.approx(-before)
-    assert cells[4].value == pytest.approx(-table["ci_high"].iloc[0])
-
-
-def test_outliers_stand_out_on_the_bad_side_alone():
-    values = np.array([*np.linspace(0.1, 0.2, 20), 3.0])
-    assert np.flatnonzero(outlying(values, 1)).tolist() == [20]
-    assert not outlying(values, -1).any()
-    assert np.flatnonzero(outlying(-values, -1)).tolist() == [20]
-    assert np.flatnonzero(outlying(np.array([5.0] * 9 + [6.0, np.nan]), 0)).tolist() == [9]
-    assert not outlying(np.full(9, 2.0), 0).any()
-
-
-def test_the_recording_that_moved_is_first_and_leads_to_its_page(outputs, sections):
-    section = next(section for section in sections if section.anchor == "quality")
-    (grid,) = section.grids
-    name, *_ = grid.rows[0]
-    assert (name.text, name.address) == ("sub-001_ses-a_task-rest", "sub-001.html")
-    marked = [heading for heading, cell in zip(grid.header, grid.rows[0], strict=True) if cell.outlier]
-    assert marked == ["Mean FD (mm)"]
-    assert sum(cell.outlier for row in grid.rows[1:] for cell in row) == 0
-    assert len(grid.rows) == 80 == len(read_quality_tables(outputs[0].output_dir))
-
-
 def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, page, monkeypatch):
-    """What stands out is among the rows that are left, and how many are not shown is said."""
+    """How many rows are not shown is said."""
     usual = page.read_text(encoding="utf-8")
     assert "rows; the tables behind" not in usual
-    monkeypatch.setattr("fcpower_bids.reports.cohort.tables.MOST_ROWS", 10)
+    monkeypatch.setattr("fcpower_bids.reports.cohort.tables.MOST_ROWS", 5)
     text = write_group_report(outputs[0])[0].read_text(encoding="utf-8")
     page.write_text(usual, encoding="utf-8")
-    quality = text[text.index('id="quality"') :]
-    quality = quality[: quality.index('id="motion"')].replace("<wbr>", "")
-    assert "The first 10 of 80 rows; the tables behind this page have the others too." in quality
-    assert quality.count('<th scope="row">') == 10
-    assert quality.index("sub-001_ses-a_task-rest") < quality.index('<th scope="row">') + 300
+    part = text[text.index('id="prediction"') :]
+    part = part[: part.index("</section>")]
+    n = len(read_table(outputs[1].path("prediction_summary")))
+    assert f"The first 5 of {n} rows; the tables behind this page have the others too." in part
 
 
 def test_the_flow_counts_recordings_and_people(sections):
@@ -308,16 +255,6 @@ def test_network_importance_is_the_table(outputs):
     np.testing.assert_array_equal(values, values.T)
     for _, row in part.iterrows():
         assert values[names.index(row["network_a"]), names.index(row["network_b"])] == row["importance"]
-
-
-def test_idiff_is_said_not_to_measure_the_gain_with_the_numbers_of_the_cohort():
-    columns = ["alpha", "accuracy", "i_diff"]
-    table = pd.DataFrame([[0.1, 1.0, 5.0], [0.5, 0.8, 9.0], [1.0, 0.5, 12.0]], columns=columns)
-    said = describe_alpha(table)
-    assert "Here it falls while the accuracy rises or stays, between α = 1 and 0.1" in said
-    assert "does not measure the gain" in said
-    table["i_diff"] = [12.0, 9.0, 5.0]
-    assert "In this cohort the two happen to agree" in describe_alpha(table)
 
 
 def test_numbers_in_sentences():
@@ -367,10 +304,10 @@ def test_the_first_lines_are_short_and_a_link_unfolds_a_part(browser, page):
     assert browser.evaluate("document.querySelector('main').innerText.split(/\\s+/).length") <= 900  # three targets
     assert browser.evaluate("document.querySelector('#verdict .panels').getBoundingClientRect().top") < 800
     browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-    browser.evaluate("document.querySelector('nav a[href=\"#quality\"]').click()")
+    browser.evaluate("document.querySelector('nav a[href=\"#motion\"]').click()")
     browser.evaluate("new Promise((done) => setTimeout(done, 50))")
-    assert browser.evaluate(folded) == ["quality"]
-    assert abs(browser.evaluate("document.getElementById('quality').getBoundingClientRect().top")) < 900
+    assert browser.evaluate(folded) == ["motion"]
+    assert abs(browser.evaluate("document.getElementById('motion').getBoundingClientRect().top")) < 900
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1300, "light")])
@@ -392,8 +329,8 @@ def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, wid
 
 
 def test_the_page_is_whole_and_its_tables_sort(opened, page):
-    assert len(check_in_browser(opened, page, 16)[1]) > 100
-    table = "document.querySelector('#quality .sortable')"
+    assert len(check_in_browser(opened, page, 12)[1]) > 40
+    table = "document.querySelector('#prediction .sortable')"
     column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
     opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
     values = opened.evaluate(column)

@@ -84,5 +84,3 @@ def test_the_traces_and_the_carpet_show_the_values_they_are_given():
     marks = re.findall(r'<path d="([^"]+)" fill="#000"', svg)  # above FD and above DVARS
     assert [one.count("M") for one in marks] == [censored, censored]
     assert censored > 0
-
-

@@ -58,5 +58,3 @@ def test_ticks_leave_room_for_the_name_of_the_axis():
     assert values == pytest.approx([10.0**power for power in range(-9, 5)])
     assert max(map(len, words)) <= 5
     assert Scale(0, 1).word(0.0001) == "0.0001"
-
-
