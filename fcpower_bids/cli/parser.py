@@ -23,7 +23,7 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.imaging.confounds.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
-from fcpower_bids.settings.levels import TOLERATED, is_read
+from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS
 
 MEMORY = ("--mem", "--mem-gb")

@@ -11,9 +11,8 @@ from typing import Any
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.settings.group import GroupLevel as GroupLevel
-from fcpower_bids.settings.levels import LEVELS as LEVELS
-from fcpower_bids.settings.levels import is_read, overridden
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.settings.options import LEVELS as LEVELS
+from fcpower_bids.settings.options import Choices, is_read, option, overridden
 
 METHOD_SECTIONS = ("method", "encoder")
 """Sections whose values change the numbers of the participant level; they make up the configuration hash."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.settings.options import Choices, asks, refines
-
-PERMUTE, HOLD_OUT = "permute", "hold-out"
+from fcpower_bids.settings.options import HOLD_OUT as HOLD_OUT
+from fcpower_bids.settings.options import PERMUTE, Choices, asks, refines
 
 
 @dataclass(frozen=True)
