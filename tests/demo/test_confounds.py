@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.demo.signals import DemoDesign, build_confounds, draw_physiology, of_release, paint_recording
+from fcpower_bids.demo.signals import DemoDesign, build_confounds, draw_physiology, paint_recording
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 REAL = files("nilearn.interfaces.fmriprep.data")
@@ -34,13 +34,6 @@ def without_numbers(names):
 def test_names_are_those_of_a_real_table(columns):
     real = pd.read_csv(io.BytesIO((REAL / "test-v21_desc-confounds_timeseries.tsv").read_bytes()), sep="\t")
     assert without_numbers(columns) == without_numbers(real.columns)
-
-
-def test_names_of_version_1_are_in_a_real_table_of_version_1(columns):
-    header = (REAL / "test_desc-confounds_regressors.tsv").read_text().splitlines()[0].split("\t")
-    old, _ = of_release(columns, {}, "1.4.0")
-    assert without_numbers(old) - without_numbers(header) == {"motion_outlier#"}
-    assert without_numbers(header) - without_numbers(old) == {"aroma_motion_#"}
 
 
 def test_components_are_orthonormal_high_passed_and_find_the_sources(recording):
