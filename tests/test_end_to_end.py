@@ -14,7 +14,6 @@ from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.series import band_leakage, z_score
-from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.signals import BOX
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
@@ -131,9 +130,10 @@ def test_quality_figures_are_those_of_the_written_series(troubled_run):
     assert quality["degrees_of_freedom"] > 0
 
 
-@pytest.mark.parametrize("version", ["1.4.0"])
-def test_older_releases_of_fmriprep_give_the_same_numbers(version, exact_run, tmp_path):
-    make_dataset(tmp_path / "in", DemoDesign.tiny(noise=0, nuisance=0, fmriprep_version=version))
+def test_the_older_name_of_the_confounds_gives_the_same_numbers(exact_demo, exact_run, tmp_path):
+    copytree(exact_demo[0], tmp_path / "in")
+    for path in sorted((tmp_path / "in").rglob("*_desc-confounds_timeseries.*")):
+        path.rename(path.with_name(path.name.replace("timeseries", "regressors")))
     options = ("--atlas", "builtin", "--participant-label", "01", "--session-label", "a")
     found = run_app(tmp_path / "in", tmp_path / "out", *options, *PLAIN)
     assert found.code == 0, found.err

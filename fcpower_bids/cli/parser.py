@@ -23,7 +23,7 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.imaging.confounds.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
-from fcpower_bids.settings.levels import TOLERATED, is_read
+from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS
 
 MEMORY = ("--mem", "--mem-gb")
@@ -63,10 +63,7 @@ SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""
 NO_PATHS = ("builtin", "templateflow")
 PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
-COMMANDS = (
-    "predict MODEL [MODEL ...] output_dir",
-    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
-)
+COMMANDS = ("predict MODEL [MODEL ...] output_dir", "prefetch --atlas NAME [NAME ...] --folder FOLDER")
 EPILOG = """\
 examples:
   fcpower_bids BIDS OUT participant                  all recordings, Schaefer-400, FC^0.35

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from fcpower_bids.demo.dataset import make_dataset, paint_series
-from fcpower_bids.demo.signals import FMRIPREP_VERSIONS, DemoDesign
+from fcpower_bids.demo.signals import DemoDesign
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.builtin import SPACES
 
@@ -35,9 +35,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--noise", type=float, default=default.noise, help="SD of voxel noise over SD of signal")
     parser.add_argument("--nuisance", type=float, default=default.nuisance, help="strength of artefacts, 0 for none")
     parser.add_argument("--space", choices=SPACES, default=default.space, help="template space in the file names")
-    parser.add_argument(
-        "--fmriprep-version", choices=FMRIPREP_VERSIONS, default=default.fmriprep_version, help="whose names to use"
-    )
     parser.add_argument(
         "--no-troubles",
         dest="troubles",

@@ -26,7 +26,6 @@ from fcpower_bids.demo.signals import (
     encode_nifti,
     label_by_centres,
     load_head,
-    of_release,
     paint_recording,
     quantise,
     unmask,
@@ -70,8 +69,9 @@ DESCRIPTION = {
 IGNORED = "*_timeseries.*\n*_regressors.*\n"
 """``.bidsignore`` of the derivatives: like fMRIPrep's, for what released BIDS does not know."""
 
-MODERN = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
-REGRESSORS = MODERN | {"confounds": "desc-confounds_regressors"}
+SUFFIXES = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
+VERSION = "25.1.0"
+"""Of fMRIPrep, whose file and column names are used."""
 
 
 def name_recording(person: str, session: str, run: int) -> str:
@@ -81,22 +81,21 @@ def name_recording(person: str, session: str, run: int) -> str:
 
 def name_files(scan: str, design: DemoDesign) -> dict[str, str]:
     """File names without extension of the preprocessed series, its brain mask and its confounds table."""
-    suffixes = REGRESSORS if design.fmriprep_version.startswith("1.") else MODERN
     space = f"{scan}_space-{design.space}_res-2_"
-    return {kind: (f"{scan}_" if kind == "confounds" else space) + suffix for kind, suffix in suffixes.items()}
+    return {kind: (f"{scan}_" if kind == "confounds" else space) + suffix for kind, suffix in SUFFIXES.items()}
 
 
-def describe_derivatives(version: str) -> dict[str, str]:
+def describe_derivatives() -> dict[str, str]:
     """Return name and text of the files that describe the fMRIPrep-style derivatives."""
     description = {
         "Name": "fMRIPrep - fMRI PREProcessing workflow",
-        "BIDSVersion": "1.4.0" if not version.startswith("1.") else "1.1.1",
+        "BIDSVersion": "1.4.0",
         "DatasetType": "derivative",
         "GeneratedBy": [
             {
                 "Name": "fMRIPrep",
-                "Version": version,
-                "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{version}.tar.gz",
+                "Version": VERSION,
+                "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{VERSION}.tar.gz",
                 "Description": "Imitated by the demo of fcpower_bids; fMRIPrep itself did not run",
             }
         ],
@@ -293,7 +292,7 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
         "participants.json": encode_json(PARTICIPANT_COLUMNS),
         "phenotype/cognition.tsv": encode_table({"participant_id": ids, **people.cognition}),
         "phenotype/cognition.json": encode_json(tool | measures),
-        **describe_derivatives(design.fmriprep_version),
+        **describe_derivatives(),
     }
     table = encode_table({"session_id": [f"ses-{session}" for session in sessions]})
     texts |= {f"{one}/{one}_sessions.tsv": table for one in ids}
@@ -337,7 +336,7 @@ def write_recording(
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
-    columns, metadata = of_release(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
+    columns, metadata = build_confounds(head, voxels, physiology, design)
     files = name_files(name_recording(*scan), design)
     sidecars: dict[str, dict[str, Any]] = {
         "bold": {
@@ -348,7 +347,7 @@ def write_recording(
             "TaskName": TASK,
         },
         "mask": {"Resolution": RESOLUTION, "Type": "Brain"},
-        **({"confounds": metadata} if metadata else {}),
+        "confounds": metadata,
     }
     texts: dict[str, str | bytes] = {
         f"{files['bold']}.nii.gz": encode_nifti(unmask(voxels, head.brain), head.affine, design.repetition_time),
@@ -430,7 +429,7 @@ def _write_tables(folder: Path, source: Path, people: Sequence[str], design: Dem
         "dataset_description.json": (source / "dataset_description.json").read_text(encoding="utf-8"),
         "README": README_OF_SERIES.format(source=source.name.upper()),
         "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
-        **describe_derivatives(design.fmriprep_version),
+        **describe_derivatives(),
         ".bidsignore": "atlas/\n",
     }
     for name, text in texts.items():

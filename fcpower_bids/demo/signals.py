@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
@@ -14,9 +13,6 @@ from numpy.typing import NDArray
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import SPACES, SPACING, builtin_labels
-
-FMRIPREP_VERSIONS = ("25.1.0", "1.4.0")
-"""The generations of file and column names: today's, and ``desc-confounds_regressors``."""
 
 FEWEST_VOLUMES = 40
 
@@ -40,7 +36,6 @@ class DemoDesign:
     # is nearly all motion (each where the design has such a participant)
     troubles: bool = True
     space: str = "MNI152NLin2009cAsym"  # template space in the file names
-    fmriprep_version: str = "25.1.0"  # whose file and column names to use, one of ``FMRIPREP_VERSIONS``
     seed: int = 0  # same seed and design, same bytes
 
     def __post_init__(self) -> None:
@@ -51,10 +46,6 @@ class DemoDesign:
             (not 0.1 <= self.repetition_time <= 5, "the repetition time must be 0.1 to 5 seconds"),
             (self.noise < 0 or self.nuisance < 0, "noise and nuisance are 0 or more"),
             (self.space not in SPACES, f"the space must be {' or '.join(SPACES)}"),
-            (
-                self.fmriprep_version not in FMRIPREP_VERSIONS,
-                f"the fMRIPrep version must be one of {', '.join(FMRIPREP_VERSIONS)}",
-            ),
             (self.seed < 0, "the seed is 0 or more"),
         ]
         if wrong := [message for fails, message in faults if fails]:
@@ -337,8 +328,6 @@ MOST_VARIABLE = 0.02
 DECIMALS = 6
 """Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
 
-ABSENT_BEFORE_20 = re.compile(r"csf_wm|tcompcor|rmsd|[cw]_comp_cor_\d+")
-
 
 def build_confounds(
     head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
@@ -367,14 +356,6 @@ def build_confounds(
     jumps = (columns["framewise_displacement"] > OUTLIER_DISPLACEMENT) | (columns["std_dvars"] > OUTLIER_DVARS)
     steady = np.arange(voxels.shape[1]) > n_first
     columns |= _mark("motion_outlier", np.flatnonzero(jumps & steady), voxels.shape[1])
-    return columns, metadata
-
-
-def of_release(columns: Columns, metadata: Metadata, version: str) -> tuple[Columns, Metadata]:
-    """Keep the columns that a release of fMRIPrep wrote."""
-    if version.startswith("1."):
-        kept = {name: values for name, values in columns.items() if not ABSENT_BEFORE_20.fullmatch(name)}
-        return kept, {name: entry for name, entry in metadata.items() if name in kept}
     return columns, metadata
 
 

@@ -32,20 +32,8 @@ from fcpower_bids.outputs.names import (
     output_path,
     parse_name,
 )
-from fcpower_bids.outputs.status import (
-    DONE,
-    EXCLUDED,
-    Status,
-    status_path,
-    write_status,
-)
-from fcpower_bids.outputs.tables import (
-    declared_text,
-    describe_files,
-    write_array,
-    write_declared,
-    write_matrix,
-)
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, status_path, write_status
+from fcpower_bids.outputs.tables import declared_text, describe_files, write_array, write_declared, write_matrix
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.schema import SERIES_VOLUMES, TABLES
@@ -188,7 +176,6 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     atlas, clean = results.atlases[number], results.series[number].clean
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    path.with_suffix(".npy").unlink(missing_ok=True)  # of a former version
     tr = results.cleaning.repetition_time
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
     yield write_matrix(path, clean, atlas.names)

@@ -19,7 +19,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.locks import LOCKS, lock
-from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
+from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Embedding, Participant
@@ -192,11 +192,9 @@ def _fault_of(path: Path, size: int | None) -> str:
         return ""
     try:
         there = path.stat().st_size
-        if size is None:  # noted by an earlier version
-            return "is cut short" if is_cut_short(path) else ""
     except OSError:
         return "cannot be read"
-    return "" if there == size else "is cut short" if there < size else "was changed"
+    return "" if there == size else "is cut short" if there < (size or 0) else "was changed"
 
 
 def is_finished(

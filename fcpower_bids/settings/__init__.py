@@ -11,9 +11,8 @@ from typing import Any
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.settings.group import GroupLevel as GroupLevel
-from fcpower_bids.settings.levels import LEVELS as LEVELS
-from fcpower_bids.settings.levels import is_read, overridden
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.settings.options import LEVELS as LEVELS
+from fcpower_bids.settings.options import Choices, is_read, option, overridden
 
 METHOD_SECTIONS = ("method", "encoder")
 """Sections whose values change the numbers of the participant level; they make up the configuration hash."""
@@ -198,9 +197,7 @@ class Method(Choices):
     """Atlases, cleaning, and the connectomes that are made."""
 
     atlas: tuple[str, ...] = option(
-        ("Schaefer400",),
-        "method",
-        "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts",
+        ("Schaefer400",), "method", "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
     )
     atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
     strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
@@ -226,9 +223,7 @@ class Method(Choices):
     dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
     fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
     head_radius: str | None = option(
-        None,
-        "method",
-        "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]",
+        None, "method", "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]"
     )
     motion_filter_type: str | None = option(
         None, "method", "filter that takes breathing out of the motion parameters [none]", choices=("notch", "lp")
@@ -268,9 +263,7 @@ class Pretraining(Choices):
     """The corpus, the student, and the optimisation."""
 
     corpus: str | None = option(
-        None,
-        "pretrain",
-        "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]",
+        None, "pretrain", "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]"
     )
     public_corpus: Path | None = option(
         None, "pretrain", "also write the corpus to this folder in the public layout", in_file=True
@@ -281,16 +274,10 @@ class Pretraining(Choices):
     size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
     batch_size: int | None = option(
-        None,
-        "pretrain",
-        "windows per step, over all devices [1024; 128 with kl, as the paper]",
-        in_file=True,
+        None, "pretrain", "windows per step, over all devices [1024; 128 with kl, as the paper]", in_file=True
     )
     learning_rate: float | None = option(
-        None,
-        "pretrain",
-        "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]",
-        in_file=True,
+        None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for 8m]", in_file=True
     )
     loss: str = option("cka", "pretrain", "objective", choices=("cka", "kl"))
     warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for 8m with kl]", in_file=True)
@@ -368,17 +355,7 @@ class Analysis(Messages, Seed, Resources, GroupLevel, Embedding, Method):
 
 @dataclass(frozen=True)
 class Settings(
-    Pretraining,
-    ParticipantOutputs,
-    Assembly,
-    Analysis,
-    Messages,
-    Seed,
-    Run,
-    Resources,
-    GroupLevel,
-    Embedding,
-    Inputs,
+    Pretraining, ParticipantOutputs, Assembly, Analysis, Messages, Seed, Run, Resources, GroupLevel, Embedding, Inputs
 ):
     """All choices of one run, documented by their own texts, written to ``logs/settings.toml``."""
 

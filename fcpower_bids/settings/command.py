@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.settings import Settings
-from fcpower_bids.settings.levels import is_read, overridden
-from fcpower_bids.settings.options import plain_value
+from fcpower_bids.settings.options import is_read, overridden, plain_value
 
 SECTIONS = ("selection", "method", "encoder", "group", "pretrain")
 """Sections of options that change the computation or its people."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.settings.options import Choices, asks, refines
-
-PERMUTE, HOLD_OUT = "permute", "hold-out"
+from fcpower_bids.settings.options import HOLD_OUT as HOLD_OUT
+from fcpower_bids.settings.options import PERMUTE, Choices, asks, refines
 
 
 @dataclass(frozen=True)
@@ -95,22 +94,13 @@ class GroupLevel(Choices):
         False, "with --save-models: write models, too, that do no better than a guess", in_file=True
     )
     scan_minutes: tuple[float, ...] = refines(
-        (),
-        "learning_curves: lengths of scan [doubling from 1.2]",
-        reader="learning_curves",
-        in_file=True,
+        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves", in_file=True
     )
     sample_sizes: tuple[int, ...] = refines(
-        (),
-        "learning_curves: numbers of people [25 50 100 150 ...]",
-        reader="learning_curves",
-        in_file=True,
+        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves", in_file=True
     )
     nbs_threshold: float | None = refines(
-        None,
-        "edges: |t| above which edges form networks [that of p = 0.001]",
-        reader="edges",
-        in_file=True,
+        None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges", in_file=True
     )
     slow_controls: bool = refines(
         False,

@@ -1,11 +1,17 @@
-"""Declaration of an option: a field with a section of ``--help``, a text, other spellings and allowed values."""
+"""Declaration of an option, a field with a section of ``--help`` and a text; and which level reads it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fcpower_bids.settings import Settings
+
+PERMUTE, HOLD_OUT = "permute", "hold-out"
 
 
 def option(
@@ -65,3 +71,79 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [plain_value(item) for item in value]
     return value
+
+
+# Levels
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``."""
+
+    summary: str  # its line of the help
+    sections: tuple[str, ...] = ()  # sections of options that it reads whole
+    # also, without: options of other sections that it reads, and options of these sections that it does not
+    also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+LEVELS: Mapping[str, Level] = {
+    "participant": Level(
+        "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
+        sections=("selection", "method", "encoder", "resources", "other"),
+        without=("executor",),
+    ),
+    "group": Level(
+        "prediction, identification and the other analyses of a cohort, one page",
+        sections=("selection", "encoder", "group", "resources", "other"),
+        also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
+        without=("input_type", "bids_database_dir", "use_plugin"),
+    ),
+    "pretrain": Level(
+        "an encoder from a corpus, or from the recordings that were processed",
+        sections=("pretrain",),
+        also=(
+            *("participant_label", "atlas", "alpha", "family_column", "nprocs", "random_seed", "quiet"),
+            *("dry_run", "dataset_name", "site_column", "targets", "phenotypes"),
+        ),
+    ),
+}
+
+ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
+
+TOLERATED = ("nprocs", "omp_nthreads", "mem_mb", "random_seed", "quiet")
+"""Options that a script gives to every level alike: where one is not read, nothing that is written hangs on it."""
+
+
+def is_read(level: str, name: str, section: str) -> bool:
+    """Whether a level reads an option, given the section of the latter."""
+    own = LEVELS[level]
+    return name not in own.without and (section in own.sections or name in (*own.also, *ALL_LEVELS))
+
+
+def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
+    for field in dataclasses.fields(settings):
+        reader = field.metadata.get("reader")
+        if reader and getattr(settings, field.name) != field.default and reader not in analyses:
+            yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
+        given = field.name in OF_PREDICTION and getattr(settings, field.name) != field.default
+        if given and analyses and UNPREDICTED.issuperset(analyses):
+            yield f"--{field.name.replace('_', '-')} is for predictions, and {' and '.join(analyses)} has none."
+    for name, instead in overridden(vars(settings)).items():
+        yield f"--{name} is not used: {instead}."
+
+
+OF_PREDICTION = ("kernel", "folds", "repeats", "inner_folds", "folds_file", "stratify", "penalties", "selection")
+UNPREDICTED = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry", "edges"})
+"""Analyses without a prediction."""
+
+
+def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Choices that are given and not used, with what takes their place."""
+    instead = {}
+    if brought := chosen.get("folds_file"):
+        instead = dict.fromkeys(("folds", "repeats"), f"{Path(str(brought)).name} has the folds")
+    elif chosen.get("sites") == HOLD_OUT:
+        instead = {"folds": "every site is held out in turn"}
+    return {name: words for name, words in instead.items() if chosen.get(name) is not None}

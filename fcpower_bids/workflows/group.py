@@ -47,12 +47,11 @@ from fcpower_bids.resources import describe_memory, memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import PERMUTE
-from fcpower_bids.settings.levels import describe_unread
+from fcpower_bids.settings.options import describe_unread
 from fcpower_bids.store import leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.cohorts import open_cohorts, untouched
-from fcpower_bids.workflows.embedding import embed_stored
+from fcpower_bids.workflows.cohorts import embed_stored, open_cohorts, untouched
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"

@@ -16,7 +16,7 @@ from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS
+from fcpower_bids.settings.options import ALL_LEVELS
 from tests.command import main, parse_settings
 
 BASE = ["in", "out", "participant"]

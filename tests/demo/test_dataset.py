@@ -122,22 +122,6 @@ def test_another_seed_gives_other_people(tiny, tmp_path):
     assert not (tmp_path / "other" / TRUTH.parent).exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "confounds", "bold"),
-    [
-        ("1.4.0", "desc-confounds_regressors.tsv", "space-MNI152NLin2009cAsym_res-2_desc-preproc_bold.nii.gz"),
-    ],
-)
-def test_older_generations_hold_the_same_voxels(version, confounds, bold, tiny, tmp_path):
-    old = tmp_path / "old"
-    make_dataset(old, DemoDesign.tiny(sessions=1, fmriprep_version=version), save_truth=False)
-    for scan in ("sub-01_ses-a_task-rest_run-1", "sub-02_ses-a_task-rest_run-1"):
-        assert find(old, scan, confounds).name == f"{scan}_{confounds}"
-        today = find(tiny[0], scan, "preproc_bold.nii.gz")
-        assert find(old, scan, bold).read_bytes() == today.read_bytes()
-    assert len(list((old / DERIVATIVES).rglob("*.tsv"))) == 2
-
-
 def test_a_folder_with_content_is_left_alone(tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(UsageError, match="not an empty folder"):

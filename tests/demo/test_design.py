@@ -1,7 +1,6 @@
 import pytest
 
 from fcpower_bids.demo import DemoDesign
-from fcpower_bids.demo.dataset import name_files
 from fcpower_bids.errors import UsageError
 
 
@@ -23,7 +22,6 @@ def test_default_troubles_touch_the_first_four_participants_only():
         ({"repetition_time": 9.0}, "repetition time"),
         ({"noise": -1.0}, "noise"),
         ({"space": "fsLR"}, "MNI152NLin6Asym"),
-        ({"fmriprep_version": "7"}, "25.1.0"),
         ({"seed": -1}, "seed"),
         ({"seed": -1, "runs": 0}, "run; the seed"),
     ],
@@ -31,13 +29,3 @@ def test_default_troubles_touch_the_first_four_participants_only():
 def test_impossible_designs_are_refused_in_one_sentence(changes, words):
     with pytest.raises(UsageError, match=words):
         DemoDesign(**changes)
-
-
-def test_names_of_two_generations():
-    def names(version):
-        return name_files("sub-01_ses-a_task-rest_run-1", DemoDesign(fmriprep_version=version))
-
-    scan = "sub-01_ses-a_task-rest_run-1"
-    assert names("25.1.0")["confounds"] == f"{scan}_desc-confounds_timeseries"
-    assert names("1.4.0")["confounds"] == f"{scan}_desc-confounds_regressors"
-    assert names("25.1.0")["bold"] == f"{scan}_space-MNI152NLin2009cAsym_res-2_desc-preproc_bold"

@@ -2,11 +2,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import signals
-from fcpower_bids.demo.signals import (
-    draw_clean_series,
-    draw_motion,
-    measure_displacement,
-)
+from fcpower_bids.demo.signals import draw_clean_series, draw_motion, measure_displacement
 
 
 @pytest.fixture

@@ -20,10 +20,7 @@ def test_a_description_rules_over_folders(tmp_path):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        (
-            "1/MNINonLinear/Results/tfMRI_WM_RL/tfMRI_WM_RL.nii.gz",
-            "sub-1_task-wm_dir-RL_space-MNI152NLin6Asym_res-2",
-        ),
+        ("1/MNINonLinear/Results/tfMRI_WM_RL/tfMRI_WM_RL.nii.gz", "sub-1_task-wm_dir-RL_space-MNI152NLin6Asym_res-2"),
         (
             "1/MNINonLinear/Results/rfMRI_REST2_7T_AP/rfMRI_REST2_7T_AP_Atlas.dtseries.nii",
             "sub-1_task-rest_acq-7T_dir-AP_run-2_space-fsLR_den-91k",

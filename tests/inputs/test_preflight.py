@@ -122,8 +122,7 @@ def test_repetition_time_absent_from_json_and_header(root):
 
 
 @pytest.mark.parametrize(
-    ("header_tr", "stated", "expected"),
-    [(2.0, None, 2.0), (0.0, 2.5, 2.5), (2.0, 2.015, 2.015), (2.0, "2.0", 2.0)],
+    ("header_tr", "stated", "expected"), [(2.0, None, 2.0), (0.0, 2.5, 2.5), (2.0, 2.015, 2.015), (2.0, "2.0", 2.0)]
 )
 def test_json_and_header_complete_each_other(root, header_tr, stated, expected):
     folder = add_run(root, RUN, bold=zipped(header_tr=header_tr))

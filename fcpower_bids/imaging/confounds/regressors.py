@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.plausibility import times_of_cosines
-from fcpower_bids.core.series import (
-    HEAD_RADIUS,
-    MotionFilter,
-    filter_motion,
-    framewise_displacement,
-    sphere_radius,
-)
+from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
 from fcpower_bids.imaging.table_checks import content_fault
@@ -96,12 +90,7 @@ def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
     try:
         # from memory and as one piece, in half the time
         frame = pd.read_csv(
-            BytesIO(content),
-            sep="\t",
-            usecols=list(names),
-            na_values=["n/a"],
-            dtype=np.float64,
-            low_memory=False,
+            BytesIO(content), sep="\t", usecols=list(names), na_values=["n/a"], dtype=np.float64, low_memory=False
         )
     except ValueError as error:
         raise RecordingError(

@@ -9,12 +9,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.evaluate import ROUNDING
 from fcpower_bids.outputs.names import short_name
-from fcpower_bids.reports.cohort.drawings import (
-    draw_curves,
-    draw_differences,
-    draw_folds,
-    with_band,
-)
+from fcpower_bids.reports.cohort.drawings import draw_curves, draw_differences, draw_folds, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -63,15 +58,11 @@ def judge(row: Row) -> str:
     return "better" if row["mean_difference"] > 0 else "worse"
 
 
-def say_tally(better: int, worse: int, same: int) -> str:
-    """``none is better, 2 are worse, 11 are not distinguishable``."""
-    parts = ((better, "better"), (worse, "worse"), (same, SAME))
-    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in parts)
-
-
 def _tally(rows: pd.DataFrame) -> str:
+    """``none is better, 2 are worse, 11 are not distinguishable``."""
     words = [judge(row) for row in rows.to_dict("records")]
-    return say_tally(*(words.count(word) for word in ("better", "worse", SAME)))
+    counted = [(words.count(word), word) for word in ("better", "worse", SAME)]
+    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in counted)
 
 
 def _say_all(target: str, frame: pd.DataFrame, noun: str, reference: str) -> str:
@@ -308,7 +299,12 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
     shared = gains[
         (gains["people"] == "shared") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
     ]
-    answers = tuple(_say_gains(target, own_rows(shared, target), tables) for target in targets_of(shared))
+    pair = f"{tables.title('fc_power')} against {tables.title('fc')}"
+    answers = tuple(
+        f"{target}: {pair} under {count(len(own), 'parcellation')}: {_tally(own)} (p not corrected for their number)."
+        for target in targets_of(shared)
+        for own in [own_rows(shared, target)]
+    )
     atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
     panels = tuple(difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"))
 
@@ -326,16 +322,3 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
         *(tables.grid("parcellation_comparisons", named(pairs, "atlas", "reference")) if len(pairs) else ()),
     )
     yield Section("sweep", "Parcellations", answers, panels, grids, answers)
-
-
-def _say_gains(target: str, rows: pd.DataFrame, tables: GroupTables) -> str:
-    power, plain = tables.title("fc_power"), tables.title("fc")
-    words, differences = [judge(row) for row in rows.to_dict("records")], rows["mean_difference"].dropna()
-    if differences.empty:
-        return f"{target}: {power} and {plain} could not be compared."
-    return (
-        f"{target}: under {words.count('better')} of {count(len(rows), 'parcellation')} {power} is better than "
-        f"{plain}, under {words.count('worse')} worse, under {words.count(SAME)} not distinguishable; "
-        f"differences in {score_label(rows['score'].iloc[0])} from {differences.min():+.3f} to "
-        f"{differences.max():+.3f} (p not corrected for the number of parcellations)."
-    )

@@ -70,11 +70,7 @@ def draw_folds(scores: Curves, pooled: Mapping[str, float], label: str, chance: 
 
 
 def draw_differences(
-    titles: Sequence[str],
-    columns: Curves,
-    labels: Sequence[str],
-    significant: float,
-    dots: Curves | None = None,
+    titles: Sequence[str], columns: Curves, labels: Sequence[str], significant: float, dots: Curves | None = None
 ) -> str:
     """Draw differences with limits and p (n, 4), a row per entry, a panel per target; ``dots`` (m,) as a last row."""
     rows = list(titles) if dots is None else [*titles, "random filters"]
@@ -150,10 +146,7 @@ def draw_edge_motion(edges: Curves, n_people: int) -> str:
 
 
 def draw_curves(
-    panels: Sequence[tuple[str, str, str, Curves]],
-    origin: float = np.nan,
-    mark: float = np.nan,
-    doubling: bool = False,
+    panels: Sequence[tuple[str, str, str, Curves]], origin: float = np.nan, mark: float = np.nan, doubling: bool = False
 ) -> str:
     """Draw curves, each panel with its title, vertical and horizontal label; names have the same look everywhere.
 

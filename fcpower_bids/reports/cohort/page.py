@@ -26,7 +26,6 @@ from fcpower_bids.reports.cohort.findings import (
     known_people,
     prediction_cautions,
 )
-from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_representation
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -200,8 +199,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         tuple(answers),
         further,
         tuple(cautions),
-        targets_by_representation(targets, tables),
-        first_figures(targets, tables),
+        prediction.targets_by_representation(targets, tables),
+        prediction.first_figures(targets, tables),
         tuple(said),
     )
 

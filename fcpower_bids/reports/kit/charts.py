@@ -176,16 +176,6 @@ class Chart(Axes):
         row = Box(self.box.left, top, self.box.width, bottom - top)
         self.drawing.rectangle(row, "none", pointer_events="all", content=f"<title>{escape(text, quote=False)}</title>")
 
-    def name_below(self, label: str, places: Mapping[float, str]) -> None:
-        """Draw the lower side with ticks of these places and words."""
-        bottom = self.box.bottom
-        self.drawing.line((self.box.left, self.box.right), (bottom, bottom), width=0.7)
-        for value, word in places.items():
-            place = float(self.across(value))
-            self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
-            self.drawing.text(place, bottom + 4 + SIZE, word)
-        self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
-
     def name_rows(self, titles: Sequence[str]) -> None:
         """Write the names of rows, which lie at 0, -1, -2, ..., to the left of the panel."""
         for number, title in enumerate(titles):

@@ -7,7 +7,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
@@ -239,17 +239,6 @@ class Scale(NamedTuple):
         places = np.arange(np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9) + 1)
         return [float(place * step) + 0.0 for place in places]  # no minus zero
 
-    def minor_ticks(self, most: int) -> list[float]:
-        """Return the values between round ones: halfway, or from 2 to 9 times a power of ten."""
-        ticks = self.ticks(most)
-        if not self.decades:
-            steps = np.diff(ticks)[:1] / 2
-            each = [value + side * step for step in steps for value in ticks for side in (-1, 1)]
-            return sorted({value for value in np.round(each, 12).tolist() if self.low <= value <= self.high})
-        near = len(ticks) > 1 and ticks[1] / ticks[0] < 11
-        each = [power * factor for power in (ticks[0] / 10, *ticks) for factor in range(2, 10)] if near else ticks[1:0]
-        return [value for value in each if self.low <= value <= self.high]
-
     def word(self, value: float) -> str:
         """Return a tick's value in few letters: the name of the axis leaves room for five."""
         far = self.decades and not 0.01 <= value <= 1000
@@ -298,23 +287,21 @@ class Axes:
             place = float(self.down(value))
             self.drawing.line((left - 3, left), (place, place), width=0.7)
             self.drawing.text(left - 5, place + 0.36 * SIZE, self.y.word(value), anchor="end")
-        self._minor(f"M{left:.1f} {place:.1f}h-1.5" for place in self.down(self.y.minor_ticks(most)))
         self.drawing.text(left - far, (self.box.top + self.box.bottom) / 2, label, turned=True)
 
     def frame_below(self, label: str, most: int = 8) -> None:
         """Draw the lower side with its ticks and its name."""
+        self.name_below(label, {value: self.x.word(value) for value in self.x.ticks(most)})
+
+    def name_below(self, label: str, places: Mapping[float, str]) -> None:
+        """Draw the lower side with ticks of these places and words."""
         bottom = self.box.bottom
         self.drawing.line((self.box.left, self.box.right), (bottom, bottom), width=0.7)
-        for value in self.x.ticks(most):
+        for value, word in places.items():
             place = float(self.across(value))
             self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
-            self.drawing.text(place, bottom + 4 + SIZE, self.x.word(value))
-        self._minor(f"M{place:.1f} {bottom:.1f}v1.5" for place in self.across(self.x.minor_ticks(most)))
+            self.drawing.text(place, bottom + 4 + SIZE, word)
         self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
-
-    def _minor(self, marks: Iterable[str]) -> None:
-        if path := "".join(marks):
-            self.drawing.add("path", d=path, fill="none", stroke="#000", stroke_width=0.5)
 
     def legend(self, entries: Mapping[str, tuple[str, str]]) -> None:
         """Name lines (colour and dashes by name) in the upper right corner, their samples under each other."""

@@ -568,8 +568,7 @@ def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     part = np.where(labels <= 50, labels, 0)
     save_labels(tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.nii.gz", part, image.affine)
     save_table(
-        tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.tsv",
-        zip(whole.labels[:50], whole.names[:50], strict=True),
+        tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.tsv", zip(whole.labels[:50], whole.names[:50], strict=True)
     )
     cortex = next((folder / f"tpl-{SPACE}").glob("*atlas-Schaefer2018_*scale-400*.nii.gz"))
     for extension in (".nii.gz", ".tsv"):

@@ -138,8 +138,6 @@ def test_without_permutations_nothing_is_claimed(tmp_path):
     assert finding.state == NOT_TESTED
     assert "not tested against chance" in judge_cohort(tables).headline
     assert "no permutations were run" in describe_finding(finding, tables)[0]
-    panels = [panel.title for section in make_sections(tables) for panel in section.panels]
-    assert "r of every fold" in panels
 
 
 def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
@@ -255,23 +253,6 @@ def test_network_importance_is_the_table(outputs):
     np.testing.assert_array_equal(values, values.T)
     for _, row in part.iterrows():
         assert values[names.index(row["network_a"]), names.index(row["network_b"])] == row["importance"]
-
-
-def test_many_targets_are_all_in_the_table_and_the_best_are_drawn(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
-    tables = GroupTables(settings)
-    summary, folds = (read_table(tables.path(name)) for name in ("prediction_summary", "prediction"))
-    summary, folds = (table[table["target"] != "group"] for table in (summary, folds))
-    more = [summary.assign(target=[f"{name}{i}" for name in summary["target"]]) for i in range(10)]
-    write_table(tables.path("prediction_summary"), pd.concat(more))
-    write_table(
-        tables.path("prediction"),
-        pd.concat([folds.assign(target=[f"{name}{i}" for name in folds["target"]]) for i in range(10)]),
-    )
-    first, *drawn = make_sections(GroupTables(settings))
-    assert len(drawn) == 12
-    assert sum(section.title.startswith("Prediction of planted") for section in drawn) == 10
-    assert len(first.grids[0].rows) == 20 * 3
 
 
 def test_numbers_in_sentences():

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
+from fcpower_bids.reports.cohort.comparisons import judge, say_difference
 from fcpower_bids.reports.cohort.curves import from_triangle
-from fcpower_bids.reports.cohort.drawings import draw_gains, spaced
+from fcpower_bids.reports.cohort.drawings import draw_gains
 from fcpower_bids.reports.cohort.page import CHAPTERS, judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
@@ -94,18 +93,6 @@ def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
     assert "could not be made" not in page.read_text(encoding="utf-8")
 
 
-def test_every_panel_and_table_names_its_data_and_says_what_it_shows(outputs, sections):
-    shown = [part for section in sections.values() for part in (*section.panels, *section.grids)]
-    assert len(shown) > 30
-    named = {name for part in shown for name, _ in part.sources}
-    assert {f"{name}.tsv" for name in TABLES} <= named
-    assert all((outputs[0].output_dir / address).is_file() for part in shown for _, address in part.sources)
-    for one in (one for section in sections.values() for one in section.panels):
-        assert ElementTree.fromstring(one.svg).tag.endswith("svg")
-        assert len(one.alt) > 40
-        assert len(one.text) > 40
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path, name):
     settings = copy_of(outputs, tmp_path)
@@ -141,9 +128,11 @@ def test_the_screen_counts_what_its_table_says(outputs, sections):
     screen = table(outputs, "transform_screen")
     own = screen[(screen["target"] == "planted") & screen["mean_difference"].notna()]
     clear = own["p_holm"] < 0.05
-    counts = [int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1)]
-    said = say_tally(*counts, len(own) - sum(counts))
-    assert f"planted: of {len(own)} transforms compared with FC^0.35, {said}." in sections["screen"].sentences
+    better, worse = (int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1))
+    (said,) = (said for said in sections["screen"].sentences if said.startswith("planted: "))
+    counted = [0 if number == "none" else int(number) for number in re.findall(r"(\w+) (?:is|are) ", said)]
+    assert said.startswith(f"planted: of {len(own)} transforms compared with FC^0.35, ")
+    assert counted == [better, worse, len(own) - better - worse]
 
 
 def test_what_cannot_be_tested_is_neither_better_nor_worse():
@@ -152,7 +141,6 @@ def test_what_cannot_be_tested_is_neither_better_nor_worse():
     assert say_difference(row) == "difference in AUC +0.200"
     assert judge(row | {"p_holm": 0.01}) == "better"
     assert judge(row | {"p_holm": 0.01, "mean_difference": -0.2}) == "worse"
-    assert say_tally(0, 1, 12) == "none is better, 1 is worse, 12 are not distinguishable"
 
 
 def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tmp_path):
@@ -225,14 +213,6 @@ def test_a_gain_without_a_number_stays_empty():
     assert "nan" not in svg
 
 
-def test_ticks_of_doubling_axes_keep_their_distance_and_their_ends():
-    sizes = np.array([25, 50, 100, 150, 200, 250, 300, 500, 860.0])
-    chosen = spaced(sizes)
-    assert (chosen[0], chosen[-1]) == (25, 860)
-    assert np.diff(np.log(chosen)).min() >= np.log(860 / 25) / 8 - 1e-9
-    assert spaced(np.array([3.0])) == [3.0]
-
-
 def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
     curves = table(outputs, "learning_curves")
     own = curves[(curves["target"] == "planted") & (curves["representation"] == "fc_power")]
@@ -247,7 +227,8 @@ def test_parcellations_are_counted_and_their_means_drawn(outputs, sections):
     gains = table(outputs, "parcellation_gains")
     own = gains[(gains["target"] == "planted") & (gains["people"] == "shared")]
     better = int(((own["p_holm"] < 0.05) & (own["mean_difference"] > 0)).sum())
-    assert sections["sweep"].sentences[0].startswith(f"planted: under {better} of 2 parcellations FC^0.35 is better")
+    begin = f"planted: FC^0.35 against FC under 2 parcellations: {better or 'none'} "
+    assert sections["sweep"].sentences[0].startswith(begin)
     means = grid(sections, "sweep", "Scores by parcellation")
     sweep = table(outputs, "parcellation_sweep")
     key = (sweep["target"] == "planted") & (sweep["atlas"] == "atlas-toy_scale-6") & (sweep["representation"] == "fc")

@@ -51,11 +51,6 @@ def test_line_and_scale_are_those_of_the_kept_volumes(series):
     np.testing.assert_allclose(slope, 0, atol=1e-9)
 
 
-def test_a_constant_parcel_is_no_division_by_zero():
-    standard = standardise_trend(np.full((20, 1), 7.0), np.ones(20, dtype=bool))
-    np.testing.assert_allclose(standard, 0, atol=1e-9)
-
-
 def test_shrinking_averages_what_is_known_in_bins_of_equal_width():
     image = np.arange(12.0).reshape(2, 6)
     image[0, 1] = np.nan
