@@ -94,7 +94,7 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[None]
         if settings.executor:
             executor = partial(_by_dask, opened.enter_context(_dask_client(settings.executor)))
         opened.callback(_EXECUTOR.reset, _EXECUTOR.set(executor))
-        opened.enter_context(memory_limit(settings.mem_mb, folder))
+        opened.enter_context(memory_limit(settings.mem_mb))
         if current_thread() is main_thread():
             opened.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         yield

@@ -207,8 +207,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from fcpower_bids.ondisk import RowsOnDisk
-
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
@@ -219,9 +217,8 @@ class Cohort:
     # combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one session, combined.
     scans: pd.DataFrame
     # (n_scans, P(P-1)/2): Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P,
-    # 1)``). Indexed by rows and columns, they give arrays; on disk (`fcpower_bids.ondisk`) nothing more than these is
-    # read.
-    edges: np.ndarray | RowsOnDisk
+    # 1)``)
+    edges: np.ndarray
     # parcels, networks: names of the P parcels and of their networks
     parcels: tuple[str, ...]
     networks: tuple[str, ...]

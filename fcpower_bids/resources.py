@@ -21,7 +21,6 @@ LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 JOB = "SLURM_MEM_PER_NODE"
 """Variable in which SLURM states the memory of a job, in MB."""
 _GIVEN: ContextVar[float] = ContextVar("memory in MB", default=0)
-_SCRATCH: ContextVar[Path | None] = ContextVar("folder for what does not fit", default=None)
 
 
 def peak_megabytes() -> float:
@@ -36,19 +35,13 @@ def cores() -> int:
 
 
 @contextmanager
-def memory_limit(mem_mb: float, scratch: Path | None = None) -> Iterator[None]:
-    """Let a run have this memory in MB, 0 for the usual, and a folder for arrays that do not fit."""
-    tokens = _GIVEN.set(mem_mb), _SCRATCH.set(scratch)
+def memory_limit(mem_mb: float) -> Iterator[None]:
+    """Let a run have this memory in MB, 0 for the usual."""
+    token = _GIVEN.set(mem_mb)
     try:
         yield
     finally:
-        _GIVEN.reset(tokens[0])
-        _SCRATCH.reset(tokens[1])
-
-
-def scratch() -> Path | None:
-    """Folder for arrays that do not fit in memory; None where there is none, and they have to."""
-    return _SCRATCH.get()
+        _GIVEN.reset(token)
 
 
 def given_bytes() -> float:

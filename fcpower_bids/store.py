@@ -23,14 +23,6 @@ ATTEMPTS = 100
 """How often a folder is made anew that another process has just removed."""
 
 
-def boot() -> str:
-    """Name of this machine since it was started."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # not Linux: the name of the machine must do
-        return os.uname().nodename
-
-
 def beside(path: Path, kind: str = "part") -> Path:
     """Return a hidden name in the folder of ``path`` that no other process on any host uses."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{kind}")

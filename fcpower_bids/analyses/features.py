@@ -25,7 +25,6 @@ from fcpower_bids.core.regression.kernels import (
 )
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.ondisk import make_room
 from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
@@ -222,9 +221,9 @@ class PowerFamily:
             yield from spectra
 
     def features(self, alpha: float) -> FeatureSource:
-        """Edges of FC^alpha times sqrt(2), shape (n, E); on disk where they do not fit in memory."""
+        """Edges of FC^alpha times sqrt(2), shape (n, E)."""
         shape = self.connectivity.shape[0], edge_count(self.n_parcels)
-        out = make_room(shape, precision(self.connectivity.shape))
+        out = np.empty(shape, precision(self.connectivity.shape))
         if self._kept is not None:
             return power_features(*self._kept, alpha, self.tolerance, out)
         each = partial(_raise, alpha=alpha, tolerance=self.tolerance)
@@ -309,7 +308,7 @@ def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform
         raise Unfit("This needs the series of every scan, which this cohort does not have.")
     n_parcels = len(cohort.parcels)
     shape, diagonal = (len(groups), cohort.edges.shape[1]), n_parcels * transform.diagonal
-    features = make_room((shape[0], shape[1] + diagonal), precision(shape))
+    features = np.empty((shape[0], shape[1] + diagonal), precision(shape))
     for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
         own = np.zeros(features.shape[1], features.dtype)
         for scan in scans:
@@ -427,7 +426,7 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Ana
 def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
     """Edges (n, E) of the transformed FC of every unit times sqrt(2), and its diagonal where that says something."""
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
-    rows = make_room((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
+    rows = np.empty((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
     for unit in range(n):
         matrix = transform.transform([connectivity.connectome(unit)])[0]
         rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])

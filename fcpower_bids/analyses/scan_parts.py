@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import EMBEDDING, Part, cut_series, expand_names, has_series, join_runs, precision
-from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_of_parts
+from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
-from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
@@ -36,12 +35,10 @@ def first_minutes(minutes: float) -> Part:
     return lambda volumes, repetition_time: slice(0, min(round(60 * minutes / repetition_time), volumes))
 
 
-def connect_parts(
-    cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis
-) -> list[NDArray[np.floating] | ScratchRows]:
+def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis) -> list[NDArray[np.floating]]:
     """Pearson FC of parts of every scan; each scan is read once. Returns (n_scans, E). Raises Unfit."""
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
-    edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
+    edges = [np.empty((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
     for scan in track(range(n_scans), label, settings):
         series, person = join_runs(cohort.series[scan]), cohort.scans["participant_id"].iloc[scan]
         if series.shape[1] != len(cohort.parcels):
@@ -51,8 +48,8 @@ def connect_parts(
         if fewest < MINIMUM_VOLUMES:
             raise Unfit(f"A part of a scan of {person} has {fewest} volumes, too few for a connectome.")
         try:
-            for own, connectome in zip(edges, pearson_of_parts(series, cuts), strict=True):
-                own[scan] = vectorise_edges(connectome, weighted=False)
+            for own, cut in zip(edges, cuts, strict=True):
+                own[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
     return edges

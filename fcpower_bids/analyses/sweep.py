@@ -13,7 +13,6 @@ from fcpower_bids.analyses.evaluate import RULE, compare, comparison_facts, eval
 from fcpower_bids.analyses.features import EMBEDDING
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.errors import Unfit
-from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
@@ -102,7 +101,7 @@ def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
     return dataclasses.replace(
         cohort,
         scans=cohort.scans.iloc[rows].reset_index(drop=True),
-        edges=cohort.edges.only(rows) if isinstance(cohort.edges, RowsOnDisk) else cohort.edges[rows],
+        edges=cohort.edges[rows],
         embeddings={},
         series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
         repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),

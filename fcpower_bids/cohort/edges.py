@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
-from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.ondisk import ScratchRows, make_room
+from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
+from fcpower_bids.resources import given_bytes
 from fcpower_bids.settings import Assembly
 
 WORTH_PROCESSES = 100
@@ -37,7 +37,7 @@ class Edges:
 
     parcels: tuple[str, ...]  # names of the P parcels
     # (n or more, P (P - 1) / 2): Pearson correlations, NaN where a parcel is not covered; rows after the n are void
-    array: NDArray[np.floating] | ScratchRows
+    array: NDArray[np.floating]
     missing: NDArray[np.bool_]  # (n, P): parcels that are not covered
     digests: tuple[str, ...]  # of length n: equal for connectomes that are equal to the bit
     # files that were asked for and are no connectomes, and why; they are not among the n
@@ -54,12 +54,12 @@ class _Row:
 
 
 def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
-    """Read connectomes, into memory or a scratch file where they do not fit. Raises DatasetError."""
+    """Read connectomes. Raises DatasetError, UsageError: they need more than the memory that is given."""
     unreadable: dict[Path, str] = {}
     parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
     missing: list[list[int]] = []
     digests: list[str] = []
-    array: NDArray[np.floating] | ScratchRows = np.empty((0, 0))
+    array: NDArray[np.floating] = np.empty((0, 0))
     tables = sum(not edges_beside(path).is_file() for path in paths)
     processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
@@ -68,7 +68,13 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
             unreadable[path] = row
             continue
         if not digests:
-            array = make_room((len(paths), edge_count(len(parcels))), np.float64)
+            shape = len(paths), edge_count(len(parcels))
+            if (needed := 8 * shape[0] * shape[1]) > given_bytes():
+                raise UsageError(
+                    f"{shape[0]:,} connectomes of {len(parcels)} parcels need {needed / 1e9:.2g} GB of memory: give "
+                    "more with --mem-mb, or choose an atlas of fewer parcels."
+                )
+            array = np.empty(shape)
         row = _spread(row, parcels)
         array[len(digests)] = row.edges
         missing.append(row.missing)

@@ -23,7 +23,6 @@ from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.files import network_of
 from fcpower_bids.imaging.table_checks import table_fault
-from fcpower_bids.ondisk import RowsOnDisk, make_room
 from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
@@ -100,13 +99,13 @@ def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
 
 def assemble_edges(
     scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Assembly
-) -> NDArray[np.floating] | RowsOnDisk:
+) -> NDArray[np.floating]:
     """Return the edges (n, E) of the scans among the kept parcels (P,). Raises DatasetError."""
     places = [run.place for scan in scans for run in scan]
     if kept.all() and len(places) == len(scans) and places == list(range(len(edges.array))):
         return edges.array
     among_kept = np.flatnonzero(vectorise_edges(np.outer(kept, kept).astype(float), weighted=False))
-    assembled = make_room((len(scans), among_kept.size), np.float64)
+    assembled = np.empty((len(scans), among_kept.size))
     for row, scan in enumerate(track(scans, "scans", settings, len(scans))):
         assembled[row] = combine_edges(scan, edges, settings)[among_kept]
     return assembled

@@ -1,4 +1,4 @@
-"""The paper's equations as functions of arrays: float64 in, float64 out; large inverses lie in scratch files."""
+"""The paper's equations as functions of arrays: float64 in, float64 out."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, Us
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
-from fcpower_bids.ondisk import remove_abandoned
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.group import (
     CHECK,
@@ -92,7 +91,7 @@ def run_group(settings: Settings) -> int:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
             attempts.fail("embedding", str(error), error)
-        with memory_limit(settings.mem_mb, shared):
+        with memory_limit(settings.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
         _describe_left_out(cohort, settings)
         with ExitStack() as held, executing(settings, shared):
@@ -100,7 +99,6 @@ def run_group(settings: Settings) -> int:
             if not held.enter_context(lock(path, wait=False)):
                 say("Another run is at work on the same tables; it is waited for.", settings)
                 held.enter_context(lock(path))
-            remove_abandoned(shared)
             _write_tables(cohort, by_atlas, settings, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
     from fcpower_bids.reports.person.page import write_index  # only the end of a run needs it

@@ -12,11 +12,9 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
-from fcpower_bids.ondisk import ScratchRows
 from fcpower_bids.outputs.group import digest_cohort
 from fcpower_bids.outputs.tables import plain
 from fcpower_bids.parallel import executing
-from fcpower_bids.resources import memory_limit
 from fcpower_bids.schema import TABLES
 from tests.analyses.cohorts import choose, demo_cohort
 
@@ -52,29 +50,3 @@ def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
         keys = [key for key in table.spec.keys if key in table.frame]
         assert not keys or not table.frame.duplicated(keys).any(), f"{label}: {keys} tell a row from all others"
         json.dumps(plain(table.facts), allow_nan=False)
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """Shapes of the arrays that were made on disk."""
-    shapes, start = [], ScratchRows.__init__
-    monkeypatch.setattr(ScratchRows, "__init__", lambda self, *given: shapes.append(given[1]) or start(self, *given))
-    return shapes
-
-
-LITTLE = 0.04
-"""MB, of which one array may take a quarter: none of the features of 14 people fits."""
-
-
-@pytest.mark.parametrize("name", ["prediction", "fingerprinting", "qc_fc", "edges"])
-def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, made, tmp_path):
-    asked, found = {"representations": ("fc_power",)} if name == "edges" else {}, []
-    for folder in (None, tmp_path):
-        assert made == []
-        with memory_limit(LITTLE, folder):
-            found.append(ANALYSES[name](cohort, choose(**CHOICES, **asked)))
-    assert found[0].keys() == found[1].keys()
-    for table in found[0]:
-        pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)
-    assert made, "this analysis wrote none to disk"
-    assert list(tmp_path.iterdir()) == [], "what was written is removed"

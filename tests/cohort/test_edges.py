@@ -11,8 +11,7 @@ from fcpower_bids.cohort import edges as cohort_edges
 from fcpower_bids.cohort.edges import read_edges
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import write_matrix
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
@@ -40,14 +39,13 @@ def test_the_rows_are_the_edges_to_the_bit(tree):
     assert len(set(edges.digests)) == 3
 
 
-def test_what_does_not_fit_lies_on_disk_and_is_the_same(tree, tmp_path):
+def test_more_than_the_memory_that_is_given_is_refused(tree):
     paths, settings = tree
-    paths[1].write_bytes(paths[1].read_bytes()[:100])
-    expected = values(read_edges(paths, settings))
-    with memory_limit(1e-4, tmp_path / "scratch"):
-        edges = read_edges(paths, settings)
-    assert isinstance(edges.array, ScratchRows)
-    np.testing.assert_array_equal(values(edges), expected)
+    with (
+        memory_limit(1e-4),
+        pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"),
+    ):
+        read_edges(paths, settings)
 
 
 def test_processes_give_the_same(tree, monkeypatch):

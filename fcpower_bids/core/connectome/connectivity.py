@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import reduce
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +12,6 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
 
 MINIMUM_VOLUMES = 3
-CONSTANT = 8 * np.finfo(float).eps
-"""Range of a parcel over its largest magnitude up to which it is constant, in double precision."""
-FAR = 0.01
-"""Variance of a part over its mean square about the mean of the series, below which digits are lost."""
 
 
 class ParcelError(Unfit):
@@ -70,25 +64,6 @@ def pearson_connectivity(series: ArrayLike) -> FloatArray:
     correlations = np.clip((correlations + correlations.T) / 2, -1.0, 1.0)
     np.fill_diagonal(correlations, np.where(uncovered, np.nan, 1.0))
     return correlations
-
-
-def pearson_of_parts(series: FloatArray, parts: Sequence[slice]) -> Iterator[FloatArray]:
-    """`pearson_connectivity` of parts of a series (T, P), to 1e-12: what lies between their ends is multiplied once."""
-    centred, rounding = series - series.mean(axis=0), CONSTANT * np.abs(series).max(axis=0)
-    ends = sorted({end for part in parts for end in (part.start, part.stop)})
-    products = [centred[start:stop].T @ centred[start:stop] for start, stop in pairwise(ends)]
-    for part in parts:
-        volumes = part.stop - part.start
-        level = centred[part].sum(axis=0) / np.sqrt(volumes)
-        product = reduce(np.add, products[ends.index(part.start) : ends.index(part.stop)])
-        covariance = product - np.outer(level, level)
-        scale = np.sqrt(np.maximum(np.diag(covariance), 0))
-        if not (scale**2 > np.maximum(FAR * np.diag(product), volumes * rounding**2)).all():
-            yield pearson_connectivity(series[part])  # which also says what has no correlation
-            continue
-        covariance /= np.outer(scale, scale)
-        np.fill_diagonal(covariance, 1.0)
-        yield np.clip(covariance, -1.0, 1.0, out=covariance)
 
 
 def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Features of a cohort and the kernels between people: n x n, from data in memory or on disk."""
+"""Features of a cohort and the kernels between people, n x n."""
 
 from __future__ import annotations
 
@@ -34,21 +34,18 @@ class Filled(FeatureSource, Protocol):
 
 
 def correlation_kernel(
-    features: FeatureSource,
-    columns: ArrayLike | None = None,
-    dtype: type[np.floating] = np.float64,
-    panel: int = PANEL,
+    features: FeatureSource, dtype: type[np.floating] = np.float64, panel: int = PANEL
 ) -> FloatArray:
     """Pearson correlation between the feature vectors of all pairs of people.
 
-    Source: the paper, Section "The transform" (the kernel K_alpha). `features` (n, E): one person per row. Only `panel`
-    columns are held in memory at a time, so it may lie on disk. `columns`: the edges to use (one network, one lobe);
-    all by default. `dtype`: precision of the products within a panel; sums over panels are in float64. With float32 the
-    kernel is off by about 1e-7 and costs half the time. `panel`: columns per panel. Returns (n, n): symmetric positive
+    Source: the paper, Section "The transform" (the kernel K_alpha). `features` (n, E): one person per row.
+    `dtype`: precision of the products within a panel; sums over panels are in float64. With float32 the kernel is off
+    by about 1e-7 and costs half the time. `panel`: columns copied at a time. Returns (n, n): symmetric positive
     semidefinite, with a diagonal of exactly 1. Raises ValueError: if a feature is NaN or infinite, or a person's
     features are constant; the sentence names the row.
     """
-    gram, total, pivot, width = _accumulate(features, columns, dtype, panel, centred=True)
+    gram, total, pivot = _accumulate(features, dtype, panel, centred=True)
+    width = features.shape[1]
     for row, own in enumerate(total):  # row by row: there is no room for a second matrix
         gram[row] -= own * total / width
     norm = np.sqrt(np.maximum(np.diag(gram), 0.0))
@@ -59,14 +56,9 @@ def correlation_kernel(
     return gram
 
 
-def linear_kernel(
-    features: FeatureSource,
-    columns: ArrayLike | None = None,
-    dtype: type[np.floating] = np.float64,
-    panel: int = PANEL,
-) -> FloatArray:
+def linear_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64, panel: int = PANEL) -> FloatArray:
     """Inner products between the feature vectors of all pairs of people; parameters as in `correlation_kernel`."""
-    return _accumulate(features, columns, dtype, panel, centred=False)[0]
+    return _accumulate(features, dtype, panel, centred=False)[0]
 
 
 def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
@@ -101,7 +93,7 @@ def power_features(
     With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``. Modes whose weight is zero are
     left out, which makes rank-deficient recordings cheaper. `eigenvalues` (n, P): descending. `eigenvectors` (P, P): in
     columns. `alpha`: the exponent, above 0. `tolerance`: eigenvalues up to this share of the largest get weight zero.
-    `out` (n, P (P - 1) / 2): where to write, row by row: in memory or on disk; its type may be float32. Returns (n, P
+    `out` (n, P (P - 1) / 2): where to write, row by row; its type may be float32. Returns (n, P
     (P - 1) / 2): upper-triangle entries times sqrt(2), in the order of ``numpy.triu_indices(P, 1)``.
     """
     values = np.asarray(eigenvalues)
@@ -117,34 +109,28 @@ def power_features(
 
 
 def _accumulate(
-    features: FeatureSource, columns: ArrayLike | None, dtype: type[np.floating], panel: int, centred: bool
-) -> tuple[FloatArray, FloatArray, FloatArray, int]:
-    """Gram matrix, row sums, pivot and number of columns of the features less a pivot per row.
+    features: FeatureSource, dtype: type[np.floating], panel: int, centred: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gram matrix, row sums and pivot of the features less a pivot per row.
 
     The pivot is the row's mean over the first panel when `centred`, else zero: taking off an approximate mean first
     keeps the later, exact centring free of cancellation, in one pass over the data.
     """
     n, n_columns = features.shape
-    chosen = None if columns is None else np.sort(np.arange(n_columns)[np.asarray(columns)])
     gram, product = np.zeros((n, n)), np.empty((n, n), dtype)
-    total, pivot, width = np.zeros(n), np.zeros(n), 0
+    total, pivot = np.zeros(n), np.zeros(n)
+    if not n_columns:
+        raise ValueError("There are no edges to compute a kernel from.")
     for start in range(0, n_columns, panel):
         block = np.asarray(features[:, start : start + panel])
-        if chosen is not None:
-            block = block[:, chosen[np.searchsorted(chosen, start) : np.searchsorted(chosen, start + panel)] - start]
-        if not block.shape[1]:
-            continue
         _refuse_missing(block, start)
         if centred:
-            pivot = pivot if width else block.mean(axis=1, dtype=float)
+            pivot = pivot if start else block.mean(axis=1, dtype=float)
             block = block - pivot[:, None]
             total += block.sum(axis=1)
         block = np.ascontiguousarray(block, dtype)
         gram += np.matmul(block, block.T, out=product)
-        width += block.shape[1]
-    if not width:
-        raise ValueError("There are no edges to compute a kernel from.")
-    return gram, total, pivot, width
+    return gram, total, pivot
 
 
 def _refuse_missing(block: NDArray[np.floating], start: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +12,6 @@ from fcpower_bids.analyses.features import AveragedEdges, PowerFamily, describe_
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.ondisk import ScratchRows
 from fcpower_bids.parallel import executing
 from fcpower_bids.resources import memory_limit
 from tests.analyses.cohorts import choose
@@ -79,23 +76,6 @@ def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_k
         assert "less than 1e-6" in describe_precision(averaged.shape)
         np.testing.assert_allclose(short.kernel(0.35), expected, rtol=0, atol=1e-6)
         np.testing.assert_allclose(similarity(averaged), plain, rtol=0, atol=1e-6)
-
-
-def test_features_beyond_the_memory_lie_on_disk_with_the_same_bits(tmp_path):
-    averaged = AveragedEdges(draw_edges(np.random.default_rng(2), 40, 20), [[i] for i in range(40)])
-    with memory_limit(0.004):
-        expected = PowerFamily(averaged, choose()).features(0.35)
-        with memory_limit(0.004, tmp_path):
-            found = PowerFamily(averaged, choose()).features(0.35)
-            assert isinstance(found, ScratchRows)
-            np.testing.assert_array_equal(found[:], expected)
-            np.testing.assert_array_equal(similarity(found), similarity(expected))
-            elsewhere = pickle.loads(pickle.dumps(found))  # noqa: S301 -- ours
-            np.testing.assert_array_equal(elsewhere[5:7, 3:9], expected[5:7, 3:9])
-            del elsewhere
-            assert len(list(tmp_path.iterdir())) == 1, "it is whose it was"
-            del found
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):

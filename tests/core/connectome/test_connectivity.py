@@ -8,7 +8,6 @@ from fcpower_bids.core.connectome.connectivity import (
     covered_parcels,
     covered_series,
     pearson_connectivity,
-    pearson_of_parts,
 )
 
 
@@ -22,27 +21,6 @@ def test_agrees_with_numpy_and_with_the_reference(shared):
         for series, expected in zip(golden["timeseries"], golden["corr"], strict=True):
             np.testing.assert_allclose(pearson_connectivity(series), expected, atol=1e-14)
             np.testing.assert_allclose(pearson_connectivity(series), np.corrcoef(series.T), atol=1e-14)
-
-
-@pytest.mark.parametrize("level", [0.0, 1e3])
-def test_parts_are_connected_as_each_by_itself(level):
-    series = draw_series(90, 8) + level
-    series[:30, 2] += 50.0  # far from the mean of the series, beside what it varies by
-    parts = [slice(0, 5), slice(0, 30), slice(0, 90), slice(45, 90)]
-    for part, found in zip(parts, pearson_of_parts(series, parts), strict=True):
-        np.testing.assert_allclose(found, pearson_connectivity(series[part]), rtol=0, atol=1e-12)
-        np.testing.assert_array_equal(found, found.T)
-        np.testing.assert_array_equal(np.diag(found), 1.0)
-
-
-def test_a_part_without_data_or_variance_is_told_as_ever():
-    series = draw_series(40, 4)
-    series[:, 1] = np.nan
-    (found,) = pearson_of_parts(series, [slice(0, 20)])
-    np.testing.assert_array_equal(found, pearson_connectivity(series[:20]))
-    series[:20, 2] = 1e5
-    with pytest.raises(ParcelError, match="constant"):
-        list(pearson_of_parts(series, [slice(0, 20), slice(0, 40)]))
 
 
 def test_uncovered_parcels_are_missing_and_touch_nobody():

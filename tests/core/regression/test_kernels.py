@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,25 +47,6 @@ def test_single_precision_keeps_six_digits():
     assert 0 < error < 1e-6
 
 
-@pytest.mark.parametrize("columns", [np.array([180, 3, 4, 77]), np.arange(190) % 3 == 0])
-def test_edge_subset(features, columns):
-    np.testing.assert_allclose(
-        correlation_kernel(features, columns, panel=16), np.corrcoef(features[:, columns]), rtol=0, atol=1e-13
-    )
-
-
-def test_features_on_disk(features, tmp_path):
-    expected = correlation_kernel(features)
-    memmap = np.memmap(tmp_path / "features.dat", dtype=float, mode="w+", shape=features.shape)
-    memmap[:] = features
-    with h5py.File(tmp_path / "features.h5", "w") as file:
-        stored = file.create_dataset("features", data=features, chunks=(25, 32))
-        for source in (memmap, stored):
-            np.testing.assert_allclose(correlation_kernel(source, panel=32), expected, rtol=0, atol=1e-13)
-            subset = correlation_kernel(source, np.arange(50, 120), panel=32)
-            np.testing.assert_allclose(subset, np.corrcoef(features[:, 50:120]), rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("kernel", [correlation_kernel, linear_kernel, normalise_rows])
 def test_missing_feature_names_its_row(features, kernel):
     features[7, 100] = np.nan
@@ -85,7 +65,7 @@ def test_constant_row_is_refused(features, constant):
 
 def test_no_edges_are_refused(features):
     with pytest.raises(ValueError, match="no edges"):
-        correlation_kernel(features, np.zeros(190, dtype=bool))
+        correlation_kernel(features[:, :0])
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.35, 1.0])
