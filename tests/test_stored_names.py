@@ -178,7 +178,6 @@ KNOWN = {
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
     "interfaces/bundles.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
-    "reports/person/recording.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
@@ -200,7 +199,7 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "pretrain/packing.py": ("self.folder / 'parts' / f'{self.part:07d}.safetensors'",),
+    "pretrain/packing.py": ("folder / name",),
     "pretrain/public.py": ("folder / name", "target / name"),
     "pretrain/corpus.py": (
         "folder / f'teacher-{int(shard):05d}.safetensors'",

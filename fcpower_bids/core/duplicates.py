@@ -122,7 +122,7 @@ def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     np.fill_diagonal(own, -np.inf)  # a scan is not its own likeness
     others = np.where(scores.different, scores.values, -np.inf)
     nearest, theirs, own = others.argmax(axis=1), others.max(axis=1), own.max(axis=1)
-    gain = np.where(np.isfinite(own), theirs - np.where(np.isfinite(own), own, 0.0), -np.inf)
+    gain = theirs - np.where(np.isfinite(own), own, np.inf)  # who has one scan gains nothing
     rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
     return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
 

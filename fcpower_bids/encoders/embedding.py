@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
-from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard
 from fcpower_bids.encoders.fbert import FBert, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 
@@ -40,6 +40,19 @@ class Encoder(Protocol):
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Return what identifies the numbers: name, sha256, licence, window, and so on."""
         ...
+
+
+E = TypeVar("E", bound=Any)
+
+
+def ready(encoder: E, parcel_names: Sequence[str] | None) -> E:
+    """Compare the parcels at loading, once, instead of at the first recording. Raises CheckpointError."""
+    try:
+        if parcel_names is not None:
+            encoder.columns(parcel_names)
+    except RecordingError as error:
+        raise CheckpointError(str(error)) from None
+    return encoder
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ from fcpower_bids.encoders.checkpoints import (
     read_tensors,
     resolved,
 )
-from fcpower_bids.encoders.embedding import SeriesEncoder
+from fcpower_bids.encoders.embedding import SeriesEncoder, ready
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
-from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.errors import UsageError
 from fcpower_bids.store import digest_of
 
 if TYPE_CHECKING:
@@ -68,22 +69,11 @@ def _load(
     source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
     source["sha256"] = digest_of(path)
     source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
-    return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+    return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
-def load_fbert(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load an F-BERT of any size."""
-    return _load(weights, "fbert", **options)
-
-
-def load_fbert_1m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load ``fbert-1m`` (850,944 parameters at 450 parcels)."""
-    return _load(weights, "fbert-1m", **options)
-
-
-def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
-    return _load(weights, "fbert-8m", **options)
+load_fbert, load_fbert_1m, load_fbert_8m = (partial(_load, name=name) for name in ("fbert", "fbert-1m", "fbert-8m"))
+"""F-BERT of any size, of 850,944 parameters at 450 parcels, and of 8,069,632."""
 
 
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
@@ -120,17 +110,7 @@ def load_random_init(
     card = replace(card, training="none", trained_on=(), held_out=(), series_trained_on=(), series_held_out=())
     source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
     encoder = SeriesEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
-    return _ready(encoder, parcel_names)
-
-
-def _ready(encoder: SeriesEncoder, parcel_names: Sequence[str] | None) -> SeriesEncoder:
-    """Compare the parcels at loading, once, instead of at the first recording."""
-    if parcel_names is not None:
-        try:
-            encoder.columns(parcel_names)
-        except RecordingError as error:
-            raise CheckpointError(str(error)) from None
-    return encoder
+    return ready(encoder, parcel_names)
 
 
 STEM = {

@@ -68,16 +68,6 @@ def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, dama
     assert f"{path.name} {words}" in row["reason"]
 
 
-def test_a_page_names_the_quality_table_that_lacks_the_state(fitted, capsys):
-    out, _ = fitted
-    assert main([str(out.parent / "bids"), str(out), "group", "--reports-only", "--quiet"]) == 0, (
-        capsys.readouterr().err
-    )
-    assert "_qc.tsv lacks the columns state. Run the participant level again." in html.unescape(
-        (out / "group.html").read_text()
-    )
-
-
 def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsys):
     output = shutil.copytree(fitted[0], tmp_path / "out", ignore=shutil.ignore_patterns("sub-*_target-*.html"))
     say_scan = prediction.say_scan

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
-from fcpower_bids.encoders.embedding import Read
+from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
@@ -258,12 +258,7 @@ def loader(
             statistics=read_statistics(aux[STATISTICS], encoder.statistics_names) if STATISTICS in aux else None,
             places=published.places,
         )
-        if parcel_names is not None:
-            try:
-                encoder.columns(parcel_names)
-            except RecordingError as error:
-                raise CheckpointError(str(error)) from None
-        return encoder
+        return ready(encoder, parcel_names)
 
     return load
 

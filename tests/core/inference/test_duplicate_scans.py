@@ -42,6 +42,7 @@ def test_scores_need_four_people_and_a_spread():
     assert strange_pairs(scores) == ([], [], [])
     assert swapped_scans(scores, sessions) == misnamed_scans(scores) == []
     assert not PairScores(np.eye(6), np.arange(6)).known
+    assert misnamed_scans(PairScores(np.ones((1, 1)), np.array(["p"]))) == []
 
 
 def test_a_copy_an_exchange_and_a_label_that_moved_are_found():

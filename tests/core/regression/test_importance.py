@@ -30,20 +30,6 @@ def test_missing_predictions_and_wrong_shapes_are_refused():
         haufe_transform(features, np.ones((1, 5)), np.ones((1, 5), dtype=bool))
 
 
-def test_networks_average_the_edges_between_and_within_them():
-    matrix = np.arange(25.0).reshape(5, 5)
-    matrix = matrix + matrix.T
-    networks = ["Vis", "Limbic", "Vis", "Default", "Default"]
-    names, means = network_importance(vectorise_edges(matrix, weighted=False), networks)
-    assert names == ["Vis", "Limbic", "Default"]
-    expected = [
-        [matrix[0, 2], matrix[[0, 2], 1].mean(), matrix[np.ix_([0, 2], [3, 4])].mean()],
-        [matrix[[0, 2], 1].mean(), np.nan, matrix[1, 3:].mean()],
-        [matrix[np.ix_([0, 2], [3, 4])].mean(), matrix[1, 3:].mean(), matrix[3, 4]],
-    ]
-    np.testing.assert_allclose(means, expected)
-
-
 def test_uncovered_parcels_do_not_spoil_their_network():
     matrix = np.ones((4, 4))
     matrix[3], matrix[:, 3] = np.nan, np.nan
