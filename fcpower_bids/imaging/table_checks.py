@@ -19,9 +19,9 @@ EXACT: dict[str, Any] = (
 """Option that makes `pandas.read_csv` read a decimal as the nearest float; since 3.1 it is the default."""
 
 
-def table_fault(path: Path, separator: str = "\t") -> str | None:
+def table_fault(path: Path) -> str | None:
     """Say what is wrong with a table whose fields are not quoted; None when nothing is. Raises OSError."""
-    return content_fault(path.read_bytes(), separator)
+    return content_fault(path.read_bytes())
 
 
 def content_fault(content: bytes, separator: str = "\t") -> str | None:

@@ -215,11 +215,6 @@ def test_a_file_may_choose_the_exponent_and_the_command_line_wins(tmp_path, line
     assert (chosen.alpha, chosen.alpha_selection) == expected
 
 
-def test_spellings_of_one_number_are_one_configuration():
-    one, two = (parse_settings([*BASE, "--alpha", text]) for text in ("0.5", "0.50"))
-    assert one.configuration_hash() == two.configuration_hash()
-
-
 def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
     line = ["bids", "out", "group"]
     assert parse_settings(line).analyses == ()

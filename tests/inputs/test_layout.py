@@ -80,12 +80,20 @@ def test_a_configuration_of_pybids_in_the_dataset_changes_nothing(root):
     assert list_files(root, None, ()) == found
 
 
-def test_a_kept_index_that_is_cut_short_is_made_anew(root, tmp_path):
+def test_a_kept_index_that_is_damaged_is_made_anew_and_is_of_one_dataset(root, tmp_path):
     database = tmp_path / "database"
     found = indexed(root, database)
     (file,) = database.rglob("*.sqlite")
     file.write_bytes(file.read_bytes()[:5000])
     assert indexed(root, database) == found
+    (manifest,) = database.glob("*/manifest.json")
+    manifest.write_text("{")
+    assert indexed(root, database) == found
+    assert json.loads(manifest.read_text())["root"] == str(root)
+    other = describe(tmp_path / "elsewhere" / "fmriprep")
+    add_run(other, "sub-09_task-rest")
+    for dataset in (other, root):
+        assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
 
 
 def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
@@ -104,23 +112,6 @@ def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch
     assert new not in indexed(root, database)
     assert len(built) == 3
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
-
-
-def test_a_damaged_manifest_means_a_new_index(root, tmp_path):
-    database = tmp_path / "database"
-    fresh = indexed(root, database)
-    (manifest,) = database.glob("*/manifest.json")
-    manifest.write_text("{")
-    assert indexed(root, database) == fresh
-    assert json.loads(manifest.read_text())["root"] == str(root)
-
-
-def test_datasets_of_one_name_do_not_share_an_index(root, tmp_path):
-    other = describe(tmp_path / "elsewhere" / "fmriprep")
-    add_run(other, "sub-09_task-rest")
-    database = tmp_path / "database"
-    for dataset in (root, other, root):
-        assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
 
 
 def test_jobs_at_once_make_one_index(root, tmp_path, monkeypatch):

@@ -18,24 +18,6 @@ def page(browser, written):
     return browser
 
 
-def test_tables_sort_by_number_both_ways_with_missing_values_last(page):
-    column = "[...document.querySelectorAll('.sortable tbody tr')].map((row) => row.cells[5].textContent)"
-    assert page.evaluate("document.querySelectorAll('.sortable tbody tr').length") == 4
-    header = "document.querySelectorAll('.sortable thead th')[5]"
-    page.evaluate(f"{header}.querySelector('button').focus()")
-    page.press("Enter")
-    upwards = page.evaluate(column)
-    assert page.evaluate(f"{header}.getAttribute('aria-sort')") == "ascending"
-    page.press("Enter")
-    downwards = page.evaluate(column)
-    assert page.evaluate(f"{header}.getAttribute('aria-sort')") == "descending"
-    known = [float(text) for text in upwards if text]
-    assert known == sorted(known)
-    assert len(set(known)) > 1
-    assert [float(text) for text in downwards if text] == known[::-1]
-    assert upwards[-1] == downwards[-1] == ""
-
-
 def test_the_page_is_whole_and_every_control_is_reached_by_the_keyboard(page, written):
     inside, files = check_in_browser(page, written[1], 10, 20)
     assert min(len(inside), len(files)) > 8

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids import parallel
+from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
@@ -41,6 +42,7 @@ from pathlib import Path
 from fcpower_bids.app import main
 from fcpower_bids.interfaces import nodes
 from fcpower_bids import parallel
+from fcpower_bids.errors import RecordingError
 
 go, victim = Path(sys.argv.pop(1)), sys.argv.pop(1)
 parcellate = nodes.parcellate
@@ -302,14 +304,18 @@ def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
     assert copy.read_bytes() == mine.read_bytes()
 
 
-def test_a_series_replaced_after_a_failure_is_read_anew(demo, exact_run, tmp_path):
+def test_a_series_replaced_after_a_failure_is_read_anew(demo, exact_run, tmp_path, monkeypatch):
     """Its parcels were kept when the cleaning failed; they are those of another file now: the same backwards."""
+
+    def fail(self, folder):
+        raise RecordingError("The disk was full.")
+
     copy = shutil.copytree(demo, tmp_path / "in", ignore=shutil.ignore_patterns("sub-02", "ses-b"))
-    (table,) = copy.rglob("sub-01_ses-a_*_desc-confounds_timeseries.tsv")
-    content = table.read_text()
-    table.write_text("a\ta\n" + content)
-    assert run_app(copy, tmp_path / "out", *ATLAS, *PLAIN).status()["state"].tolist() == ["failed"]
-    table.write_text(content)
+    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("fcpower_bids.interfaces.nodes.Bandpass.work", fail)
+        first = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN, "--use-plugin", here)
+    assert first.status()["stage"].tolist() == ["bandpass"]
     (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
     image = nibabel.load(bold)
     nibabel.save(nibabel.Nifti1Image(image.get_fdata(dtype=np.float32)[..., ::-1], image.affine, image.header), bold)

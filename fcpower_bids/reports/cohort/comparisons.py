@@ -300,10 +300,10 @@ def sweep_chapter(tables: GroupTables) -> Iterator[Section]:
         (gains["people"] == "shared") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
     ]
     pair = f"{tables.title('fc_power')} against {tables.title('fc')}"
+    rows = {target: own_rows(shared, target) for target in targets_of(shared)}
     answers = tuple(
         f"{target}: {pair} under {count(len(own), 'parcellation')}: {_tally(own)} (p not corrected for their number)."
-        for target in targets_of(shared)
-        for own in [own_rows(shared, target)]
+        for target, own in rows.items()
     )
     atlases = {name: short_name(name) for name in dict.fromkeys(sweep["atlas"].astype(str))}
     panels = tuple(difference_panels("parcellation_gains", shared, atlases, tables, key="atlas"))

@@ -198,11 +198,11 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
     return drawing.svg()
 
 
-def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[float] = EXPONENTS) -> str:
+def draw_path(connectivity: np.ndarray, order: np.ndarray) -> str:
     """Draw a connectome (P, P) raised to several exponents, each over its largest eigenvalue, on one scale."""
     eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
     matrices = {}
-    for exponent in exponents:
+    for exponent in EXPONENTS:
         weights = power_weights(eigenvalues, exponent)
         matrices[exponent] = spectral_map(eigenvalues, vectors, weights / weights.max())
     return draw_powers(matrices)

@@ -21,7 +21,6 @@ from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
 from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
-from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
@@ -41,18 +40,12 @@ class AtlasFacts:
     source: str = "n/a"
     citation: str = "n/a"
 
-    @classmethod
-    def of(cls, atlas: Atlas) -> AtlasFacts:
-        """Take the facts of a loaded atlas."""
-        return cls(atlas.name, atlas.space, atlas.n_parcels, atlas.source, atlas.citation)
-
 
 def write_methods(
-    settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = (), others: Sequence[str] = ()
+    settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()
 ) -> list[Path]:
     """Write ``logs/CITATION.{md,html,bib}``; `others` says which recordings the choices are not those of."""
-    facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
-    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, facts, others))
+    return write_citations(settings.output_dir, settings.output_dir / "logs", methods_text(settings, atlases, others))
 
 
 def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]:
@@ -66,14 +59,10 @@ def write_citations(output_dir: Path, folder: Path, markdown: str) -> list[Path]
     return [write_shared(output_dir, folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
-def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], level: int = 1) -> str:
-    """Return the text as escaped HTML for a page."""
-    return to_html(methods_text(settings, atlases), all_references(), level)
-
-
-def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
+def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (), others: Sequence[str] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
+    atlases = sorted(set(atlases))
     spaces = {atlas.space for atlas in atlases}
     try:  # what made the input, as the description of the outputs has it
         before = made_by(settings.output_dir)[1:]
@@ -86,7 +75,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         others=others,
         configuration=settings.configuration_hash(),
         preprocessing=" and ".join(programs),
-        atlases=sorted(set(atlases)),
+        atlases=atlases,
         names=[without_folders(name) for name in settings.atlas],
         weights=name_of_weights(settings.encoder_weights) if settings.encoder_weights else "",
         published=settings.encoder in PUBLISHED,
@@ -111,7 +100,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
 
 def fill(template: str, **content: Any) -> str:
     """Fill a template of ``data/boilerplate``; every paragraph is one line of Markdown."""
-    text = _environment().get_template(template).render(version=__version__, **content)
+    text = fill_part(template, version=__version__, **content)
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
 

@@ -20,7 +20,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, made_by, plain, read_toml
-from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html
+from fcpower_bids.reports.kit.methods import AtlasFacts, all_references, methods_text, to_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.reports.person.brains import read_thumbnail
 from fcpower_bids.reports.person.panels import make_panels
@@ -263,7 +263,7 @@ def _write(
         sessions=shown,
         pages=[(page.stem, relative_link(page, output)) for page in written.pages],
         settings=choices,
-        methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
+        methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
         chain=chain,
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],

@@ -29,10 +29,12 @@ from fcpower_bids.reports.person.brains import (
     read_preview,
     read_slices,
 )
-from fcpower_bids.reports.person.recording import Account, Parcellation, View, name_parcels, read_columns
+from fcpower_bids.reports.person.recording import Account, Parcellation, View, read_columns
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
+MOST_NAMED = 8
+"""Parcels without a value that are named."""
 UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
 
@@ -113,7 +115,8 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     coverage = read_columns(path, COVERAGE)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold, missing = float(facts["CoverageThreshold"]), [str(name) for name in facts["UncoveredNodes"]]
-    below = f"Below {threshold:g}, and without a value: {name_parcels(missing)}."
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    below = f"Below {threshold:g}, and without a value: {', '.join(missing[:MOST_NAMED])}{more}."
     words = {
         "n": len(coverage),
         "mean": f"{100 * np.mean(coverage):.1f}",

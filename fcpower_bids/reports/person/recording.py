@@ -264,11 +264,6 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
         raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
 
 
-def name_parcels(names: Sequence[str], most: int = 8) -> str:
-    """Name a few parcels, and say how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 STAGES = {
     "find": "looking for the inputs",
     "inputs": "looking at the inputs",

@@ -184,11 +184,6 @@ def store(monkeypatch, tmp_path):
     return asked
 
 
-def test_a_login_page_is_no_atlas():
-    with pytest.raises(OSError, match="login portal"):
-        templateflow_atlases._checked(b"<html>please log in</html>", "atlas_dseg.nii.gz")
-
-
 def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "file" / "below"))
@@ -238,12 +233,6 @@ def test_prefetch_of_what_templateflow_lacks(tmp_path):
         prefetch_atlases(["Shaefer400"], [SPACE], tmp_path)
     with pytest.raises(UsageError, match="'builtin' comes with the program: there is nothing to fetch"):
         prefetch_atlases(["builtin"], [SPACE], tmp_path)
-
-
-def test_prefetch_names_all_that_it_lacks_at_once(tmp_path):
-    with pytest.raises(UsageError, match=r"'Glasser'.*'TianS2'"):
-        prefetch_atlases(["Glasser", "TianS2"], ["MNI152NLin2009cAsym"], tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):
@@ -443,10 +432,6 @@ def test_a_dataset_with_a_selector(dataset):
     assert load_atlas("atlas-Toy_scale-3", SPACE, [dataset]) == atlas
 
 
-def test_a_dataset_with_one_match_needs_no_selector(dataset):
-    assert load_atlas(str(dataset), OTHER).entities == (("atlas", "Solo"),)
-
-
 def test_a_dataset_lists_what_it_has(dataset):
     with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
         load_atlas(str(dataset), SPACE)
@@ -580,14 +565,6 @@ def test_merged_parts_equal_the_published_merge(shared, tmp_path):
     for attribute in ("entities", "labels", "names", "networks", "hemispheres"):
         assert getattr(merged, attribute) == getattr(whole, attribute), attribute
     np.testing.assert_array_equal(np.asarray(nibabel.load(merged.image).dataobj), labels)
-
-
-def test_builtin_needs_nothing(tmp_path):
-    atlas = load_atlas("builtin", SPACE, cache=tmp_path)
-    assert atlas.image.is_relative_to(tmp_path)
-    assert set(np.unique(nibabel.load(atlas.image).dataobj)) == {0, *atlas.labels}
-    with pytest.raises(UsageError, match="volumetric"):
-        load_atlas("builtin", "fsLR", cache=tmp_path, cifti=True)
 
 
 def test_gzip_of_a_merge_has_no_time_in_it(parts, tmp_path):

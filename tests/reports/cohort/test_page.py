@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
@@ -25,7 +24,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, s
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser
-from tests.reports.group_outputs import make_cohort, write_group, write_quality
+from tests.reports.group_outputs import make_cohort, write_group
 from tests.running import FOOT
 
 EVIL = (
@@ -308,24 +307,6 @@ def test_the_first_lines_are_short_and_a_link_unfolds_a_part(browser, page):
     assert abs(browser.evaluate("document.getElementById('motion').getBoundingClientRect().top")) < 900
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1300, "light")])
-def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
-    browser.resize(width, 800)
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.open(page)
-    browser.unfold()
-    try:
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        ink, paper = (
-            sum(map(int, re.findall(r"\d+", browser.evaluate(f"getComputedStyle(document.body).{name}"))[:3]))
-            for name in ("color", "backgroundColor")
-        )
-        assert (ink > 600 > 100 > paper) if scheme == "dark" else (ink < 150 < 700 < paper)
-    finally:
-        browser.resize()
-        browser.call("Emulation.setEmulatedMedia", features=[])
-
-
 def test_the_page_is_whole_and_its_tables_sort(opened, page):
     assert len(check_in_browser(opened, page, 12)[1]) > 40
     table = "document.querySelector('#prediction .sortable')"
@@ -336,31 +317,6 @@ def test_the_page_is_whole_and_its_tables_sort(opened, page):
     assert len(set(values)) > 3
     opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
     assert opened.evaluate(column) == values[::-1] or opened.evaluate(column)[0] == values[-1]
-
-
-def test_malicious_text_is_shown_as_text(browser, tmp_path):
-    cohort = make_cohort(n_people=15, n_parcels=7)
-    cohort = replace(
-        cohort,
-        phenotypes=cohort.phenotypes.rename(columns={"planted": EVIL[0], "null": EVIL[1]}),
-        networks=(*EVIL,),
-        excluded=pd.DataFrame([[EVIL[3], EVIL[2], EVIL[4], EVIL[5]]], columns=cohort.excluded.columns),
-        embeddings={EVIL[2]: cohort.embeddings["toy"]},
-        notes=EVIL,
-    )
-    choices = {"targets": (EVIL[0], EVIL[1], f"{EVIL[6]}={EVIL[0]},{EVIL[1]}"), "permutations": 9}
-    settings = replace(write_choices(tmp_path, **choices))
-    write_group(settings, cohort, ("prediction", "fingerprinting"))
-    write_quality(settings, cohort)
-    browser.open(write_group_report(settings)[0])
-    assert browser.messages == []
-    assert browser.evaluate("window.pwned === undefined")
-    assert browser.evaluate("[...document.images].every((one) => one.naturalWidth > 0 && !one.hasAttribute('onerror'))")
-    browser.unfold()
-    text = browser.evaluate("document.body.innerText")
-    for evil in (*EVIL[:2], *EVIL[2:6]):
-        assert evil in text
-    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def write_choices(folder, **choices):

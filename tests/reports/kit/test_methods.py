@@ -14,8 +14,8 @@ from fcpower_bids.reports.kit.methods import (
     AtlasFacts,
     all_references,
     cited_keys,
-    methods_html,
     methods_text,
+    to_html,
     write_methods,
 )
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
@@ -132,7 +132,7 @@ def test_a_reference_that_nobody_knows_is_given_by_its_doi(tmp_path):
     own.write_text("methods: The only regressor was time [@nobody].\ncolumns: [trans_x]\nreferences: [10.1/x]\n")
     settings = replace(PLAIN, strategy=str(own))
     assert "(doi: 10.1/x)" in methods_text(settings)
-    assert "(nobody)" in methods_html(settings, ())
+    assert "(nobody)" in to_html(methods_text(settings), all_references())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.person.recording import STAGES, Account, judge, minutes_kept, read_accounts
 from fcpower_bids.settings import Settings
@@ -67,10 +66,6 @@ def test_results_of_other_choices_are_pointed_out(written):
     accounts, _ = read_accounts(settings.output_dir, "01")
     problems = judge(accounts, [], "other").problems
     assert sum(problem.state == "made with other choices" for problem in problems) == 3
-
-
-def test_short_names():
-    assert short_name("atlas-Schaefer2018_seg-7n_scale-400") == "Schaefer2018 7n 400"
 
 
 def test_every_step_of_the_workflow_has_words(tmp_path):
