@@ -41,7 +41,7 @@ from fcpower_bids.transforms.connectomes import make_transform
 
 BLOCK = 200
 """Recordings that one process judges before another is worth its start: about two seconds."""
-DIGITS, WORD = 17, 8
+DIGITS = 17
 """Bytes of a number in a table, which holds all its digits, and in the work folder."""
 GIGA = 1e9
 FINISHED, ELSEWHERE = "finished", "elsewhere"
