@@ -92,10 +92,7 @@ class Answer:
     # strip, alt: a drawing and its description; empty for classes and where there is no prediction
     strip: str
     alt: str
-    # sentences, trust: what must be known with it, the gravest first; for which
-    # people the interval holds, and what would make it hold
-    sentences: tuple[str, ...]
-    trust: tuple[str, ...]
+    sentences: tuple[str, ...]  # what must be known with it, the gravest first
     scans: tuple[Scan, ...]
 
 
@@ -108,23 +105,20 @@ def write_prediction_pages(
     command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
-    limits, card = limits_of(facts), card_of(facts, model)
+    about: dict[str, Any] = {"facts": facts, "card": card_of(facts, model), "added": say_added(facts["Skill"])}
+    about |= {"covariates": _listed(facts["Covariates"] or [""]), "evidence": say_evidence(facts["Skill"])}
+    about |= {"target": facts["Target"], "alarm": "" if facts["Skill"]["Found"] else say_skill(facts)}
     pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):
         try:
-            answer = answer_person(_records(rows), compared, facts)
             text = render_page(
                 "prediction.html",
                 command=command(str(person)),
                 title=f"{person}: {facts['Target']}",
-                alarm="" if facts["Skill"]["Found"] else say_skill(facts),
-                evidence=say_evidence(facts["Skill"]),
                 person=person,
-                target=facts["Target"],
-                answer=answer,
-                limits=limits,
-                card=card,
+                answer=answer_person(_records(rows), compared, facts),
                 date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+                **about,
             )
             pages.append(write_page(output_dir / f"{person}_{model}.html", text))
         except Exception as error:  # of one page: the others go on
@@ -137,7 +131,7 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     scans = tuple(say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows)
     done = [row for row in rows if row["state"] == PREDICTED]
     if not done:
-        return Answer("stop", "There is no prediction.", "", "", (), (), scans)
+        return Answer("stop", "There is no prediction.", "", "", (), scans)
     guess = fmean(row["prediction"] for row in done)
     low, high = ends_of(guess, facts)
     # the sentence about the skill of the model heads the page
@@ -147,7 +141,6 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     sentences += apart
     several = len(scans) > 1
     sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
-    trust = [*say_added(facts["Skill"]), *_interval_sentences(facts)]
     doubtful = (
         any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
     )
@@ -157,7 +150,7 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
         alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess."
     level = "caution" if doubtful else "ok"
     said = say_result(guess, low, high, facts)
-    return Answer(level, said, strip, alt, tuple(sentences), tuple(trust), scans)
+    return Answer(level, said, strip, alt, tuple(sentences), scans)
 
 
 def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan:
@@ -292,22 +285,6 @@ def _of_several(done: Sequence[Row], width: float) -> list[str]:
     return said
 
 
-def _interval_sentences(facts: Mapping[str, Any]) -> list[str]:
-    """Sentences on how often the interval holds, and for which people."""
-    interval = facts["Interval"]
-    if facts["PositiveClass"] is not None:
-        held = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
-        return [
-            "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
-            f"held out of the training so many kept their own: {held}."
-        ]
-    return [
-        f"The interval is made to hold in {100 * interval['NominalCoverage']:.0f} of 100 cases for "
-        f"{interval['HoldsFor']}; on what was held out of the training it held in "
-        f"{100 * interval['MeasuredCoverage']:.0f}."
-    ]
-
-
 def say_unusual(measures: Sequence[Row]) -> str:
     """How unusual the connectome is, in one sentence."""
     far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
@@ -319,48 +296,22 @@ def say_unusual(measures: Sequence[Row]) -> str:
     return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
 
 
-def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Limits of a prediction."""
-    sites = len(facts["Sites"])
-    trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
-    residual = []
-    if facts["Covariates"]:
-        residual.append(
-            f"The number is no {facts['Target']} itself: the share of {_listed(facts['Covariates'])} was taken off, so "
-            "that 0 is the expectation for a person alike in this."
-        )
-    return (
-        f"It was learned from {trained}; for people unlike these it says nothing.",
-        "It is no diagnosis, and no reason to change a treatment.",
-        "An interval holds on average over people; for a single one it may be far too narrow.",
-        *residual,
-    )
-
-
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
-    """Identity of the model."""
-    made = facts["Preprocessing"]
+    """Identity of the model, and how well held-out folds were predicted, as far as a score is defined."""
+    made, groups = facts["Preprocessing"], list(facts["HeldOutScores"].values())
+    name = "auc" if any("auc" in one for one in groups) else "r"
+    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
+    scores = f"{name} {median(known or [0]):.2f} at the median of {len(known)} held-out folds"
     return (
         ("Model", model),
         ("Skill", f"{say_in_full(facts)}."),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
-        *(("Scores", each) for each in say_scores(facts)),
-        *((name.capitalize(), " or ".join(made[name])) for name in made),
+        *([("Scores", f"{scores}, {min(known):.2f} to {max(known):.2f}")] if known else []),
+        *((kind.capitalize(), " or ".join(made[kind])) for kind in made),
         ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
         ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
     )
-
-
-def say_scores(facts: Mapping[str, Any]) -> list[str]:
-    """How well held-out folds were predicted; nothing where no score is defined."""
-    groups = list(facts["HeldOutScores"].values())
-    name = "auc" if any("auc" in one for one in groups) else "r"
-    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
-    if not known:
-        return []
-    spread = f"{min(known):.2f} to {max(known):.2f}"
-    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out folds, {spread}"]
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
