@@ -42,17 +42,14 @@ def curves_chapter(tables: GroupTables) -> Iterator[Section]:
     curves, scans = tables.rows("learning_curves"), tables.rows("identification_curves")
     if curves.empty and scans.empty:
         return
-    said: list[str] = []
-    panels: list[Panel] = []
-    for target in targets_of(curves)[:MOST_TARGETS] if len(curves) else ():
-        own, gains = own_rows(curves, target), own_rows(tables.rows("learning_gains"), target)
-        score = "auc" if own["auc"].notna().any() else "r"
-        said.append(_say_curves(target, own, score, score_label(score), tables))
-        panels += _curves(target, own, gains, score, said[-1], tables)
-    if len(scans):
-        gains = tables.rows("identification_gains")
-        said.append(_say_curves("Identification", scans, "accuracy", "share found", tables))
-        panels += _curves("Identification", scans, gains, "accuracy", said[-1], tables)
+    answered = targets_of(curves)[:MOST_TARGETS] if len(curves) else []
+    shown = [(one, own_rows(curves, one), own_rows(tables.rows("learning_gains"), one)) for one in answered]
+    shown += [("Identification", scans, tables.rows("identification_gains"))] if len(scans) else []
+    said, panels = list[str](), list[Panel]()
+    for name, rows, gains in shown:
+        score = "accuracy" if rows is scans else "auc" if rows["auc"].notna().any() else "r"
+        said.append(_say_curves(name, rows, score, "share found" if rows is scans else score_label(score), tables))
+        panels += _curves(name, rows, gains, score, said[-1], tables)
     answers = tuple(said)
     facts = tables.facts("learning_curves") or tables.facts("identification_curves")
     said += [str(facts[key]) for key in ("LeftOut",) if key in facts]
