@@ -177,7 +177,6 @@ KNOWN = {
         "root / f'sub-{label}'",
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
-    "interfaces/bundles.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
@@ -212,6 +211,7 @@ KNOWN = {
     "pretrain/page.py": ("root / 'encoder' / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/nodes.py": (
+        "folder / f'parcels_{atlas.name}.npz'",
         "folder / f\"series_{facts['atlas']}.npz\"",
         "folder / f\"{FC}_{facts['atlas']}.npz\"",
         "folder / f\"{name}_{facts['atlas']}.npz\"",
