@@ -23,7 +23,7 @@ from fcpower_bids.reports.cohort.tables import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.kit.figures import draw_powers
+from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.page import Panel
 
 MOST_PAIRS = 3
@@ -272,7 +272,11 @@ def _matrices(tables: GroupTables) -> Iterator[Panel]:
     }
     person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
     exponents = ", ".join(f"{alpha:g}" for alpha in matrices)
-    yield tables.panel("spectrum_matrices", draw_powers(matrices), person=person, exponents=exponents)
+    # one scale, which the first and the last do not set
+    beside = np.abs(np.concatenate([matrix[np.triu_indices(len(matrix), 1)] for matrix in matrices.values()][1:-1]))
+    titled = {f"α = {alpha:g}{' (FC)' if alpha == 1 else ''}": matrix for alpha, matrix in matrices.items()}
+    svg = draw_matrices(titled, (), max(float(np.percentile(beside, 95)), 1e-6), columns=len(titled))
+    yield tables.panel("spectrum_matrices", svg, person=person, exponents=exponents)
 
 
 def from_triangle(values: np.ndarray) -> np.ndarray:

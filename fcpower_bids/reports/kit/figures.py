@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
-from fcpower_bids.core.connectome.spectrum import power_weights
 from fcpower_bids.reports.kit.svg import (
     DOTS,
     POINTS,
@@ -26,10 +24,8 @@ from fcpower_bids.reports.kit.svg import (
 
 BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
 """Okabe and Ito's colours, distinguishable with every colour vision; line style or text repeats their meaning."""
-EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
-"""Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
-SIDE, LARGE = 150, 400
-"""Rows of a small matrix, and of a large one."""
+LARGE = 400
+"""Most rows of a matrix that are drawn."""
 RIGHT = 0.905
 """End of the time axis, of 1; names of networks follow."""
 MOST_NETWORKS, ROOM_FOR_NAME = 40, 0.055
@@ -198,52 +194,17 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
     return drawing.svg()
 
 
-def draw_path(connectivity: np.ndarray, order: np.ndarray) -> str:
-    """Draw a connectome (P, P) raised to several exponents, each over its largest eigenvalue, on one scale."""
-    eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
-    matrices = {}
-    for exponent in EXPONENTS:
-        weights = power_weights(eigenvalues, exponent)
-        matrices[exponent] = spectral_map(eigenvalues, vectors, weights / weights.max())
-    return draw_powers(matrices)
-
-
-def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
-    """Draw matrices (P, P) by exponent side by side on one colour scale, which the first and last do not set."""
-    small = [shrink(matrix, SIDE, SIDE) for matrix in matrices.values()]
-    limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
-    side, steps = len(small[0]), 2 * STEPS + 1
-    gap = np.full((side, max(1, side // 25)), np.nan)
-    mosaic = np.concatenate([part for one in small for part in (one, gap)][:-1], axis=1)
-    palette = np.vstack([colours("RdBu_r", steps), _rgb("#ffffff")])
-    drawing = Drawing(9.6, 1.98)
-    room = drawing.box(0.005, 0.02, 0.895, 0.88)
-    tall = min(room.height, room.width * side / mosaic.shape[1])
-    wide = tall * mosaic.shape[1] / side
-    box = Box(room.left + (room.width - wide) / 2, room.top + (room.height - tall) / 2, wide, tall)
-    drawing.image(box, encode_png(step_of(mosaic, -limit, limit, steps), palette), mosaic.shape[1])
-    for place, exponent in enumerate(matrices):
-        middle = (place * (side + gap.shape[1]) + side / 2) / mosaic.shape[1]
-        title = f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}"
-        drawing.text(box.left + middle * wide, box.top - 4, title)
-    bar = drawing.box(0.912, 0.1, 0.012, 0.72)
-    draw_bar(drawing, bar, palette[:-1], Scale(-limit, limit), "value over λ₁", beyond=True)
-    return drawing.svg()
-
-
-def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
-    beside = np.concatenate([np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices])
-    return float(max(np.percentile(beside, 95), 1e-6)) if beside.size else 1.0  # one parcel alone has no edge
-
-
 def draw_matrices(
-    matrices: Mapping[str, np.ndarray], networks: Sequence[tuple[str, int, int]], limit: float | None = None
+    matrices: Mapping[str, np.ndarray],
+    networks: Sequence[tuple[str, int, int]],
+    limit: float | None = None,
+    columns: int = 3,
 ) -> str:
     """Draw matrices (P, P) by title, each on its own colour scale, framed and named by network (name, first, stop).
 
-    NaN is grey. `limit`: of the scale; without one the 99th percentile beside the diagonal.
+    NaN is grey. `limit`: of the scale; without one the 99th percentile beside the diagonal. `columns`: most in a row.
     """
-    columns = min(3, len(matrices))
+    columns = min(columns, len(matrices))
     names = [name for name, *_ in networks] if len(networks) <= MOST_NETWORKS else []
     left = 6 + 0.56 * SMALL * max(map(len, names), default=0)
     side = min(230.0, (9.6 * POINTS - left) / columns - 14)
@@ -271,27 +232,17 @@ def draw_matrices(
     return drawing.svg()
 
 
-def draw_bar(
-    drawing: Drawing, box: Box, palette: np.ndarray, scale: Scale, label: str = "", size: float = 7.5,
-    beyond: bool = False,
-) -> None:  # fmt: skip
-    """Draw the colours of an image (n, 3) from below upwards with round values; pointed where there is more beyond."""
+def draw_bar(drawing: Drawing, box: Box, palette: np.ndarray, scale: Scale, size: float) -> None:
+    """Draw the colours of an image (n, 3) from below upwards with round values."""
     column = np.arange(len(palette), dtype=np.uint8)[::-1, None]
     drawing.image(box, encode_png(column, palette), 1)
     left, top, right, bottom = (f"{one:.1f}" for one in (box.left, box.top, box.right, box.bottom))
-    if beyond:
-        half, tip = f"{box.left + box.width / 2:.1f}", 1.4 * box.width
-        for edge, point, colour in ((top, box.top - tip, palette[-1]), (bottom, box.bottom + tip, palette[0])):
-            corners = f"M{left} {edge}L{right} {edge}L{half} {point:.1f}Z"
-            drawing.add("path", d=corners, fill="#" + bytes(colour.tolist()).hex(), stroke="#000", stroke_width=0.5)
     corners = f"M{left} {top}H{right}V{bottom}H{left}Z"
     drawing.add("path", d=corners, fill="none", stroke="#000", stroke_width=0.5)
     for value in scale.ticks(max(2, int(box.height // (2.2 * size)))):
         height = box.bottom - float(scale.share(value)) * box.height
         drawing.line((box.right, box.right + 2), (height, height), width=0.6)
         drawing.text(box.right + 4, height + 0.36 * size, f"{value:.6g}", size, "start")
-    if label:
-        drawing.text(box.right + 36, box.top + box.height / 2, label, turned=True)
 
 
 def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:

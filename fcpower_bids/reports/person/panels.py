@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.measures import COVERAGE, SPECTRUM
 from fcpower_bids.outputs.names import SLICES, preview_path
@@ -231,15 +230,6 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     )
 
 
-def make_spectral_path(context: Context) -> Iterator[Panel]:
-    """FC raised to the exponents of the paper's figure."""
-    if context.view.connectomes:
-        covered = covered_parcels(context.connectomes[0])
-        order = np.array([place for place in context.parcels.order if covered[place]])
-        svg = figures.draw_path(context.connectomes[0], order)
-        yield context.panel("spectral_path", svg, context.view.connectomes[0])
-
-
 def make_embedding(context: Context) -> Iterator[Panel]:
     """One panel per embedding."""
     for path in context.view.embeddings:
@@ -248,24 +238,6 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         rows = tuple((name, str(facts[name])) for name in shown if facts.get(name) is not None)
         yield replace(context.panel("embedding", "", path, **words), rows=rows)
-
-
-def make_design(context: Context) -> Iterator[Panel]:
-    """Correlation of the nuisance regressors."""
-    path, volumes = context.account.tables.get("design"), context.account.volumes
-    if path is None or volumes is None:
-        return
-    values, names = read_matrix(path)
-    if not names:
-        return
-    if len(values) != len(volumes):
-        raise DatasetError(f"{path} has {len(values)} rows for {len(volumes)} volumes. Run participant level again.")
-    used = values[volumes["kept"].to_numpy(dtype=bool)]
-    correlation = np.full((len(names), len(names)), np.nan)
-    varying = np.flatnonzero(used.std(axis=0) > 0) if len(used) > 1 else np.empty(0, dtype=int)
-    correlation[np.ix_(varying, varying)] = np.corrcoef(used[:, varying], rowvar=False)
-    svg = figures.draw_matrices({"Correlation": correlation}, network_spans(names), 1.0)
-    yield context.panel("design", svg, path, n=len(names))
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:
@@ -292,8 +264,6 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "Connectomes": make_connectomes,
     "Power spectrum": make_power,
     "Eigenvalues": make_eigenvalues,
-    "From the identity to FC": make_spectral_path,
     "Embedding": make_embedding,
-    "Correlation of the nuisance regressors": make_design,
     "Provenance": make_provenance,
 }

@@ -35,17 +35,6 @@ def test_drawings_are_svg_that_says_the_same_each_time(connectivity):
     assert raised == "0.35"
 
 
-def test_the_path_names_its_exponents_and_draws_each_matrix(connectivity):
-    svg = figures.draw_path(connectivity, np.arange(20))
-    assert all(f"α = {exponent:g}" in svg for exponent in figures.EXPONENTS)
-    picture = np.asarray(max(pictures(svg), key=lambda one: one.size).convert("L"))
-    white = (picture > 252).all(axis=0)
-    starts = np.flatnonzero(np.diff(white.astype(int)) == 1)
-    assert len(starts) == len(figures.EXPONENTS) - 1  # what lies between the matrices
-    blocks = np.array_split(np.arange(picture.shape[1]), len(figures.EXPONENTS))
-    assert len({picture[:, block[5:-15]].tobytes() for block in blocks}) == len(figures.EXPONENTS)
-
-
 def test_spectra_tell_the_leakage_and_the_band():
     frequencies = np.linspace(0, 0.25, 50)
     spectra = {"before cleaning": (frequencies, np.ones(50)), "after cleaning": (frequencies, np.ones(50))}

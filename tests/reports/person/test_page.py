@@ -27,8 +27,6 @@ def test_every_panel_of_a_recording_that_was_used(written):
         "Connectomes",
         "Power spectrum",
         "Eigenvalues",
-        "From the identity to FC",
-        "Correlation of the nuisance regressors",
         "Provenance",
     ]
     assert all(panel.sources or panel.rows for panel in found.values())
