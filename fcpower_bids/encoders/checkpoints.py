@@ -48,13 +48,6 @@ OTHER_NAMES = {
     "hidden_dropout_prob": "dropout",
 }
 """Names of the same things on the card of the released models, and in the configuration of a Hugging Face BERT."""
-LICENCES = {
-    *("apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "cc0-1.0", "odbl", "pddl", "cc", "cc-by-2.0", "cc-by-3.0"),
-    *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
-    *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "unknown"),
-}
-"""Licences that the hub knows; any other is given as ``other`` with its name."""
-
 TEXT = """\
 # F-BERT
 
@@ -365,36 +358,11 @@ def save_checkpoint(
 
     def write(target: Path) -> None:
         write_model(target, model, config, card)
-        write_text(target / "README.md", model_readme(card.licence, known))
+        rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in known.items())
+        write_text(target / "README.md", f"{TEXT}\n| | |\n|---|---|\n{rows}")
         write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
-
-
-def hub_licence(licence: str) -> dict[str, str]:
-    """Return the licence in the words of the hub: an identifier it knows, or ``other`` and a name."""
-    key = re.sub(r"[ _]+", "-", licence.strip().lower())
-    if key in ("", "n/a"):
-        key = "unknown"
-    if key in LICENCES:
-        return {"license": key}
-    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
-
-
-def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
-    """Return the text of a model card."""
-    from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
-
-    said = hub_licence(licence)
-    header = ModelCardData(
-        license=said["license"],
-        license_name=said.get("license_name"),
-        tags=["fmri", "connectome", "fbert"],
-        library_name="pytorch",
-        pipeline_tag="feature-extraction",
-    )
-    rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
-    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
 
 
 def _cell(value: Any) -> str:

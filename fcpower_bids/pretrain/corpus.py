@@ -235,11 +235,6 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
     """Open a corpus pack. Raises DatasetError."""
     try:
         facts = read_facts(folder)
-        if (found := facts.get("format", 1)) != FORMAT:
-            raise DatasetError(
-                f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older "
-                "packs are scrambled); run the pretrain level again, which packs anew."
-            )
         for name, digest in facts.get("files", {}).items():
             path = stored_path(folder, name)
             if not path.is_file() or digest_of(path) != digest:
@@ -304,12 +299,13 @@ def read_facts(folder: Path) -> dict[str, Any]:
     facts = load_json(folder / FACTS)
     if not isinstance(facts, dict):
         raise ValueError(f"{FACTS} holds no object")
-    if facts.get("format") == FORMAT:
-        if facts.get("pack_sha256", "") not in ("", facts_digest(facts)):
-            raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
-        for name, kind in KINDS.items():
-            if not isinstance(facts.get(name, {} if name == "files" else None), kind):
-                raise ValueError(f"{FACTS} has no sound {name}")
+    if facts.get("format") != FORMAT:
+        raise ValueError(f"{FACTS} is of another format than {FORMAT}")
+    if facts.get("pack_sha256", "") not in ("", facts_digest(facts)):
+        raise ValueError(f"{FACTS} is not as it was written: its checksum differs")
+    for name, kind in KINDS.items():
+        if not isinstance(facts.get(name, {} if name == "files" else None), kind):
+            raise ValueError(f"{FACTS} has no sound {name}")
     return facts
 
 

@@ -221,27 +221,15 @@ class _Pack:
             return
         try:
             facts = stored.read_facts(folder)
-            ours = facts.get("format") == FORMAT
-            self.digests = facts.get("files", {}) if ours else {}
+            self.digests = facts.get("files", {})
             if TABLE in self.digests and self.digests[TABLE] != digest_of(folder / TABLE):
                 raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
-            table = stored.read_table(folder) if ours and (folder / TABLE).is_file() else None
+            table = stored.read_table(folder) if (folder / TABLE).is_file() else None
         except (OSError, ValueError) as error:
             raise DatasetError(
                 f"The corpus in {folder} is damaged ({error}). Remove this folder and run the same command again, "
                 "which packs anew."
             ) from error
-        if not ours:  # its content cannot be trusted
-            logger.warning(
-                "%s was packed in format %s, and this version writes format %d (the series of older packs are "
-                "scrambled): it is made anew. Train its encoders again; recordings of other outputs have to be packed "
-                "again from them.",
-                *(folder, facts.get("format", 1), FORMAT),
-            )
-            names = (FACTS, KERNEL, TABLE, "series-*.safetensors", "teacher-*.safetensors")
-            for file in [file for name in names for file in folder.glob(name)]:
-                file.unlink()
-            return
         if facts["alpha"] != alpha:
             raise DatasetError(f"{folder} was packed with alpha {facts['alpha']:g}, not {alpha:g}; use another folder.")
         self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")

@@ -129,18 +129,17 @@ def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
 
 
 @pytest.mark.parametrize("said", [{}, {"format": 99}])
-def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
+def test_a_pack_of_another_format_is_refused_with_what_to_do(tmp_path, tables, said, capsys):
     assert run_pretrain(tmp_path, "--dry-run") == 0
     corpus = tmp_path / "out" / "corpus"
-    good = {path.name: path.read_bytes() for path in corpus.iterdir()}
     facts = json.loads((corpus / "pack.json").read_text())
     facts.pop("format")
     (corpus / "pack.json").write_text(json.dumps(facts | said))
-    scramble(corpus / "series-00000.safetensors")
-    (corpus / "series-00001.safetensors").write_bytes(b"of the old pack")
-    assert run_pretrain(tmp_path, "--dry-run") == 0
-    assert caplog.text.count("is made anew") == 1
-    assert {path.name: path.read_bytes() for path in corpus.iterdir()} == good
+    capsys.readouterr()
+    assert run_pretrain(tmp_path, "--dry-run") == 3
+    told = capsys.readouterr().err
+    assert "pack.json is of another format than" in told
+    assert "Remove this folder and run the same command again, which packs anew." in told
 
 
 def pack_bytes(folder, out="out") -> dict[str, bytes]:
