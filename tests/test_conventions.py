@@ -82,8 +82,9 @@ def test_nilearn_gives_what_signal_clean_gives(dataset, tmp_path, band):
         filter="butterworth" if any(band) else False,
     )
     np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
-    ours = run_app(folder / "in", tmp_path / "ours", *ONE, *options[2:])
-    assert np.abs(written_fc(ours) - correlate(theirs)).max() > (1e-3 if any(band) else 1e-6)
+    if all(band):
+        ours = run_app(folder / "in", tmp_path / "ours", *ONE, *options[2:])
+        assert np.abs(written_fc(ours) - correlate(theirs)).max() > 1e-3
 
 
 def test_nilearn_gives_what_signal_clean_gives_after_censoring(dataset, tmp_path):

@@ -22,7 +22,7 @@ def test_twenty_sound_cohorts_are_not_accused():
 
 def test_a_fault_of_many_scans_is_an_alarm_and_of_one_a_look():
     cohort = in_memory(draw_series(8))
-    damage = ["halves", *(["", "volumes"] * len(cohort.scans))[1 : len(cohort.scans)]]
+    damage = ["table", *(["", "volumes"] * len(cohort.scans))[1 : len(cohort.scans)]]
     damaged = dataclasses.replace(cohort, scans=cohort.scans.assign(damage=damage))
     many, one = check_damage(damaged)
     assert (many.level, many.n, many.value) == ("alarm", 8, 0.5)
@@ -31,5 +31,5 @@ def test_a_fault_of_many_scans_is_an_alarm_and_of_one_a_look():
     )
     assert "look at some pages before anything else" in many.remedy
     assert (one.level, one.n) == ("look", 1)
-    assert one.finding.endswith("another time than the rest: sub-000 a.")
+    assert one.finding.endswith("that disagrees with the series: sub-000 a.")
     assert "--exclude-file" in one.remedy
