@@ -49,6 +49,11 @@ def given_bytes() -> float:
     return _GIVEN.get() * MEGA or float("inf")
 
 
+def machine_bytes() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def available_bytes() -> int:
     """Bytes that one array may take: a quarter of what was given, else 2 GB, so that tables do not vary by machine."""
     given = _GIVEN.get()

@@ -18,7 +18,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, r
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.outputs.tables import MISSING, column_names, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
-from fcpower_bids.resources import given_bytes
+from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.settings import Assembly
 
 WORTH_PROCESSES = 100
@@ -69,10 +69,10 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
             continue
         if not digests:
             shape = len(paths), edge_count(len(parcels))
-            if (needed := 8 * shape[0] * shape[1]) > given_bytes():
+            if (needed := 8 * shape[0] * shape[1]) > min(given_bytes(), machine_bytes()):
                 raise UsageError(
                     f"{shape[0]:,} connectomes of {len(parcels)} parcels need {needed / 1e9:.2g} GB of memory: give "
-                    "more with --mem-mb, or choose an atlas of fewer parcels."
+                    "more (--mem-mb, or another machine), or choose an atlas of fewer parcels."
                 )
             array = np.empty(shape)
         row = _spread(row, parcels)

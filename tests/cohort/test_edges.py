@@ -39,12 +39,12 @@ def test_the_rows_are_the_edges_to_the_bit(tree):
     assert len(set(edges.digests)) == 3
 
 
-def test_more_than_the_memory_that_is_given_is_refused(tree):
+def test_more_than_the_memory_that_is_given_or_there_is_refused(tree, monkeypatch):
     paths, settings = tree
-    with (
-        memory_limit(1e-4),
-        pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"),
-    ):
+    with memory_limit(1e-4), pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
+        read_edges(paths, settings)
+    monkeypatch.setattr("fcpower_bids.cohort.edges.machine_bytes", lambda: 100)
+    with pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
         read_edges(paths, settings)
 
 
