@@ -67,15 +67,17 @@ def test_a_dry_run_is_the_run(name, tmp_path, monkeypatch, without_workers):
     dry = start(tree, "--dry-run", "--verbose")
     assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
     run = start(tree)
-    assert dry.code == run.code, (dry.out, dry.err, run.err)
     assert "Traceback" not in dry.err + run.err
+    late = set[str]()  # recordings that their series excludes, which a dry run does not read
     if dry.out:
         said, found = told(dry), written(run)
-        late = {name for name in said if said[name][0] == "done" and found[name][0] == "excluded"}  # by its series
+        late = {name for name in said if said[name][0] == "done" and found[name][0] == "excluded"}
+    assert dry.code == run.code or (late and (dry.code, run.code) == (0, 5)), (dry.out, dry.err, run.err)
+    if dry.out:
         assert {name: said[name] for name in said if name not in late} == {
             name: found[name] for name in found if name not in late
         }
-        assert f"Exit code {run.code}:" in dry.out
+        assert f"Exit code {dry.code}:" in dry.out
     else:
         assert dry.err == run.err
         assert not (tree.out / "logs" / "status").exists()
