@@ -150,7 +150,8 @@ def test_what_killed_processes_left_is_swept_by_the_next_run(exact_run, exact_de
     series = next(out.glob("sub-01/ses-a/func/*_stat-mean_timeseries.tsv"))
     figure = next(out.glob("sub-01/figures/*.npz"))
     other = series.with_name(series.name.replace("_stat-mean_", "_atlas-gone_stat-mean_"))
-    for path in (series, figure, other, out / "index.html", out / "logs" / "status.tsv"):
+    status = next((out / "logs" / "status").glob("sub-01_ses-a*.json"))
+    for path in (series, figure, status, other, out / "index.html", out / "logs" / "status.tsv"):
         path.with_name(f".{path.name}.0123456789abcdef.part").write_text("half")
     recording = series.name.partition("_atlas-")[0]
     crash = out / "logs" / "crashes" / f"{recording}_res-2_.txt"

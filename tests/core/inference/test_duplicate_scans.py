@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.core import duplicates as duplicate_scans
 from fcpower_bids.core.duplicates import (
     PairScores,
     aligned_correlation,
@@ -55,6 +56,14 @@ def test_a_copy_an_exchange_and_a_label_that_moved_are_found():
     assert (copy.first, copy.second) == (3, 50)
     assert sorted(swap.pairs) == [(10, 11), (20, 21)]
     assert 31 in [row for row, _ in moved]
+
+
+def test_who_has_one_scan_has_no_other_name():
+    kernel, persons, _ = kernel_of(30)
+    persons = np.array([f"p{i}" for i in range(len(persons))])  # everybody has a scan, and somebody's likeness
+    scores = PairScores(kernel, persons)
+    assert scores.values[0, 1] > duplicate_scans.SWAP_SCORE
+    assert misnamed_scans(scores) == []
 
 
 def test_series_are_compared_at_the_best_shift():
