@@ -99,6 +99,12 @@ class GroupLevel(Choices):
     sample_sizes: tuple[int, ...] = refines(
         (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves", in_file=True
     )
+    subsamples: bool = refines(
+        False,
+        "learning_curves: cross-validate within random subsamples of people, not with fewer who train",
+        reader="learning_curves",
+        in_file=True,
+    )
     nbs_threshold: float | None = refines(
         None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges", in_file=True
     )
