@@ -76,7 +76,7 @@ def test_35_an_analysis_answers_for_every_target(tmp_path, options):
     assert group(folder, *options, "--targets", *names) == 0
     page = page_of(folder)
     assert "FC^nan" not in page
-    head = page[: page.index("In the cohort")]
+    head = page[: page.index("Cohort flow")]
     assert "Nothing was predicted or identified" not in head
     assert ": done; the page has the tables" not in head
     assert all(re.search(rf"\b{name}\b[ (:]", head) for name in names)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.reports.cohort.findings import find_targets
-from fcpower_bids.reports.cohort.prediction import first_figures
+from fcpower_bids.reports.cohort.page import first_figures
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.kit.charts import style
 from fcpower_bids.reports.kit.page import show_number
