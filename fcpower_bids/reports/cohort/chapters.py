@@ -12,7 +12,7 @@ from scipy import special
 from fcpower_bids.cohort.inclusion import PARCEL
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort import analyses
-from fcpower_bids.reports.cohort.drawings import draw_brain, draw_curves
+from fcpower_bids.reports.cohort.drawings import draw_brain
 from fcpower_bids.reports.cohort.findings import describe_finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -30,7 +30,7 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     square,
 )
-from fcpower_bids.reports.kit.charts import short
+from fcpower_bids.reports.kit.charts import draw_curves, short
 from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.page import Panel, relative_link
 from fcpower_bids.schema import TABLES

@@ -1,4 +1,4 @@
-"""Drawings of a cohort as SVG text: rows with intervals, curves, scaled eigenvectors and brains.
+"""Drawings of a cohort as SVG text: rows with intervals, scaled eigenvectors and brains.
 
 Arrays in; nothing is read or written. The names of entries are keys, in the order in which they are drawn.
 """
@@ -9,35 +9,24 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 
 from fcpower_bids.reports.kit.charts import (
     GREY,
+    NARROW,
+    WIDE,
     Chart,
-    height_of_key,
+    Curves,
     jitter,
-    key_below,
     lay_out,
     reaching,
     rows_with_names,
-    short,
-    style,
     with_interval,
 )
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, Scale, colour_table, colours, encode_png
 
-WIDE, NARROW = 9.6, 4.8
-"""Inches of several panels side by side, and of a lone one."""
-LEFT, BELOW = 46.0, 32.0
-"""Points for the name of an axis with its ticks."""
-MOST_TICKS = 8
-MOST_MARKED = 30
-"""A curve of more points is a line without marks."""
 MANY_MODES = 60
 """More eigenvectors are drawn as thinner arrows."""
-Curves = Mapping[str, np.ndarray]
-"""By name: columns x and y, or x, y and the lower and upper end of a band."""
 Place = tuple[float, float, float]
 """Where a parcel is, in mm of MNI space."""
 VIEWS = (((1, 2), -1), ((0, 1), 0), ((1, 2), 1))
@@ -83,90 +72,6 @@ def draw_rows(
         chart.dots(clouds[target], -len(titles) + jitter(len(clouds[target]), 0.3), GREY, 6, opacity=0.6)
         chart.frame_below(label, most=5)
     return sheet.svg()
-
-
-# Curves
-
-
-def draw_curves(
-    panels: Sequence[tuple[str, str, str, Curves]],
-    origin: float = np.nan,
-    mark: float = np.nan,
-    doubling: bool = False,
-    points: bool = False,
-) -> str:
-    """Draw curves, each panel with its title, vertical and horizontal label; names have the same look everywhere.
-
-    `origin`, `mark`: a level and an upright line. `doubling`: the horizontal axis is logarithmic. `points`: no lines.
-    """
-    sheet = Drawing(WIDE if len(panels) > 1 else NARROW, 2.9)
-    names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
-    looks = {name: style(number) for number, name in enumerate(names)}
-    key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
-    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
-    same = len({vertical for _, vertical, *_ in panels}) == 1
-    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10, 20, bottom), (20 if same else LEFT + 8, 0))
-    everything = [values for *_, curves in panels for values in curves.values()]
-    for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
-        places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
-        x = reaching(places, mark)
-        if doubling:
-            room = max((places[-1] / places[0]) ** 0.05, 1.05)
-            x = Scale(places[0] / room, places[-1] * room, decades=True)
-        heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
-        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
-        chart = Chart(sheet, box, x, y)
-        if np.isfinite(origin):
-            chart.level(origin, GREY, 0.9, "4 2")
-        chart.upright(mark, GREY, 0.9, "4 2")
-        for name in filter(looks.get, curves):
-            (colour, marker), values = looks[name], curves[name]
-            low, high = _ends(values).T
-            if values.shape[1] > 2:
-                chart.band(values[:, 0], low, high, colour, 0.15)
-            if points:
-                chart.dots(values[:, 0], values[:, 1], colour, 14, marker, opacity=0.5)
-            elif len(values) > MOST_MARKED:
-                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
-            else:
-                chart.marked_line(values[:, 0], values[:, 1], colour, marker)
-        chart.title(title)
-        if doubling:
-            words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
-            chart.name_below(horizontal, words)
-        else:
-            chart.frame_below(horizontal, most=6)
-        if number and same:
-            sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
-        else:
-            chart.frame_left(vertical, most=6)
-    if key:
-        key_below(sheet, key)
-    return sheet.svg()
-
-
-def with_band(cells: pd.DataFrame) -> np.ndarray:
-    """Return x, mean and the ends of a band of one standard deviation from columns x, mean and deviation."""
-    x, mean, deviation = cells.to_numpy(dtype=float).T
-    return np.column_stack([x, mean, mean - deviation, mean + deviation])
-
-
-def _ends(values: np.ndarray) -> np.ndarray:
-    """Lower and upper end (n, 2) of the band of a curve; its values where it has none."""
-    if values.shape[1] == 2:
-        return values[:, [1, 1]]
-    return np.where(np.isfinite(values[:, 2:]), values[:, 2:], values[:, 1:2])
-
-
-def spaced(places: np.ndarray) -> list[float]:
-    """Choose ticks from positive numbers so that their labels do not touch on a logarithmic axis; the ends stay."""
-    places = np.sort(places)
-    room = np.log(places[-1] / places[0]) / MOST_TICKS
-    chosen = [float(places[0])]
-    for place in places[1:-1]:
-        if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
-            chosen.append(float(place))
-    return chosen if len(places) == 1 else [*chosen, float(places[-1])]
 
 
 # Eigenvectors and brains

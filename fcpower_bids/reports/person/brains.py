@@ -15,7 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.kit.figures import draw_bar, shrink
-from fcpower_bids.reports.kit.svg import POINTS, STEPS, Axes, Box, Drawing, Scale, colours, encode_png, step_of
+from fcpower_bids.reports.kit.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
 from fcpower_bids.reports.person.recording import network_order
 from fcpower_bids.store import atomic
 
@@ -261,32 +261,3 @@ def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, thres
     shown[within] = mixed.astype(np.uint8)
     shown[within & ~slices.brain] = UNCOVERED
     return shown
-
-
-LIMIT, BARS = "#D55E00", "#0072B2"
-
-
-def draw_coverage(networks: list[str], coverage: np.ndarray, threshold: float) -> str:
-    """Draw the share of the parcels (P,) that a scan on surfaces has seen, by network."""
-    names = list(dict.fromkeys(networks))
-    drawing = Drawing(9.6, 2.2)
-    axes = Axes(drawing, drawing.box(0.06, 0.4, 0.935, 0.5), Scale(-0.6, len(names) - 0.4), Scale(0, 1.05))
-    axes.level(threshold, LIMIT, dashes="4 2")
-    for place, name in enumerate(names):
-        members = coverage[np.array(networks) == name]
-        mean, least = (float(axes.down(one)) for one in (np.nanmean(members), np.nanmin(members)))
-        left, middle, right = axes.across([place - 0.4, place, place + 0.4])
-        drawing.rectangle(Box(left, mean, right - left, axes.box.bottom - mean), BARS)
-        drawing.add("path", d=f"M{middle - 3:.1f} {least - 2.5:.1f}h6l-3 5z", fill="#000")
-        turn = f"rotate(-30 {middle:.1f} {axes.box.bottom + 9:.1f})"
-        drawing.text(middle, axes.box.bottom + 9, name[:24], 7.5, "end", transform=turn)
-    axes.frame_left("coverage", most=4)
-    drawing.line((axes.box.left, axes.box.right), (axes.box.bottom,) * 2, width=0.7)
-    left, height = axes.box.left, axes.box.top - 4  # above the bars: what is drawn
-    drawing.rectangle(Box(left, height - 6, 14, 6), BARS)
-    drawing.text(left + 18, height, "mean of the network", 7.5, "start")
-    drawing.add("path", d=f"M{left + 120:.1f} {height - 5:.1f}h6l-3 5z", fill="#000")
-    drawing.text(left + 130, height, "least covered parcel", 7.5, "start")
-    drawing.line((left + 232, left + 250), (height - 2.5,) * 2, LIMIT, dashes="4 2")
-    drawing.text(left + 254, height, "limit", 7.5, "start")
-    return drawing.svg()

@@ -8,7 +8,6 @@ import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.person.brains import draw_coverage
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
 from fcpower_bids.reports.person.recording import read_accounts
 from tests.reports.outputs import EXCLUDED, write_outputs, write_participant_reports
@@ -137,10 +136,20 @@ def test_titles_of_connectomes(tmp_path, name, facts, expected):
     assert connectome_title(tmp_path / name) == expected
 
 
-def test_coverage_is_drawn_by_network_where_there_is_no_volume():
-    svg = draw_coverage(["Vis", "SomMot", "Default"] * 8, np.linspace(0, 1, 24), 0.5)
-    assert "least covered parcel" in svg
-    assert all(name in svg for name in ("Vis", "SomMot", "Default"))
+def test_coverage_is_drawn_by_network_where_there_is_no_volume(written):
+    found = panels(written[0])["Coverage"]
+    assert "least to most covered parcel" in found.svg
+    accounts, _ = read_accounts(written[0].output_dir, "01")
+    assert all(name in found.svg for name in set(accounts[0].views[0].parcellation(written[0].output_dir).networks))
+
+
+def test_spectra_and_eigenvalues_say_their_numbers(written):
+    found, (account, *_) = panels(written[0]), read_accounts(written[0].output_dir, "01")[0]
+    (row,) = account.quality
+    assert f"{100 * row['band_leakage']:.1f} % of the cleaned power is outside the band" in found["Power spectrum"].svg
+    said = found["Eigenvalues"].svg
+    assert f"FC, participation ratio {row['participation_ratio']:.1f}" in said
+    assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
 
 
 def test_unknown_motion_and_repetition_time_are_drawn_too():
