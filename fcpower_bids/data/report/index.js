@@ -67,7 +67,8 @@
     const said = element("td");
     if (row.said.length) {
       const part = element("details"), [first, ...more] = row.said;
-      part.append(element("summary", first.slice(0, 56) + (more.length ? ` and ${more.length} more` : "")));
+      const begin = first.length < 60 ? first : first.slice(0, 56) + "…";
+      part.append(element("summary", begin + (more.length ? ` and ${more.length} more` : "")));
       part.append(...row.said.map((text) => element("p", text)));
       said.append(part);
     }
