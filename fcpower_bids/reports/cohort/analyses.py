@@ -144,25 +144,22 @@ def _draw_controls(tables: GroupTables) -> Iterator[Panel]:
 
 
 def _say_encoders(tables: GroupTables) -> Iterator[str]:
-    """Say which representation has the highest score of a target, and from which others it cannot be told apart."""
+    """Say which representation has the highest score of a target, and from which others it cannot be same apart."""
     scores, pairs = tables.rows("encoders"), tables.rows("encoder_comparisons")
     for target in targets_of(scores):
         best = own_rows(scores, target).sort_values("pooled", ascending=False, kind="stable").iloc[0]
-        name, rows = str(best["representation"]), dict[str, str]()
-        if missing(best["pooled"]):
-            yield f"{target}: no score is defined."
-            continue
-        for row in own_rows(pairs, target).to_dict("records"):
-            names = [str(row["representation"]), str(row["reference"])]
-            if name in names and not missing(row["p_holm"]):
-                rows[names[names[0] == name]] = judge(row)
-        same = [tables.title(other) for other, word in rows.items() if word == SAME]
-        said = f"not distinguishable from {', '.join(same)}" if same else f"it differs from all {len(rows)} others"
-        label, said = (
-            score_label(best["score"]),
-            f"{said} (Holm's correction over the pairs)" if rows else "not _compared",
-        )
-        yield f"{target}: the highest {label} is that of {tables.title(name)} ({best['pooled']:.3f}); {said}."
+        name, others = str(best["representation"]), own_rows(pairs, target)
+        tested = others[others["p_holm"].notna()] if len(others) else others
+        same = [
+            tables.title(row["reference"] if str(row["representation"]) == name else row["representation"])
+            for row in tested.to_dict("records")
+            if name in (row["representation"], row["reference"]) and judge(row) == SAME
+        ]
+        said = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
+        said = f"{said} (Holm's correction over the pairs)" if len(tested) else "not compared"
+        said = "no score is defined" if missing(best["pooled"]) else said
+        highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best['pooled']:.3f})"
+        yield f"{target}: {highest}; {said}."
 
 
 def _draw_encoders(tables: GroupTables) -> Iterator[Panel]:

@@ -7,18 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from fcpower_bids.cohort.inclusion import PARCEL
-from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort import analyses
 from fcpower_bids.reports.cohort.drawings import draw_brain
 from fcpower_bids.reports.cohort.findings import describe_finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
-    Cell,
     Chapter,
-    Grid,
     GroupTables,
     Section,
     by_representation,
@@ -32,11 +28,10 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.charts import draw_curves, short
 from fcpower_bids.reports.kit.figures import draw_matrices
-from fcpower_bids.reports.kit.page import Panel, relative_link
+from fcpower_bids.reports.kit.page import Panel
 from fcpower_bids.schema import TABLES
 
 MOST_PREDICTED, MOST_SCATTERS = 12, 4
-MOST_SESSIONS = 12
 MOST_BRAINS, MOST_DRAWN, MOST_EDGES = 6, 100, 10
 FEW = 3
 """Parcels of a reason that are named."""
@@ -68,49 +63,18 @@ def _check(tables: GroupTables) -> Iterator[Section]:
 
 
 def _cohort(tables: GroupTables) -> Iterator[Section]:
-    """How many recordings and people are left after each step, and who was left out and why."""
-    excluded, steps = tables.rows("excluded"), list(_steps(tables))
-    if not steps and excluded.empty and tables.rows("left_out").empty:
+    """Who is in the cohort, and who and what was left out and why."""
+    excluded, scans, left_out = (tables.rows(name) for name in ("excluded", "scans", "left_out"))
+    if excluded.empty and scans.empty and left_out.empty:
         return
-    files = [path for path in (tables.root / "logs" / "status.tsv", tables.root / "index.html") if path.is_file()]
-    sources = tuple((path.name, relative_link(path, tables.root)) for path in files)
-    sources += tables.links("scans", "excluded", "folds", "identification_scans")
-    rows = [(Cell(name), *(Cell("", "n/a") if n is None else Cell(f"{n:,}", n) for n in ns)) for name, *ns in steps]
-    text = (
-        "A scan is all recordings of a person in a session, combined. From the cohort on, only those are counted that "
-        "the command asked for (--participant-label and its like)."
-    )
-    flow = Grid("Cohort flow", text, ("Step", "Recordings or scans", "People"), tuple(rows), sources)
-    grids = [*([flow] if rows else []), *tables.grid("left_out")]
-    said = "No person and no recording was left out at group level."
-    if len(excluded):
-        grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a")))
-        kinds = excluded["what"].value_counts()
-        said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
+    kinds = excluded["what"].value_counts().items() if len(excluded) else ()
+    said = ["No person and no recording was left out at group level."]
+    said = ["Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds) + "."] if kinds else said
+    grids = [*tables.grid("left_out")]
+    grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a"))) if len(excluded) else ()
     notes = (str(note) for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
-    yield Section("cohort", "Cohort", (said, *_describe_scans(tables), *dict.fromkeys(notes)), (), tuple(grids))
-
-
-def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
-    path = tables.root / "logs" / "status.tsv"
-    if path.is_file():
-        status = read_table(path)
-        status = status[~status["recording"].str.endswith("_embedding")]
-        done = status[status["state"] == "done"]
-        for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
-            yield name, len(part), part["recording"].str.split("_").str[0].nunique()
-    scans = tables.rows("scans")
-    if len(scans):
-        yield "In the cohort, as scans", len(scans), scans["participant_id"].nunique()
-        sessions = list(scans.groupby("session", sort=False)) if "session" in scans else []
-        for session, part in sessions[:MOST_SESSIONS] if len(sessions) > 1 else ():
-            yield f"– of session {session}", len(part), part["participant_id"].nunique()
-    if tables.has("folds"):
-        yield "In the prediction", None, tables.facts("prediction").get("NumberOfPeople")
-    found = tables.rows("identification_scans")
-    if len(found):
-        searches = found[["participant_id", "session"]].drop_duplicates()
-        yield "In the identification (two sessions or more)", len(searches), searches["participant_id"].nunique()
+    said += [*_describe_scans(tables), *dict.fromkeys(notes)]
+    yield Section("cohort", "Cohort", tuple(said), (), tuple(grids))
 
 
 def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
@@ -152,27 +116,18 @@ def _say_motion(tables: GroupTables) -> Iterator[str]:
 
 
 def _draw_motion(tables: GroupTables) -> Iterator[Panel]:
-    """Draw how many edges go with mean FD how much, beside what chance gives, and how that falls with distance."""
-    summary, edges = tables.rows("qcfc_summary"), tables.rows("qcfc")
-    if summary.empty or edges.empty:
+    """Draw how many edges go with mean FD how much; the tables have what chance gives, and what distance does."""
+    edges = tables.rows("qcfc")
+    if edges.empty:
         return
-    n = int(summary["n_people"].iloc[0])
-    limit = min(1.0, 1.15 * max(float(edges["r"].abs().max()), 2.5 / n**0.5))
-    bins = np.linspace(-limit, limit, 41)
-    middles, freedom = (bins[1:] + bins[:-1]) / 2, max(n - 2, 1)
-    density = np.clip(1 - middles**2, 1e-9, None) ** (freedom / 2 - 1) / special.beta(freedom / 2, 0.5)
-    shares, strengths = dict[str, np.ndarray](), dict[str, np.ndarray]()
-    for name, part in edges.dropna(subset="r").groupby("representation", sort=False):
-        shares[tables.title(name)] = np.column_stack([middles, 100 * np.histogram(part["r"], bins)[0] / len(part)])
-        if "distance" in part and part["distance"].notna().any():
-            known = part.dropna(subset="distance").assign(strength=part["r"].abs())
-            means = known.groupby(pd.qcut(known["distance"], 10, duplicates="drop"), observed=True)
-            strengths[tables.title(name)] = means.agg({"distance": "mean", "strength": "median"}).to_numpy(dtype=float)
-    shares["chance"] = np.column_stack([middles, 100 * density * (bins[1] - bins[0])])
-    panels = [("Edges by what they have to do with motion", "edges (%)", "correlation with mean FD", shares)]
-    if strengths:
-        panels.append(("By the distance of the parcels", "median |r| with mean FD", "distance (mm)", strengths))
-    yield tables.panel("motion", draw_curves(panels, 0.0), len(panels) > 1, said=" ".join(_say_motion(tables)))
+    edges = edges.dropna(subset="r")
+    bins = np.linspace(-1, 1, 41) * max(0.1, float(edges["r"].abs().max()))
+    shares = {
+        tables.title(name): np.column_stack([(bins[1:] + bins[:-1]) / 2, 100 * np.histogram(r, bins)[0] / len(r)])
+        for name, r in edges.groupby("representation", sort=False)["r"]
+    }
+    svg = draw_curves([("", "edges (%)", "correlation with mean FD", shares)], 0.0)
+    yield tables.panel("motion", svg, said=" ".join(_say_motion(tables)))
 
 
 # Prediction

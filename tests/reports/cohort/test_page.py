@@ -235,15 +235,6 @@ def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, page, monkeypatch)
     assert f"The first 5 of {n} rows; the tables behind this page have the others too." in part
 
 
-def test_the_flow_counts_recordings_and_people(sections):
-    section = next(section for section in sections if section.anchor == "cohort")
-    flow = {cells[0].text: (cells[1].text, cells[2].text) for cells in section.grids[0].rows}
-    assert flow["Found by the participant level"] == ("81", "40")
-    assert flow["Passed the participant level"] == ("80", "40")
-    assert flow["In the prediction"] == ("", "40")
-    assert flow["In the identification (two sessions or more)"] == ("80", "40")
-
-
 def test_network_importance_is_the_table(outputs):
     table = read_table(outputs[1].path("importance_networks"))
     part = table[(table["target"] == "planted") & (table["representation"] == "fc")]
