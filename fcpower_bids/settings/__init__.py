@@ -101,9 +101,6 @@ class Selection(Choices):
     bids_filter_file: Path | None = option(
         None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)", question=True
     )
-    bids_database_dir: Path | None = option(
-        None, "selection", "folder that keeps the index of the inputs", question=False
-    )
     dataset_name: str | None = option(
         None,
         "selection",
