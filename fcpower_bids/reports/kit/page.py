@@ -37,11 +37,8 @@ class Panel:
     # svg, alt: a drawing and its description
     svg: str = ""
     alt: str = ""
-    rows: tuple[tuple[str, str], ...] = ()  # a table of two columns
     sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
-    # wide, folded: over the whole width; closed at first
-    wide: bool = False
-    folded: bool = False
+    wide: bool = False  # over the whole width
     failure: str = ""  # why the program failed to make it
 
 
@@ -66,7 +63,7 @@ def make_panel(
     about = look_up(kind, name)
     title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))
     wide = about.get("wide", False) if wide is None else wide
-    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide), folded=about.get("folded", False))
+    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide))
 
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"

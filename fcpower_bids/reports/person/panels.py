@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -251,31 +251,13 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
 
 
 def make_embedding(context: Context) -> Iterator[Panel]:
-    """One panel per embedding."""
+    """One panel per embedding, with what its sidecar says of the encoder."""
     for path in context.view.embeddings:
         vector, facts = read_matrix(path)[0][0], read_json(path.with_suffix(".json"))
-        words = {"encoder": facts.get("name", "the encoder"), "n": len(vector), "norm": f"{np.linalg.norm(vector):.3f}"}
         shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
-        rows = tuple((name, str(facts[name])) for name in shown if facts.get(name) is not None)
-        yield replace(context.panel("embedding", "", path, **words), rows=rows)
-
-
-def make_provenance(context: Context) -> Iterator[Panel]:
-    """Entries of the sidecars."""
-    written = next((kind for kind in ("timeseries", "bold") if kind in context.view.tables), None)
-    if written is None:
-        return
-    skipped = ("Atlas", "UncoveredNodes", "FlatNodes", "NuisanceParameters", "Node", "coverage", "Units")
-    facts = {name: value for name, value in context.view.sidecar(written).items() if name not in skipped}
-    rows = [(name, said) for name, value in facts.items() if (said := _plain(value))]
-    rows += [(f"Atlas {name}", str(value)) for name, value in context.view.about.items()]
-    yield Panel("Provenance", "Entries of the sidecars.", rows=tuple(rows), folded=True, wide=True)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_plain(item)}" for name, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        about = "; ".join(f"{name} {facts[name]}" for name in shown if facts.get(name) is not None)
+        words = {"encoder": facts.get("name", "the encoder"), "n": len(vector), "norm": f"{np.linalg.norm(vector):.3f}"}
+        yield context.panel("embedding", "", path, about=about, **words)
 
 
 PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
@@ -285,5 +267,4 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "Power spectrum": make_power,
     "Eigenvalues": make_eigenvalues,
     "Embedding": make_embedding,
-    "Provenance": make_provenance,
 }

@@ -266,7 +266,7 @@ STAGES = {
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 USED_WITH_CAUTION = "used with caution"
-OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
+OTHER_CHOICES = "Its results are older than the present settings; run it again."
 
 
 @dataclass(frozen=True)
