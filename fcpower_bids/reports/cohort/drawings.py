@@ -20,7 +20,6 @@ from fcpower_bids.reports.kit.charts import (
     lay_out,
     reaching,
     rows_with_names,
-    with_interval,
 )
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, Scale, colour_table, colours, encode_png
@@ -65,10 +64,6 @@ def draw_rows(
             for row in np.flatnonzero(wanted):
                 chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
             chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
-        for number in np.flatnonzero(np.isfinite(middle)).tolist():
-            said = f", p = {p[number]:.2g}" if np.isfinite(p[number]) else ""
-            interval = with_interval(middle[number], low[number], high[number], "" if np.isnan(origin) else "+")
-            chart.answer(-number, f"{titles[number]}, {target}: {interval}{said}")
         chart.dots(clouds[target], -len(titles) + jitter(len(clouds[target]), 0.3), GREY, 6, opacity=0.6)
         chart.frame_below(label, most=5)
     return sheet.svg()

@@ -293,10 +293,6 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     for (row, lane), end in np.ndenumerate(needed):
         chart.shade(heights[row] + places[lane], end, half=0.8 * SPREAD / len(titles))
     chart.upright(first.chance, GREY, 0.9, "4 2")
-    for (row, lane), value in np.ndenumerate(values):
-        by_chance = f", by chance up to {needed[row, lane]:.3f}" if np.isfinite(needed[row, lane]) else ""
-        entry = f"{findings[row].target}, {titles[lane]}: {value:.3f}{by_chance}"
-        chart.answer(heights[row] + places[lane], entry, SPREAD / len(titles))
     for lane, name in enumerate(order):
         chart.marks(values[:, lane], heights + places[lane], looks[name][0], 30, looks[name][1])
     chart.marks(without, heights, "#000", 26, "X")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import groupby
 
 import numpy as np
@@ -164,17 +163,6 @@ class Chart(Axes):
         if text:
             self.drawing.text((self.box.left + self.box.right) / 2, self.box.top - 6, text, 9)
 
-    def answer(self, height: float, text: str, half: float = 0.45) -> None:
-        """Show a text where the pointer rests on a row."""
-        top, bottom = (float(self.down(height + side * half)) for side in (1, -1))
-        row = Box(self.box.left, top, self.box.width, bottom - top)
-        self.drawing.rectangle(row, "none", pointer_events="all", content=f"<title>{escape(text, quote=False)}</title>")
-
-    def name_rows(self, titles: Sequence[str]) -> None:
-        """Write the names of rows, which lie at 0, -1, -2, ..., to the left of the panel."""
-        for number, title in enumerate(titles):
-            self.drawing.text(self.box.left - 6, float(self.down(-number)) + 0.36 * SIZE, short(title), anchor="end")
-
 
 def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     """Scale that holds all these values, with a little room."""
@@ -199,7 +187,8 @@ def rows_with_names(
         chart = Chart(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
         chart.title(short(title, 40))
         charts.append(chart)
-    charts[0].name_rows(names)
+    for number, name in enumerate(names):
+        sheet.text(charts[0].box.left - 6, float(charts[0].down(-number)) + 0.36 * SIZE, name, anchor="end")
     if key:
         key_below(sheet, key)
     return sheet, charts
@@ -223,18 +212,10 @@ def draw_row_bars(
             chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
         for level in levels:
             chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
-        ends = () if interval is None else (interval[0][row], interval[1][row])
-        chart.answer(-row, f"{titles[row]}: {with_interval(values[row], *ends)}")
     if within is not None:
         chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
     chart.frame_below(label, most=6)
     return sheet.svg()
-
-
-def with_interval(value: float, low: float = np.nan, high: float = np.nan, sign: str = "") -> str:
-    """Write a value, and its limits where they are known."""
-    limits = f" ({low:{sign}.3f} to {high:{sign}.3f})" if np.isfinite(low) and np.isfinite(high) else ""
-    return f"{value:{sign}.3f}{limits}"
 
 
 def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
