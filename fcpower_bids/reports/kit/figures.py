@@ -56,7 +56,9 @@ def draw_motion(
     for box, (name, label) in zip(boxes, traces, strict=False):
         motion = name == "framewise_displacement"
         limit = threshold if motion else 0.0
-        axes = Axes(drawing, box, time, _reach(volumes[name], limit) if motion else around(volumes[name]))
+        # motion from 0 to beyond its limit where there is one; 1 mm where nothing moves
+        reach = Scale(0.0, max(1.15 * float(np.nanmax(volumes[name])), 1.3 * limit) or 1.0)
+        axes = Axes(drawing, box, time, reach if motion else around(volumes[name]))
         _shade_volumes(axes, volumes, scale)
         axes.plot(np.arange(len(volumes[name])) * scale, volumes[name])
         if limit:
@@ -69,11 +71,6 @@ def draw_motion(
     if carpets:
         _draw_scale(drawing, boxes[-1])
     return drawing.svg()
-
-
-def _reach(values: np.ndarray, threshold: float) -> Scale:
-    """Return the scale of motion: from 0 to beyond the threshold where there is one; 1 mm where nothing moves."""
-    return Scale(0.0, max(1.15 * float(np.nanmax(values)), 1.3 * threshold) or 1.0)
 
 
 def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:

@@ -87,6 +87,8 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
     names = [name for name in (script_name, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     text = (
         _environment()
@@ -94,7 +96,7 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
         .render(
             style=Markup(style),
             script=Markup(script),
-            policy=_policy(style, script),
+            policy=policy.format(*hashes) + "form-action 'none'",
             version=__version__,
             software=_software(),
             container=os.environ.get(CONTAINER) or next(images, ""),  # as its starter names it, else Apptainer's image
@@ -136,16 +138,6 @@ def _environment() -> Environment:
 @lru_cache(maxsize=8)
 def _asset(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    styles, scripts = (
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)
-    )
-    return (
-        f"default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; "
-        "form-action 'none'"
-    )
 
 
 def write_page(path: Path, text: str) -> Path:

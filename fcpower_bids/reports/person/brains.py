@@ -164,12 +164,16 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     inferno, cividis = colours("inferno", STEPS), colours("cividis")
     sides = [one for one in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(one.mean)]
     painted, *turned = (paint_coverage(_grey(one), one, coverage, threshold) for one in (axial, *sides))
-    turned = [outline(picture, one, of_mask_only=True) for picture, one in zip(turned, sides, strict=True)]
+    turned = [_beside(outline(picture, one, of_mask_only=True)) for picture, one in zip(turned, sides, strict=True)]
+    tall = max((len(picture) for picture in turned), default=0)  # slices of several heights stand on black, centred
+    gaps = [(tall - len(picture)) // 2 for picture in turned]
+    rooms = [((gap, tall - len(one) - gap), (0, 0), (0, 0)) for one, gap in zip(turned, gaps, strict=True)]
+    turned = [np.pad(picture, room) for picture, room in zip(turned, rooms, strict=True)]
     rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
         ("mean", _beside(outline(_grey(axial), axial)), None),
         ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
         ("coverage", _beside(painted), None),
-        *([("from side, front", _joined(turned), None)] if turned else []),
+        *([("from side, front", np.concatenate(turned, axis=1), None)] if turned else []),
     ]
     wide = 8.9 * POINTS
     heights = [wide / picture.shape[1] * picture.shape[0] for _, picture, _ in rows]
@@ -189,7 +193,9 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     for box, palette, reach in ((boxes[1], inferno, highest), (boxes[2], cividis, 1.0)):
         bar = Box(0.96 * drawing.width, box.top + 0.15 * box.height, 6.2, 0.7 * box.height)
         draw_bar(drawing, bar, palette, Scale(0.0, reach), size=7)
-    mark_limit(drawing, bar, threshold)
+    # the colours below the threshold are the one that says so
+    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
+    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
     return drawing.svg()
 
 
@@ -207,23 +213,9 @@ def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
         drawing.text(row.left + (end - width / 2) / sum(widths) * row.width, row.bottom + 10, name, 7.5)
 
 
-def _joined(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Put slices of several sizes side by side, on black."""
-    tall = max(one.shape[1] for one in pictures)
-    rows = [((tall - one.shape[1]) // 2, tall - one.shape[1] - (tall - one.shape[1]) // 2) for one in pictures]
-    padded = [np.pad(one, ((0, 0), room, (0, 0), (0, 0))) for one, room in zip(pictures, rows, strict=True)]
-    return np.concatenate([_beside(one) for one in padded], axis=1)
-
-
 def _beside(pictures: np.ndarray) -> np.ndarray:
     """Put slices (n, rows, columns, ...) side by side."""
     return np.concatenate(list(pictures), axis=1)
-
-
-def mark_limit(drawing: Drawing, bar: Box, threshold: float) -> None:
-    """Give the colours of coverage below the threshold the one that says so."""
-    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
-    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
 
 
 def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.ndarray:

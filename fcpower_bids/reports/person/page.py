@@ -33,7 +33,6 @@ from fcpower_bids.reports.person.recording import (
     judge,
     minutes_kept,
     read_accounts,
-    word_of,
 )
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.settings.command import command_of
@@ -278,7 +277,8 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
 
 def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one with the status of the recording."""
-    state, (kept, whole) = word_of(account), minutes_kept(account)
+    doubted = account.status.state == DONE and cautions_of(account)
+    state, (kept, whole) = USED_WITH_CAUTION if doubted else WORDS[account.status.state], minutes_kept(account)
     base = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0", "state": state}
     numbers = {view.atlas: number for number, view in enumerate(account.views)}
     rows = []

@@ -367,12 +367,6 @@ def _problems(account: Account) -> list[Problem]:
     return [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
 
 
-def word_of(account: Account) -> str:
-    """Return the verdict on a recording in words."""
-    doubted = account.status.state == DONE and cautions_of(account)
-    return USED_WITH_CAUTION if doubted else WORDS[account.status.state]
-
-
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
     quality = account.quality[0] if account.quality else {}
