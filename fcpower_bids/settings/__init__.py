@@ -234,7 +234,6 @@ class Method(Choices):
         ALPHA_STAR,
         "method",
         "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'",
-        or_choice="alpha_selection",
     )
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
     eigenvalue_floor: float | None = option(
