@@ -66,8 +66,8 @@ def _compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
     for target in targets_of(frame):
         tested = own_rows(frame, target).dropna(subset=["mean_difference"])
         tested = tested[tested["representation"] != tested["reference"]]
-        said = f"of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}"
-        yield f"{target}: {said if len(tested) else f'no {noun} could be compared with {reference}'}."
+        sentence = f"of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}"
+        yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."
 
 
 def _draw_rows(
@@ -88,9 +88,11 @@ def _draw_rows(
         parts = {target: own_rows(frame, target).drop_duplicates(key).set_index(key) for target in batch}
         labels = [" or ".join(dict.fromkeys(map(score_label, part["score"]))) for part in parts.values()]
         if scores:
-            said = f"by target: {', '.join(batch)}"
+            sentence = f"by target: {', '.join(batch)}"
         else:
-            said = "; ".join(f"{one}: {_tally(part.dropna(subset='mean_difference'))}" for one, part in parts.items())
+            sentence = "; ".join(
+                f"{one}: {_tally(part.dropna(subset='mean_difference'))}" for one, part in parts.items()
+            )
         svg = draw_rows(
             list(map(tables.title, entries)),
             {one: part.reindex(columns=columns, index=entries).to_numpy(dtype=float) for one, part in parts.items()},
@@ -99,7 +101,7 @@ def _draw_rows(
             None if cloud is None else {one: own_rows(cloud, one)["mean_difference"].to_numpy(float) for one in batch},
         )
         yield tables.panel(
-            name, svg, n=len(entries), said=said, power=tables.title("fc_power"), plain=tables.title("fc")
+            name, svg, n=len(entries), sentence=sentence, power=tables.title("fc_power"), plain=tables.title("fc")
         )
 
 
@@ -155,11 +157,11 @@ def _say_encoders(tables: GroupTables) -> Iterator[str]:
             for row in tested.to_dict("records")
             if name in (row["representation"], row["reference"]) and judge(row) == SAME
         ]
-        said = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
-        said = f"{said} (Holm's correction over the pairs)" if len(tested) else "not compared"
-        said = "no score is defined" if missing(best["pooled"]) else said
+        sentence = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
+        sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
+        sentence = "no score is defined" if missing(best["pooled"]) else sentence
         highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best['pooled']:.3f})"
-        yield f"{target}: {highest}; {said}."
+        yield f"{target}: {highest}; {sentence}."
 
 
 def _draw_encoders(tables: GroupTables) -> Iterator[Panel]:
@@ -221,8 +223,8 @@ def _draw_lines(
         lines = {target: _lines(own_rows(rows, target), x, y, by, tables) for target in batch}
         label = {"fold_mean": "mean score of the folds", "accuracy": "share found", "auc": "AUC"}.get(y, y)
         panels = [(target, label, ALONG.get(x, x), curves) for target, curves in lines.items()]
-        said = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
-        yield tables.panel(name, draw_curves(panels, **look), len(panels) > 1, said=said)
+        sentence = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
+        yield tables.panel(name, draw_curves(panels, **look), len(panels) > 1, sentence=sentence)
 
 
 def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
@@ -243,8 +245,8 @@ def _say_curves(tables: GroupTables) -> Iterator[str]:
     for _, score, rows, _ in _learned(tables):
         for target in targets_of(rows)[:MOST_TARGETS]:
             full = own_rows(rows[rows["part"] == "full"], target)
-            said = _ends(_lines(full, "n_people", score, "representation", tables)) or "not defined"
-            yield f"{target}, mean {score_label(score)} by the number of people: {said}."
+            sentence = _ends(_lines(full, "n_people", score, "representation", tables)) or "not defined"
+            yield f"{target}, mean {score_label(score)} by the number of people: {sentence}."
 
 
 def _draw_learning(tables: GroupTables) -> Iterator[Panel]:
@@ -373,7 +375,9 @@ def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
             for alpha, part in sphere.groupby("alpha", sort=False)
         }
         outside = [f"{name}: {(np.linalg.norm(at, axis=1) > radius).sum()}" for name, (at, radius) in modes.items()]
-        yield tables.panel("spectrum_sphere", draw_sphere(modes), said="; ".join(outside), modes=" and ".join(modes))
+        yield tables.panel(
+            "spectrum_sphere", draw_sphere(modes), sentence="; ".join(outside), modes=" and ".join(modes)
+        )
 
 
 def _draw_path(tables: GroupTables) -> Panel:
@@ -389,8 +393,12 @@ def _draw_path(tables: GroupTables) -> Panel:
         means = {name: with_band(rows.groupby("alpha")[name].agg(["mean", "std"]).reset_index()) for name in columns}
         panels += [(title, label, "exponent α (1 is FC)", means)] if len(rows) else []
     ratio = panels[0][-1]["participation_ratio"]
-    said = f"participation ratio {ratio[-1, 1]:.1f} at α = {ratio[-1, 0]:g}, {ratio[0, 1]:.1f} at α = {ratio[0, 0]:g}"
-    return tables.panel("spectrum_path", draw_curves(panels, mark=tables.alpha), alpha=f"{tables.alpha:g}", said=said)
+    sentence = (
+        f"participation ratio {ratio[-1, 1]:.1f} at α = {ratio[-1, 0]:g}, {ratio[0, 1]:.1f} at α = {ratio[0, 0]:g}"
+    )
+    return tables.panel(
+        "spectrum_path", draw_curves(panels, mark=tables.alpha), alpha=f"{tables.alpha:g}", sentence=sentence
+    )
 
 
 CHAPTERS = {

@@ -56,10 +56,10 @@ def _check(tables: GroupTables) -> Iterator[Section]:
         return
     found = tables.rows("check")
     serious = int((found["level"] != NOTE).sum()) if len(found) else 0
-    said = f"{count(serious, 'thing')} to look at, {count(len(found) - serious, 'note')}."
-    said = said if serious else "Nothing was found that would mislead."
+    sentence = f"{count(serious, 'thing')} to look at, {count(len(found) - serious, 'note')}."
+    sentence = sentence if serious else "Nothing was found that would mislead."
     pairs = tables.grid("check_pairs") if len(found) else ()
-    yield Section("check", "Check before the first model", (said,), (), (*tables.grid("check"), *pairs))
+    yield Section("check", "Check before the first model", (sentence,), (), (*tables.grid("check"), *pairs))
 
 
 def _cohort(tables: GroupTables) -> Iterator[Section]:
@@ -68,13 +68,13 @@ def _cohort(tables: GroupTables) -> Iterator[Section]:
     if excluded.empty and scans.empty and left_out.empty:
         return
     kinds = excluded["what"].value_counts().items() if len(excluded) else ()
-    said = ["No person and no recording was left out at group level."]
-    said = ["Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds) + "."] if kinds else said
+    sentences = ["No person and no recording was left out at group level."]
+    sentences = ["Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds) + "."] if kinds else sentences
     grids = [*tables.grid("left_out")]
     grids += tables.grid("excluded", fold_parcels(excluded.fillna("n/a"))) if len(excluded) else ()
     notes = (str(note) for table in ("scans", "prediction") for note in tables.facts(table).get("CohortNotes", []))
-    said += [*_describe_scans(tables), *dict.fromkeys(notes)]
-    yield Section("cohort", "Cohort", tuple(said), (), tuple(grids))
+    sentences += [*_describe_scans(tables), *dict.fromkeys(notes)]
+    yield Section("cohort", "Cohort", tuple(sentences), (), tuple(grids))
 
 
 def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
@@ -92,16 +92,16 @@ def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
 
 def _describe_scans(tables: GroupTables) -> Iterator[str]:
     """Length and motion of the scans that were used."""
-    scans, said = tables.rows("scans"), []
+    scans, sentences = tables.rows("scans"), []
     if not {"seconds", "mean_fd"} <= set(scans.columns):
         return
     minutes, motion = scans["seconds"].astype(float).dropna() / 60, scans["mean_fd"].astype(float).dropna()
     if len(minutes):
-        said.append(f"{minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})")
+        sentences.append(f"{minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})")
     if len(motion):
-        said.append(f"a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})")
-    if said:
-        yield f"Scans have {' and '.join(said)}."
+        sentences.append(f"a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})")
+    if sentences:
+        yield f"Scans have {' and '.join(sentences)}."
 
 
 # Motion
@@ -127,7 +127,7 @@ def _draw_motion(tables: GroupTables) -> Iterator[Panel]:
         for name, r in edges.groupby("representation", sort=False)["r"]
     }
     svg = draw_curves([("", "edges (%)", "correlation with mean FD", shares)], 0.0)
-    yield tables.panel("motion", svg, said=" ".join(_say_motion(tables)))
+    yield tables.panel("motion", svg, sentence=" ".join(_say_motion(tables)))
 
 
 # Prediction
@@ -140,18 +140,18 @@ def _prediction(tables: GroupTables) -> Iterator[Section]:
         return
     lowest = {one.target: float(np.nan_to_num(one.p, nan=np.inf)) for one in findings}
     highest = {one.target: float(np.nan_to_num(one.summary[one.leading].iloc[0], nan=-np.inf)) for one in findings}
-    drawn, said = findings, list(_limits(tables.facts("prediction")))
+    drawn, sentences = findings, list(_limits(tables.facts("prediction")))
     if len(findings) > MOST_PREDICTED:
         drawn = sorted(findings, key=lambda one: (lowest[one.target], -highest[one.target]))[:MOST_PREDICTED]
-        said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
+        sentences.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     grids = [*tables.grid("prediction_summary", _summary(tables))]
     for name in ("prediction_baselines", "comparisons", "reliability"):
         grids += tables.grid(name)
-    yield Section("prediction", "Prediction of phenotypes", tuple(said), (), tuple(grids))
+    yield Section("prediction", "Prediction of phenotypes", tuple(sentences), (), tuple(grids))
     for number, finding in enumerate(drawn):
         panels = (*_scatter(finding.target, tables), *_networks(finding.target, tables))
-        sentences = tuple(describe_finding(finding, tables))
-        yield Section(f"target-{number}", f"Prediction of {finding.target}", sentences, panels)
+        answer = tuple(describe_finding(finding, tables))
+        yield Section(f"target-{number}", f"Prediction of {finding.target}", answer, panels)
 
 
 def _summary(tables: GroupTables) -> pd.DataFrame:
@@ -193,16 +193,16 @@ def _scatter(target: str, tables: GroupTables) -> Iterator[Panel]:
     residual = bool(facts.get("Preset", {}).get("covariates"))
     positive = facts.get("PositiveClasses", {}).get(target)
     label = f"observed {short(target)}" + (", residual" if residual else f" (1: {positive})" if positive else "")
-    panels, said = [], []
+    panels, sentences = [], []
     for name, part in list(by_representation(people, target).items())[:MOST_SCATTERS]:
         means = part.groupby("participant_id")[["observed", "predicted"]].mean().dropna()
         if len(means) > 2:
             title, r = tables.title(name), means.corr().iloc[0, 1]
             panels.append((title, "predicted, out of fold", label, {title: means.to_numpy(dtype=float)}))
-            said.append(f"{title} {'r n/a' if missing(r) else f'r = {r:.2f}'}, n = {len(means)}")
+            sentences.append(f"{title} {'r n/a' if missing(r) else f'r = {r:.2f}'}, n = {len(means)}")
     if panels:
         without = " Observed is the residual of the covariates, fitted to the training people of each fold."
-        words = {"said": "; ".join(said), "without": without if residual else "", "target": target}
+        words = {"sentence": "; ".join(sentences), "without": without if residual else "", "target": target}
         yield tables.panel("scatter", draw_curves(panels, points=True), len(panels) > 1, **words)
 
 
@@ -246,7 +246,7 @@ def _say_edges(tables: GroupTables) -> Iterator[str]:
 
 def _warn_of_many_targets(tables: GroupTables) -> Iterator[str]:
     n = tables.rows("edges_summary")["target"].nunique()
-    if n > 1 and any(said.startswith(ANSWERS) for said in _say_edges(tables)):
+    if n > 1 and any(sentence.startswith(ANSWERS) for sentence in _say_edges(tables)):
         yield f"The p of connections are not corrected for the number of targets ({n})."
 
 

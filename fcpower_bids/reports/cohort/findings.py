@@ -148,35 +148,35 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
         where = "of all predictions together" if finding.is_pooled else "in any fold"
         where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
-    said = [_answer(finding), _highest(finding, tables)]
+    sentences = [_answer(finding), _highest(finding, tables)]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
-        said.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
+        sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
     if finding.comparison is not None:
-        said.append(describe_difference(finding.comparison, finding, tables))
-    return said + describe_seen_prediction(finding.target, tables)
+        sentences.append(describe_difference(finding.comparison, finding, tables))
+    return sentences + describe_seen_prediction(finding.target, tables)
 
 
 def _highest(finding: Finding, tables: GroupTables) -> str:
     best, label = finding.summary.iloc[0], finding.label
     mean, pooled, sd = (float(best[f"{finding.score}_{key}"]) for key in (FOLD_MEAN, POOLED_MEAN, "fold_sd"))
-    spread, said = "n/a" if missing(sd) else f"{sd:.2f}", f"Highest score: {tables.title(finding.best)},"
+    spread, text = "n/a" if missing(sd) else f"{sd:.2f}", f"Highest score: {tables.title(finding.best)},"
     if finding.is_within:
-        within = f"{said} {label} within sites that are held out {best[finding.leading]:.2f}"
+        within = f"{text} {label} within sites that are held out {best[finding.leading]:.2f}"
         return f"{within}; all predictions together, offsets of sites included, {pooled:.2f}."
     if not finding.is_pooled:
         over = f"mean {label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {spread})"
-        return f"{said} {over}; all predictions together {pooled:.2f}."
-    said = f"{said} {label} of all predictions together {pooled:.2f}"
+        return f"{text} {over}; all predictions together {pooled:.2f}."
+    text = f"{text} {label} of all predictions together {pooled:.2f}"
     if missing(mean):
-        return f"{said}; single folds have none."
-    return f"{said}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {spread}), is mostly noise."
+        return f"{text}; single folds have none."
+    return f"{text}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {spread}), is mostly noise."
 
 
 def _answer(finding: Finding) -> str:
     tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
-    said = " and ".join(count(number, what) for number, what in tests if number > 1)
-    corrected = f", corrected for {said}" if said else ""
+    text = " and ".join(count(number, what) for number, what in tests if number > 1)
+    corrected = f", corrected for {text}" if text else ""
     n = int(finding.summary["n_permutations"].max())
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
     permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
@@ -196,12 +196,12 @@ def _answer(finding: Finding) -> str:
         return f"Predicted better than chance ({permuted})."
     needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
     where = "within sites" if finding.is_within else "over all predictions together"
-    said = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+    text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
     if needed >= 1:
-        return f"{said} With so few people no {finding.label} is high enough to be found."
+        return f"{text} With so few people no {finding.label} is high enough to be found."
     found = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
     return (
-        f"{said} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
+        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
         "100 cohorts."
     )
 
@@ -317,7 +317,7 @@ def unseen_best(tables: GroupTables, seen: bool = False) -> pd.DataFrame:
 
 def describe_identification(tables: GroupTables) -> list[str]:
     """Say how often each representation finds the person, the best first, and whether two of them differ."""
-    said = []
+    sentences = []
     for _, row in unseen_best(tables).iterrows():
         within = ""
         if not missing(row.get("chance_within")):
@@ -330,18 +330,18 @@ def describe_identification(tables: GroupTables) -> list[str]:
             trained = " Its encoder was trained on none of these people."
             if missing(row["n_trained"]):
                 trained = " The people that its encoder was trained on are not known."
-        said.append(
+        sentences.append(
             f"{tables.title(row['representation'])} finds the person in {percent(row['accuracy'])} of "
             f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
             f"people; chance {percent(row['chance'], 1)}{within}; permutation {say_p(float(row['p_permutation']))})."
             + trained
         )
-    said += [_describe_seen_identification(row, tables) for _, row in unseen_best(tables, seen=True).iterrows()]
+    sentences += [_describe_seen_identification(row, tables) for _, row in unseen_best(tables, seen=True).iterrows()]
     names = seen_names(tables)
     for _, row in tables.rows("identification_comparisons").iterrows():
         if names.isdisjoint({row["representation"], row["reference"]}):
-            said.append(_describe_searches(row, tables))
-    return said
+            sentences.append(_describe_searches(row, tables))
+    return sentences
 
 
 def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
@@ -380,19 +380,19 @@ def seen_names(tables: GroupTables) -> set[str]:
 
 def _describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
     """One sentence instead of the score, and the score of the unseen people where there is one."""
-    said = (
+    text = (
         f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
         f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
         "find the person)."
     )
     apart = tables.rows("identification_unseen")
     if apart.empty:
-        return f"{said} {_too_few(row['n_people'] - row['n_trained'])}"
+        return f"{text} {_too_few(row['n_people'] - row['n_trained'])}"
     last = apart.drop_duplicates("representation", keep="last").set_index("representation")
     unseen, others = last.loc[row["representation"]], last["accuracy"].drop(row["representation"]).items()
     beside = "; ".join(f"{tables.title(name)} {percent(share)}" for name, share in others)
     return (
-        f"{said} Among the {unseen['n_people']:.0f} people that no encoder was trained on it finds "
+        f"{text} Among the {unseen['n_people']:.0f} people that no encoder was trained on it finds "
         f"{percent(unseen['accuracy'])} (95 % CI {percent(unseen['ci_low'])} to {percent(unseen['ci_high'])}; chance "
         f"{percent(unseen['chance'])}; {beside})."
     )
@@ -400,16 +400,16 @@ def _describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
 
 def describe_seen_prediction(target: str, tables: GroupTables) -> list[str]:
     """One sentence for every such representation of a target."""
-    rows, said = own_rows(tables.rows("prediction_unseen"), target), []
+    rows, sentences = own_rows(tables.rows("prediction_unseen"), target), []
     for _, row in rows[rows["representation"].isin(seen_names(tables))].iterrows() if len(rows) else ():
         left = int(row["n_unseen"])
         rest = f"Over the {count_people(left)} that no encoder was trained on: {row['unseen']:.2f}."
-        said.append(
+        sentences.append(
             f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
             f"{row['n_people'] - left:.0f} of the {row['n_people']:.0f} people ({score_label(row['score'])} "
             f"{row['everyone']:.2f} with everyone). {_too_few(left) if missing(row['unseen']) else rest}"
         )
-    return said
+    return sentences
 
 
 def _too_few(n: float) -> str:

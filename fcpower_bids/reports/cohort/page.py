@@ -139,8 +139,8 @@ def make_sections(tables: GroupTables) -> list[Section]:
         try:
             sections += list(make_chapter(anchor, tables))
         except Exception as error:
-            said = f"This part could not be made. {tables.explain(error, anchor)}"
-            sections.append(Section(anchor, anchor.capitalize(), (said,)))
+            sentence = f"This part could not be made. {tables.explain(error, anchor)}"
+            sections.append(Section(anchor, anchor.capitalize(), (sentence,)))
     return sections
 
 
@@ -170,7 +170,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified := describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple(
-        (section.title, said, section.anchor) for section in sections for said in section.answers[:MOST_TARGETS]
+        (section.title, answer, section.anchor) for section in sections for answer in section.answers[:MOST_TARGETS]
     )
     serious = checked[checked["level"] != NOTE] if len(checked) else checked
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
@@ -181,18 +181,18 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     was_checked = tables.has("check")
     done = [name.replace("_", " ") for name in tables.done if name != "check"]
     level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
-    said = _sentences(targets, tables, further)
-    if not said:
-        said = ["There are no results of the group level yet."]
-        said = ["The cohort was checked; no analysis was done."] if was_checked else said
-        said = [f"{listed(done, 4)}: done; the page has the tables."] if done else said
+    lines = _sentences(targets, tables, further)
+    if not lines:
+        lines = ["There are no results of the group level yet."]
+        lines = ["The cohort was checked; no analysis was done."] if was_checked else lines
+        lines = [f"{listed(done, 4)}: done; the page has the tables."] if done else lines
     alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
     if alarms:
-        said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
-    room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
+        lines.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
+    room = [len(" ".join(lines[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(lines))]
     return GroupVerdict(
         level,
-        " ".join(said[: max(1, sum(room))]),
+        " ".join(lines[: max(1, sum(room))]),
         tuple(_facts(tables)),
         tuple(answers),
         further,
@@ -219,32 +219,32 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
         if finding.added is not None:
             lines.append(f"  {finding.added.clause(name)}")
     lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
-    lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
+    lines += [f"{title}: {answer.removesuffix('.')}" for title, answer, _ in verdict.further]
     return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
 def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
     """Answers of the page, the most telling first: the headline takes as many as it has room for."""
-    said: list[str] = []
+    lines: list[str] = []
     for state, (_, *words) in STATES.items():
         for by_site, sentence in zip((False, True), words, strict=True):
             names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
-            said += [sentence.format(listed(names, MOST_NAMED))] if names else []
+            lines += [sentence.format(listed(names, MOST_NAMED))] if names else []
     rows = unseen_best(tables)
     if len(rows):
         best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
         within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
-        said.append(
+        lines.append(
             f"No person is identified better than by chance (at most {share} of the searches find the person)."
             if best["p_permutation"] >= SIGNIFICANT
             else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
         )
-    said += [text for _, text, anchor in further if anchor == "edges" and (not said or text.startswith(ANSWERS))]
-    if not said and further:
+    lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
+    if not lines and further:
         answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
-        said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
-        said = said or ["Nothing was predicted or identified; the cohort is described below."]
-    return said
+        lines += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+        lines = lines or ["Nothing was predicted or identified; the cohort is described below."]
+    return lines
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
@@ -304,9 +304,9 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     if np.isfinite(without).any():
         text += " The cross is the score of columns that are known without a scan."
     each = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
-    said = "; ".join(f"{one.target}: {scores}" for one, scores in zip(findings, each, strict=True))
+    numbers = "; ".join(f"{one.target}: {scores}" for one, scores in zip(findings, each, strict=True))
     sources = tables.links("prediction_summary", "prediction_baselines")
-    return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {said}.", sources=sources)
+    return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {numbers}.", sources=sources)
 
 
 def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
@@ -330,9 +330,9 @@ def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
     )
     if np.isfinite(within).any():
         text += " The diamond and the second dashed line are among people of the own site."
-    said = ", ".join(map("{} {}".format, titles, map(percent, rows["accuracy"])))
+    shares = ", ".join(map("{} {}".format, titles, map(percent, rows["accuracy"])))
     yield Panel(
-        "Identification", text, svg, f"Share of scans recognised: {said}.", sources=tables.links("identification")
+        "Identification", text, svg, f"Share of scans recognised: {shares}.", sources=tables.links("identification")
     )
 
 

@@ -179,9 +179,9 @@ class GroupTables:
         if shown.empty:
             return
         facts = self.facts(sources[0])
-        said = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
+        rules = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
         columns = spec.shown(*about.get("columns", " ".join(spec.columns)).split())
-        text, cells = said or about.get("text", ""), {"participant_id": self.person, "other": self.person}
+        text, cells = rules or about.get("text", ""), {"participant_id": self.person, "other": self.person}
         shown = shown.dropna(axis=1, how="all")
         yield make_grid(shown, columns, about.get("title", ""), text, self.links(*sources), cells)
 
@@ -211,8 +211,8 @@ class Chapter(NamedTuple):
         answers, grids = tuple(self.answer(tables)), list[Grid]()
         for grid in self.grids:
             grids += tables.grid(grid) if isinstance(grid, str) else tables.grid(grid[0], grid[1](tables))
-        said = (*answers, *self.more(tables))
-        yield Section(anchor, self.title, said, tuple(self.draw(tables)), tuple(grids), answers)
+        sentences = (*answers, *self.more(tables))
+        yield Section(anchor, self.title, sentences, tuple(self.draw(tables)), tuple(grids), answers)
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
