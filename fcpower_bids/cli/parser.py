@@ -26,36 +26,8 @@ from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS
 
-MEMORY = ("--mem", "--mem-gb")
-"""Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
-MEGABYTES = {"T": 1e6, "G": 1e3, "M": 1.0, "K": 1e-3}
-SILENT = {"--skip-bids-validation": 0, "--notrack": 0, "--fs-license-file": 1}
-"""Options of fMRIPrep that every script has and that change nothing here, and how many values follow."""
-NO_SMOOTHING = "leave it out: nothing is smoothed, as means of parcels need not be"
-NO_SURFACES = "leave it out: no surfaces are needed"
-TABLES = "leave it out: the quality tables are always written"
-OURS = {
-    **{"-a": "--atlas", "--atlases": "--atlas", "-t": "--task-id", "--task-label": "--task-id"},
-    **{"--session-id": "--session-label", "-s": "--session-label", "--run-id": "--bids-filter-file"},
-    **{"-p": "--strategy", "--nuisance-regressors": "--strategy", "--confounds": "--strategy"},
-    **{"--denoise-strategy": "--strategy", "--custom-confounds": "--strategy FILE", "--nthreads": "--nprocs"},
-    **{"--lower-bpf": "--high-pass", "--upper-bpf": "--low-pass", "-f": "--fd-thresh", "-r": "--head-radius"},
-    **{"--bpf-order": "filter_order in the file of --config-file", "--seed": "--random-seed"},
-    **{"--exact-time": "--equal-minutes", "--create-matrices": "--equal-minutes of the level group"},
-    **{"--memory-gb": "--mem-gb", "--low-mem": "--nprocs 1", "--output-spaces": "--space", "--cifti": "--space fsLR"},
-    **{"--file-format": "--space fsLR", "--disable-bandpass-filter": "--high-pass 0 --low-pass 0"},
-    **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--config-file xcp_d"},
-    **dict.fromkeys(("--smoothing", "--smoothing-fwhm"), NO_SMOOTHING),
-    **{"--standardize": "leave it out: series are z-scored", "--reindex-bids": "another --bids-database-dir"},
-    **{"--skip-parcellation": "leave it out: everything here is made of parcels", "--sloppy": "--folds 2 --repeats 1"},
-    **{"--linc-qc": TABLES, "--abcc-qc": TABLES, "--aggregate-session-reports": "leave it out: a page shows them all"},
-    **{"--md-only-boilerplate": "leave it out: the methods text is Markdown", "--clean-workdir": "another --work-dir"},
-    **dict.fromkeys(("--warp-surfaces-native2std", "--fs-no-reconall", "--skull-strip-t1w"), NO_SURFACES),
-    **dict.fromkeys(("--calculate-intranetwork-average-correlation", "--stop-on-first-crash"), ""),
-    **dict.fromkeys(("--resource-monitor", "--boilerplate-only", "--write-graph"), ""),
-}
-"""Names of fMRIPrep, XCP-D and giga_connectome, and ours for what they mean; words where there is no such option."""
 DATA = Path(__file__).parents[1] / "data"
+ALPHA, SELECTION = "alpha", "alpha_selection"
 LISTED = ("analyses", "encoder", "strategy", "transforms")
 """Options whose names are shown in their help; atlases are too many."""
 SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": "", "derivatives": ""}
@@ -86,18 +58,12 @@ class Option:
     text: str
     flags: tuple[str, ...]  # further spellings
     choices: tuple[str, ...]  # allowed values; empty where any is
-    other: str  # option whose choices are taken in the place of a value; empty for none
     in_file: bool  # set in the file of ``--config-file`` alone
 
     @property
     def flag(self) -> str:
         """Its spelling on the command line."""
         return f"--{self.name.replace('_', '-')}"
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words that it takes in the place of its value."""
-        return options()[self.other].choices if self.other else ()
 
     @property
     def levels(self) -> list[str]:
@@ -121,7 +87,7 @@ def options() -> Mapping[str, Option]:
             hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
         many = typing.get_origin(hint) is tuple
         kind = typing.get_args(hint)[0] if many else hint
-        words = (about["section"], about["text"], about["flags"], about["choices"] or (), about["or_choice"] or "")
+        words = (about["section"], about["text"], about["flags"], about["choices"] or ())
         found[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
     return found
 
@@ -147,32 +113,6 @@ def as_known(value: str, known: Iterable[str]) -> str:
 
     names = tuple(known)
     return value if value in names else next((name for name in names if plain(name) == plain(value)), value)
-
-
-def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Write names with ``-`` and memory in MB, drop what changes nothing; return what is called otherwise here."""
-    understood: list[str] = []
-    refused: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
-        if name in MEMORY:
-            given = value if equals else (rest.pop(0) if rest else "")
-            found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", given.strip(), re.I)  # else the parser refuses it
-            megabytes = str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"])) if found else given
-            understood += ["--mem-mb", megabytes]
-        elif name in SILENT:
-            del rest[: 0 if equals else SILENT[name]]
-        elif name in OURS:
-            ours = OURS[name] or "leave it out"
-            refused.append(f"There is no option {name}: {'use ' * ours.startswith('-')}{ours}.")
-            while rest and not equals and not rest[0].startswith("-"):
-                rest.pop(0)
-        else:
-            understood.append(name + equals + value if name.startswith("--") else word)
-    return understood, refused
 
 
 class Parser(argparse.ArgumentParser):
@@ -212,7 +152,7 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
             how = {"type": option.kind, "metavar": {Path: "PATH", int: "N", float: "X"}.get(option.kind, "NAME")}
             if option.choices:
                 how = {"choices": option.choices, "type": partial(as_known, known=option.choices)}
-            if option.words:
+            if option.name == ALPHA:
                 how["type"] = str  # split with all others, so that every error is reported at once
             how |= {"nargs": "+", "action": "extend"} if option.is_list else {}
         how |= {"dest": option.name, "help": text.replace("%", "%%")}
@@ -222,7 +162,8 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
 
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a file gives what the command line does not. Raises UsageError."""
-    words, refused = expand_aliases(list(sys.argv[1:] if argv is None else argv))
+    given_words = sys.argv[1:] if argv is None else argv
+    words = [re.sub(r"^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in given_words]
     parser = build_parser(next((word for word in words if word in LEVELS), None))
     if {"-h", "--help"} & set(words):
         parser.print_help()
@@ -231,16 +172,15 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
         raise UsageError(_explain_places(words, str(error))) from None
-    values, errors = split_alternatives(vars(given))
+    values, errors = _split_alpha(vars(given))
     flags = [item for item in unknown if item.startswith("-")]
-    errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
+    errors += [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
         values["config_file"] = path = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(path)
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
-        replaced = {option.other for option in options().values() if option.name in values}
-        kept = {name: value for name, value in from_file.items() if name not in replaced}
+        kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
         values, errors = {**kept, **values}, errors + file_errors
     elif values.get("reports_only") and values["level"] == "participant":
         record = Settings(*(values[name] for name in PLACES)).record
@@ -329,27 +269,22 @@ def _anchored(value: Any, name: str) -> Any:
 
 def _shipped(path: Path) -> Path:
     """Return the file of a configuration that comes with the program, or the path as it is."""
-    name = as_known(str(path), (one.stem for one in (DATA / "configurations").iterdir()))
-    shipped = DATA / "configurations" / f"{name}.toml"
-    return shipped if not path.exists() and shipped.is_file() else path
+    known = {one.stem: one for one in (DATA / "configurations").iterdir()}
+    return path if path.exists() else known.get(as_known(str(path), known), path)
 
 
-def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
-    chosen, faults = dict(values), []
-    for option in options().values():
-        text = values.get(option.name)
-        if not isinstance(text, str) or not option.words:
-            continue
-        del chosen[option.name]
-        if text in option.words:
-            chosen.setdefault(option.other, text)
-            continue
-        try:
-            chosen[option.name] = option.kind(text)
-        except ValueError:
-            faults.append(f"{option.flag} {text} is neither a number nor one of {', '.join(option.words)}.")
-    return chosen, faults
+    rest, text = {name: value for name, value in values.items() if name != ALPHA}, values.get(ALPHA)
+    if not isinstance(text, str):
+        return dict(values), []
+    ways = options()[SELECTION].choices
+    if text in ways:
+        return {SELECTION: text, **rest}, []
+    try:
+        return {ALPHA: float(text), **rest}, []
+    except ValueError:
+        return rest, [f"--alpha {text} is neither a number nor one of {', '.join(ways)}."]
 
 
 def _explain_places(words: Sequence[str], message: str) -> str:
@@ -405,10 +340,10 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
         try:
             if any(isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool) for item in items):
                 raise TypeError(name)
-            made = [item if isinstance(item, str) and option.words else option.kind(item) for item in items]
+            made = [item if isinstance(item, str) and name == ALPHA else option.kind(item) for item in items]
         except (TypeError, ValueError):
             errors.append(f"{whose} has {key} = {value!r}, which is not a {option.kind.__name__}.")
         else:
             values[name] = made if option.is_list else made[0]
-    values, faults = split_alternatives(values)
+    values, faults = _split_alpha(values)
     return values, errors + faults

@@ -99,9 +99,6 @@ class Selection(Choices):
     bids_filter_file: Path | None = option(
         None, "selection", "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
-    bids_database_dir: Path | None = option(
-        None, "selection", "folder that keeps the index of the inputs", question=False
-    )
     dataset_name: str | None = option(
         None,
         "selection",
@@ -231,7 +228,6 @@ class Method(Choices):
         ALPHA_STAR,
         "method",
         "exponent of FC^alpha; group: also 'grid', 'nested', 'align'",
-        or_choice="alpha_selection",
     )
     transforms: tuple[str, ...] = option(("power",), "method", "transforms of the connectome to write")
     eigenvalue_floor: float | None = option(

@@ -20,14 +20,13 @@ def option(
     text: str,
     *flags: str,
     choices: tuple[str, ...] | None = None,
-    or_choice: str | None = None,
     reader: str | None = None,
     question: bool | None = None,
     in_file: bool = False,
 ) -> Any:
     """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone."""
     about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
-    about |= {"or_choice": or_choice, "reader": reader, "question": question, "in_file": in_file}
+    about |= {"reader": reader, "question": question, "in_file": in_file}
     return dataclasses.field(default=default, metadata=about)
 
 
@@ -97,7 +96,7 @@ LEVELS: Mapping[str, Level] = {
         "prediction, identification and the other analyses of a cohort, one page",
         sections=("selection", "encoder", "group", "resources", "other"),
         also=("atlas", "alpha", "min_time", "eigenvalue_floor", "shrink_to_identity"),
-        without=("input_type", "bids_database_dir", "use_plugin"),
+        without=("input_type", "use_plugin"),
     ),
     "pretrain": Level(
         "an encoder from a corpus, or from the recordings that were processed",
