@@ -26,6 +26,35 @@ from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS
 
+MEMORY = ("--mem", "--mem-gb")
+"""Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
+MEGABYTES = {"T": 1e6, "G": 1e3, "M": 1.0, "K": 1e-3}
+SILENT = {"--skip-bids-validation": 0, "--notrack": 0, "--fs-license-file": 1}
+"""Options of fMRIPrep that every script has and that change nothing here, and how many values follow."""
+NO_SMOOTHING = "leave it out: nothing is smoothed, as means of parcels need not be"
+NO_SURFACES = "leave it out: no surfaces are needed"
+TABLES = "leave it out: the quality tables are always written"
+OURS = {
+    **{"-a": "--atlas", "--atlases": "--atlas", "-t": "--task-id", "--task-label": "--task-id"},
+    **{"--session-id": "--session-label", "-s": "--session-label", "--run-id": "--bids-filter-file"},
+    **{"-p": "--strategy", "--nuisance-regressors": "--strategy", "--confounds": "--strategy"},
+    **{"--denoise-strategy": "--strategy", "--custom-confounds": "--strategy FILE", "--nthreads": "--nprocs"},
+    **{"--lower-bpf": "--high-pass", "--upper-bpf": "--low-pass", "-f": "--fd-thresh", "-r": "--head-radius"},
+    **{"--bpf-order": "filter_order in the file of --config-file", "--seed": "--random-seed"},
+    **{"--exact-time": "--equal-minutes", "--create-matrices": "--equal-minutes of the level group"},
+    **{"--memory-gb": "--mem-gb", "--low-mem": "--nprocs 1", "--output-spaces": "--space", "--cifti": "--space fsLR"},
+    **{"--file-format": "--space fsLR", "--disable-bandpass-filter": "--high-pass 0 --low-pass 0"},
+    **{"--disable-bpf": "--high-pass 0 --low-pass 0", "--despike": "--fd-thresh", "--mode": "--config-file xcp_d"},
+    **dict.fromkeys(("--smoothing", "--smoothing-fwhm"), NO_SMOOTHING),
+    **{"--standardize": "leave it out: series are z-scored", "--reindex-bids": "another --bids-database-dir"},
+    **{"--skip-parcellation": "leave it out: everything here is made of parcels", "--sloppy": "--folds 2 --repeats 1"},
+    **{"--linc-qc": TABLES, "--abcc-qc": TABLES, "--aggregate-session-reports": "leave it out: a page shows them all"},
+    **{"--md-only-boilerplate": "leave it out: the methods text is Markdown", "--clean-workdir": "another --work-dir"},
+    **dict.fromkeys(("--warp-surfaces-native2std", "--fs-no-reconall", "--skull-strip-t1w"), NO_SURFACES),
+    **dict.fromkeys(("--calculate-intranetwork-average-correlation", "--stop-on-first-crash"), ""),
+    **dict.fromkeys(("--resource-monitor", "--boilerplate-only", "--write-graph"), ""),
+}
+"""Names of fMRIPrep, XCP-D and giga_connectome, and ours for what they mean; words where there is no such option."""
 DATA = Path(__file__).parents[1] / "data"
 ALPHA, SELECTION = "alpha", "alpha_selection"
 LISTED = ("analyses", "encoder", "strategy", "transforms")
@@ -115,6 +144,32 @@ def as_known(value: str, known: Iterable[str]) -> str:
     return value if value in names else next((name for name in names if plain(name) == plain(value)), value)
 
 
+def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Write names with ``-`` and memory in MB, drop what changes nothing; return what is called otherwise here."""
+    understood: list[str] = []
+    refused: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+        if name in MEMORY:
+            given = value if equals else (rest.pop(0) if rest else "")
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", given.strip(), re.I)  # else the parser refuses it
+            megabytes = str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"])) if found else given
+            understood += ["--mem-mb", megabytes]
+        elif name in SILENT:
+            del rest[: 0 if equals else SILENT[name]]
+        elif name in OURS:
+            ours = OURS[name] or "leave it out"
+            refused.append(f"There is no option {name}: {'use ' * ours.startswith('-')}{ours}.")
+            while rest and not equals and not rest[0].startswith("-"):
+                rest.pop(0)
+        else:
+            understood.append(name + equals + value if name.startswith("--") else word)
+    return understood, refused
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises instead of exiting, so that all errors are reported at once."""
 
@@ -162,8 +217,7 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
 
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a file gives what the command line does not. Raises UsageError."""
-    given_words = sys.argv[1:] if argv is None else argv
-    words = [re.sub(r"^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in given_words]
+    words, refused = expand_aliases(list(sys.argv[1:] if argv is None else argv))
     parser = build_parser(next((word for word in words if word in LEVELS), None))
     if {"-h", "--help"} & set(words):
         parser.print_help()
@@ -174,7 +228,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         raise UsageError(_explain_places(words, str(error))) from None
     values, errors = _split_alpha(vars(given))
     flags = [item for item in unknown if item.startswith("-")]
-    errors += [_unknown_option(parser, item, given.level) for item in flags]
+    errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
         values["config_file"] = path = _shipped(values["config_file"])
@@ -269,8 +323,9 @@ def _anchored(value: Any, name: str) -> Any:
 
 def _shipped(path: Path) -> Path:
     """Return the file of a configuration that comes with the program, or the path as it is."""
-    known = {one.stem: one for one in (DATA / "configurations").iterdir()}
-    return path if path.exists() else known.get(as_known(str(path), known), path)
+    name = as_known(str(path), (one.stem for one in (DATA / "configurations").iterdir()))
+    shipped = DATA / "configurations" / f"{name}.toml"
+    return shipped if not path.exists() and shipped.is_file() else path
 
 
 def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -13,7 +13,7 @@ import pytest
 import fcpower_bids
 from fcpower_bids.cli import predict as predict_command
 from fcpower_bids.cli import prefetch
-from fcpower_bids.cli.parser import options
+from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
 from fcpower_bids.settings.options import ALL_LEVELS
@@ -89,6 +89,16 @@ def test_there_are_few_options():
     assert number + len([option for option in options().values() if not option.in_file]) <= MOST
 
 
+@pytest.mark.parametrize("name", [one for one in OURS if OURS[one].startswith("-")])
+def test_a_name_of_another_program_is_answered_with_ours(name):
+    with pytest.raises(UsageError) as caught:
+        parse_settings([*BASE, name, "value", "--alpha", "0.5"])
+    assert str(caught.value) == f"There is no option {name}: use {OURS[name]}."
+    own = {flag for level in LEVELS for action in build_parser(level)._actions for flag in action.option_strings}
+    assert set(re.findall(r"--[a-z][a-z-]+", OURS[name])) <= own | {"--mem-gb"}
+    assert name not in own
+
+
 def test_the_order_of_the_places_is_told():
     for words in (["participant", "in", "out"], ["in", "participant", "out"], ["in", "participant"]):
         with pytest.raises(UsageError, match=r"The order is bids_dir output_dir level: .* OUT participant"):
@@ -97,6 +107,15 @@ def test_the_order_of_the_places_is_told():
         parse_settings(["in", "out", "partcipant"])
     with pytest.raises(UsageError, match=rf"comes one of {', '.join(LEVELS)}\.$"):
         parse_settings(["in", "out"])
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"), [("8", 8000), ("8G", 8000), ("500M", 500), ("1.5GB", 1500), ("2t", 2_000_000)]
+)
+def test_memory_as_fmriprep_takes_it(text, megabytes):
+    assert parse_settings([*BASE, "--mem", text]).mem_mb == megabytes
+    with pytest.raises(UsageError, match="--mem-mb"):
+        parse_settings([*BASE, "--mem", "much"])
 
 
 def test_a_slip_is_answered_in_the_documented_spelling():

@@ -142,6 +142,7 @@ def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(
 
 def test_resources_and_messages_are_taken_by_every_level():
     line = "--nprocs 2 --mem-mb 100 --omp-nthreads 1 --quiet --random-seed 3"
+    line += " --notrack --fs-license-file x --skip-bids-validation"
     assert {parse_settings(["bids", "out", level, *line.split()]).nprocs for level in LEVELS} == {2}
 
 
