@@ -175,6 +175,7 @@ KNOWN = {
         *("results / name", "results / f'{results.name}{end}.nii.gz'"),  # of folders that are there
         "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
         "root / f'sub-{label}'",
+        "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),

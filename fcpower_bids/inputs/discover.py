@@ -199,7 +199,7 @@ def find_recordings(settings: Inputs) -> Discovery:
     asked = frozenset(label.removeprefix("sub-") for label in settings.participant_label)
     roots = tuple(derivative_roots(settings).values())
     types = {root: input_type_of(root, settings.input_type) for root in roots}
-    sources, problems = _collect_sources(types, asked)
+    sources, problems = _collect_sources(settings, types, asked)
     there = [source for source in sources if source.kind == "bold"]
     problems += _absent_participants(asked, roots, {source.labels["sub"] for source in there})
     if not there:
@@ -230,9 +230,12 @@ def find_recordings(settings: Inputs) -> Discovery:
     return Discovery(recordings, tuple(ordered), tuple(notes), roots, volumes)
 
 
-def _collect_sources(types: Mapping[Path, str], asked: Collection[str]) -> tuple[list[Source], list[Problem]]:
+def _collect_sources(
+    settings: Inputs, types: Mapping[Path, str], asked: Collection[str]
+) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
-    subjects = asked or None
+    # A kept index holds everybody, so that jobs for different participants share it.
+    subjects = asked or None if settings.bids_database_dir is None else None
     sources: list[Source] = []
     problems: list[Problem] = []
     for root, kind in types.items():
@@ -243,7 +246,7 @@ def _collect_sources(types: Mapping[Path, str], asked: Collection[str]) -> tuple
         for folder in closed:
             person = folder.relative_to(root).parts[0]
             problems.append(Problem(person, f"{folder} may not be read: give yourself read access to it."))
-        for path in list_files(root, subjects, closed):
+        for path in list_files(root, subjects, closed, settings.bids_database_dir):
             try:
                 source = read_source(path, root)
             except DatasetError as error:

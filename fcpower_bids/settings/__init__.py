@@ -99,6 +99,9 @@ class Selection(Choices):
     bids_filter_file: Path | None = option(
         None, "selection", "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
+    bids_database_dir: Path | None = option(
+        None, "selection", "folder that keeps the index of the inputs", question=False
+    )
     dataset_name: str | None = option(
         None,
         "selection",

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from bids.layout import BIDSLayout, BIDSLayoutIndexer
 
+from fcpower_bids.errors import UsageError
 from fcpower_bids.inputs import sources
 from fcpower_bids.inputs.sources import EXTENSIONS, SUFFIXES, list_files, list_func_folders
 from tests.planting.trees import add_run, cifti, describe, put
@@ -22,6 +26,10 @@ def root(tmp_path):
     put(root / "sub-02" / "figures" / "sub-02_task-nback_bold.svg", b"")
     put(root / "sub-02.html", b"")
     return root
+
+
+def indexed(root, database):
+    return list_files(root, None, (), database)
 
 
 def test_the_same_files_are_found_as_by_an_index_of_everything(root):
@@ -70,6 +78,62 @@ def test_a_configuration_of_pybids_in_the_dataset_changes_nothing(root):
     put(root / "layout_config.json", b"{no json")
     put(root / "sub-01" / "layout_config.json", b'{"name": "x", "entities": [{"name": "suffix", "pattern": "(z)"}]}')
     assert list_files(root, None, ()) == found
+
+
+def test_a_kept_index_that_is_damaged_is_made_anew_and_is_of_one_dataset(root, tmp_path):
+    database = tmp_path / "database"
+    found = indexed(root, database)
+    (file,) = database.rglob("*.sqlite")
+    file.write_bytes(file.read_bytes()[:5000])
+    assert indexed(root, database) == found
+    (manifest,) = database.glob("*/manifest.json")
+    manifest.write_text("{")
+    assert indexed(root, database) == found
+    assert json.loads(manifest.read_text())["root"] == str(root)
+    other = describe(tmp_path / "elsewhere" / "fmriprep")
+    add_run(other, "sub-09_task-rest")
+    for dataset in (other, root):
+        assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
+
+
+def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
+    database = tmp_path / "database"
+    fresh = list_files(root, None, ())
+    built, index = [], sources._index
+    monkeypatch.setattr(sources, "_index", lambda *arguments: (built.append(1), index(*arguments))[1])
+    for _ in range(3):
+        assert indexed(root, database) == fresh
+    assert built == [1]
+
+    new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
+    os.utime(new.parent, ns=(1, 1))  # whatever the clock's resolution
+    assert new in indexed(root, database)
+    new.unlink()
+    assert new not in indexed(root, database)
+    assert len(built) == 3
+    assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
+
+
+def test_jobs_at_once_make_one_index(root, tmp_path, monkeypatch):
+    database, built, index = tmp_path / "database", [], sources._index
+
+    def slow_index(*arguments):
+        built.append(1)
+        time.sleep(0.2)
+        return index(*arguments)
+
+    monkeypatch.setattr(sources, "_index", slow_index)
+    with ThreadPoolExecutor(2) as pool:
+        found = [each.result() for each in [pool.submit(indexed, root, database) for _ in range(2)]]
+    assert found == [list_files(root, None, ())] * 2
+    assert len(built) == 2, "one by the two jobs, one without a kept index"
+    assert len(list(database.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(root, tmp_path):
+    blocked = put(tmp_path / "file", b"")
+    with pytest.raises(UsageError, match="--bids-database-dir"):
+        indexed(root, blocked)
 
 
 def test_an_unwanted_participant_may_be_closed(root, monkeypatch):

@@ -345,8 +345,11 @@ def await_line(run, part: str) -> None:
 
 
 def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):
-    """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container."""
-    options = ("--nprocs", 1)
+    """On one machine, or (with the right to make PID namespaces) each as process 1 of its own container.
+
+    They have one index: pains 14 and 16.
+    """
+    options = ("--bids-database-dir", tmp_path / "index", "--nprocs", 1)
     output, before = tmp_path / "out", ALONE if has_namespaces() else ()
     watch = Watch(output)
     killed = start(output, *options, before=before)
