@@ -230,11 +230,7 @@ class Method(Choices):
     motion_filter_order: int = option(4, "method", "its order, over all passes", in_file=True)
     min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
-    alpha: float = option(
-        ALPHA_STAR,
-        "method",
-        "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'",
-    )
+    alpha: float = option(ALPHA_STAR, "method", "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'")
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
     eigenvalue_floor: float | None = option(
         None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True

@@ -343,13 +343,7 @@ def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
         shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
         panels = []
         for title, y, x, rows, columns in (
-            (
-                "Where the eigenvalues lie",
-                "eigenvalues, of 1",
-                "log₁₀ of the eigenvalue",
-                histogram,
-                ["low", "share"],
-            ),
+            ("Where the eigenvalues lie", "eigenvalues, of 1", "log₁₀ of the eigenvalue", histogram, ["low", "share"]),
             ("Mean eigenvalue by rank", "log₁₀ of the eigenvalue", "rank", ranks, ["rank", "mean"]),
         ):
             rows = rows[rows[columns[1]] > 0]
