@@ -12,7 +12,7 @@ from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import DOTS, POINTS, SIZE, Axes, Box, Drawing, Scale, around, encode_png
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vP*"
+MARKERS = "osD^v"
 GREY, PALE = "#8c8c8c", "#bfbfbf"
 MANY_POINTS = 300
 """More points are drawn as an image, which is smaller than so many shapes."""
@@ -38,14 +38,6 @@ CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
     "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
     "^": ((0, -1.1), (1.1, 0.9), (-1.1, 0.9)),
     "v": ((0, 1.1), (1.1, -0.9), (-1.1, -0.9)),
-    "P": (
-        *((-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4)),
-        *((0.4, 1.1), (-0.4, 1.1), (-0.4, 0.4), (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4)),
-    ),
-    "*": tuple(
-        (float(r * np.sin(k * np.pi / 5)), float(-r * np.cos(k * np.pi / 5)))
-        for k, r in enumerate((1.3, 0.55) * 5)
-    ),
     "X": (
         *((-1.1, -0.7), (-0.7, -1.1), (0, -0.4), (0.7, -1.1), (1.1, -0.7), (0.4, 0)),
         *((1.1, 0.7), (0.7, 1.1), (0, 0.4), (-0.7, 1.1), (-1.1, 0.7), (-0.4, 0)),
