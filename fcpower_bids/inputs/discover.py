@@ -204,7 +204,13 @@ def find_recordings(settings: Inputs) -> Discovery:
     problems += _absent_participants(asked, roots, {source.labels["sub"] for source in there})
     if not there:
         raise DatasetError(_nothing_found(types, problems))
-    notes = _describe_types(types, settings.input_type is not None) + note_unmatched(there, filters)
+    seen = "" if settings.input_type else ", by its folders; --input-type says otherwise"
+    spoken = {
+        "hcp": f"is read as HCP minimal preprocessing (hcp{seen}).",
+        "nibabies": "was written by NiBabies: heads are small, consider --head-radius 35 or auto.",
+    }
+    notes = [f"{root} {spoken[kind]}" for root, kind in types.items() if kind in spoken]
+    notes += note_unmatched(there, filters)
     kept, alone = drop_single_echoes(apply_filters(there, filters), filters, notes)
     kept = prefer_cleaned(kept, filters, notes)
     chosen, missing = kept, dict[str, str]()
@@ -288,18 +294,6 @@ def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> st
             if maker == "fcpower_bids":
                 remedy = OWN_FOLDER.format(root, root)
     return f"There is no preprocessed BOLD series in {' or '.join(map(str, types))} (looked for {patterns}). {remedy}"
-
-
-def _describe_types(types: Mapping[Path, str], stated: bool) -> list[str]:
-    """Say aloud which trees are read as what."""
-    notes = []
-    for root, name in types.items():
-        if name == "hcp":
-            seen = "" if stated else ", by its folders; --input-type says otherwise"
-            notes.append(f"{root} is read as HCP minimal preprocessing (hcp{seen}).")
-        elif name == "nibabies":
-            notes.append(f"{root} was written by NiBabies: heads are small, consider --head-radius 35 or auto.")
-    return notes
 
 
 def drop_single_echoes(

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -123,8 +124,9 @@ class Sidecars:
         except ValueError:  # no BIDS name: the entities that it was given
             own = series.entities
         found = []
+        inner = series.path.parent.relative_to(series.root)
         for root in (*self.raw_roots, series.root):
-            for folder in self._levels(root, series.path.parent.relative_to(series.root)):
+            for folder in [root / level for level in (*reversed(inner.parents), inner)]:
                 known = _values(series.run if root != series.root else own)
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
                 found += [path for _, path in sorted(fitting)]
@@ -152,16 +154,14 @@ class Sidecars:
             return {}
         return read_json(path)
 
-    @staticmethod
-    def _levels(root: Path, inner: Path) -> list[Path]:
-        return [root, *(root.joinpath(*inner.parts[: depth + 1]) for depth in range(len(inner.parts)))]
-
     def _in_folder(self, folder: Path) -> list[tuple[frozenset[tuple[str, str]], Path]]:
+        """The JSON files about BOLD series in a folder with their entities; one for all has none."""
         if folder not in self._listed:
-            paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
-            self._listed[folder] = [
-                (entities, path) for path in paths if (entities := _bold_entities(path)) is not None
-            ]
+            listed = self._listed[folder] = []
+            for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+                with suppress(ValueError):
+                    entities, suffix = ((), "bold") if path.name == "bold.json" else parse_name(path.name)[:2]
+                    listed += [(_values(entities), path)] if suffix == "bold" else []
         return self._listed[folder]
 
 
@@ -176,17 +176,6 @@ def is_unfetched(path: Path) -> bool:
             return stream.read(16).startswith(POINTERS)
     except OSError:
         return False
-
-
-def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:
-    """The entities of a JSON file about BOLD series, else None; one for all has none."""
-    if path.name == "bold.json":
-        return frozenset()
-    try:
-        entities, suffix, _ = parse_name(path.name)
-    except ValueError:
-        return None
-    return _values(entities) if suffix == "bold" else None
 
 
 def _values(entities: Entities) -> frozenset[tuple[str, str]]:

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nipype.interfaces.base import (
-    BaseInterfaceInputSpec,
-    File,
-    SimpleInterface,
-    TraitedSpec,
-    isdefined,
-    traits,
-)
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
@@ -22,14 +15,7 @@ from fcpower_bids.imaging.atlas.loading import open_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.interfaces.bundles import (
-    SLICES,
-    load_bundle,
-    load_values,
-    save_bundle,
-    save_cleaning,
-    settings_of,
-)
+from fcpower_bids.interfaces.bundles import SLICES, load_bundle, load_values, save_bundle, save_cleaning, settings_of
 from fcpower_bids.records import Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING

@@ -15,7 +15,7 @@ from fcpower_bids.imaging.atlas.loading import open_atlas
 from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, settings_of, slices_of
 from fcpower_bids.interfaces.nodes import Step
 from fcpower_bids.outputs.recording import Named, Results, write_recording
-from fcpower_bids.records import Atlas, Entities, ParcelSeries, Recording
+from fcpower_bids.records import Atlas, ParcelSeries, Recording
 from fcpower_bids.reports.person.brains import write_previews
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import FC, make_transform
@@ -58,7 +58,9 @@ class Sink(Step):
     def work(self, folder: Path) -> None:  # noqa: D102
         given, output_dir = self.inputs, Path(self.inputs.output_dir)
         bold = Path(given.bold)
-        entities = tuple((key, value) for key, value in self.given("entities") or entities_of(bold))
+        # those in the name of the series where none are given
+        pairs = self.given("entities") or re.findall(r"(?:^|_)([a-z]+)-([A-Za-z0-9+]+)", bold.name)
+        entities = tuple((key, value) for key, value in pairs if key != "desc")
         # the choices of the cleaning are those that it was done with
         cleaning, choices = load_cleaning(given.cleaning)
         settings = settings_of({**given.method, **choices})
@@ -78,12 +80,6 @@ class Sink(Step):
         written = write_recording(output_dir, results)
         write_previews(output_dir, results)
         self._results |= {**written._asdict(), "files": list(written.files)}
-
-
-def entities_of(bold: Path) -> Entities:
-    """Return the entities in the name of a series, but ``desc``."""
-    pairs = re.findall(r"(?:^|_)([a-z]+)-([A-Za-z0-9+]+)", bold.name)
-    return tuple((key, value) for key, value in pairs if key != "desc")
 
 
 def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]:

@@ -87,18 +87,13 @@ def _decimals(row: Sequence[float]) -> str:
 
 def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> Path:
     """Write a numeric array as TSV without losing a bit. Values (rows, columns). Raises ValueError."""
-    return write_text(path, matrix_text(values, columns, index))
-
-
-def matrix_text(values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> str:
-    """Return what :func:`write_matrix` writes."""
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "fiub" or numbers.ndim != 2 or numbers.shape[1] != len(columns):
         raise ValueError(f"An array {numbers.shape} of {numbers.dtype} is no table of {len(columns)} columns.")
     rows = _rows(np.ascontiguousarray(numbers, dtype=np.float64))
     header = "\t".join(([] if index is None else ["Node"]) + list(columns))
     lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
-    return "\n".join([header, *lines]) + "\n"
+    return write_text(path, "\n".join([header, *lines]) + "\n")
 
 
 def _rows(numbers: np.ndarray) -> Iterator[str]:
@@ -330,18 +325,12 @@ def _cell(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
     text = " ".join(str(value).split()) or MISSING
-    return f"'{text}" if is_formula(text) else text
-
-
-def is_formula(text: str) -> bool:
-    """Whether a spreadsheet would compute a cell: it begins as a formula and is no number."""
-    if len(text) < 2 or text[0] not in "=+-@":
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
+    if len(text) > 1 and text[0] in "=+-@":  # a spreadsheet would compute it, unless it is a number
+        try:
+            float(text)
+        except ValueError:
+            return f"'{text}"
+    return text
 
 
 def read_table(path: Path) -> pd.DataFrame:

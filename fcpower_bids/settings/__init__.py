@@ -227,11 +227,7 @@ class Method(Choices):
     motion_filter_order: int = option(4, "method", "order of the motion filter, over all passes", in_file=True)
     min_time: float = option(120.0, "method", "seconds that censoring must leave, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal")
-    alpha: float = option(
-        ALPHA_STAR,
-        "method",
-        "exponent of FC^alpha; group: also 'grid', 'nested', 'align'",
-    )
+    alpha: float = option(ALPHA_STAR, "method", "exponent of FC^alpha; group: also 'grid', 'nested', 'align'")
     transforms: tuple[str, ...] = option(("power",), "method", "transforms of the connectome to write")
     eigenvalue_floor: float | None = option(
         None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True

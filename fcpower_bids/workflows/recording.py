@@ -61,11 +61,7 @@ LAZY = ("fcpower_bids.transforms.stateless", "scipy.signal")
 
 
 def init_recording_wf(
-    choices: Participant,
-    output_dir: Path,
-    datasets: Mapping[str, Path],
-    name: str = "recording",
-    dataset: str = "",
+    choices: Participant, output_dir: Path, datasets: Mapping[str, Path], name: str = "recording", dataset: str = ""
 ) -> Workflow:
     """Wire the nodes of one recording; its files and atlases go into ``inputnode``."""
 

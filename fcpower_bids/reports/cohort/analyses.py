@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.reports.cohort.drawings import draw_rows, draw_sphere
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -23,7 +22,7 @@ from fcpower_bids.reports.cohort.tables import (
     square,
     targets_of,
 )
-from fcpower_bids.reports.kit.charts import draw_curves, with_band
+from fcpower_bids.reports.kit.charts import draw_curves, draw_rows, draw_sphere, with_band
 from fcpower_bids.reports.kit.figures import draw_matrices
 from fcpower_bids.reports.kit.page import Panel
 
@@ -343,13 +342,7 @@ def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
         shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
         panels = []
         for title, y, x, rows, columns in (
-            (
-                "Where the eigenvalues lie",
-                "eigenvalues, of 1",
-                "log₁₀ of the eigenvalue",
-                histogram,
-                ["low", "share"],
-            ),
+            ("Where the eigenvalues lie", "eigenvalues, of 1", "log₁₀ of the eigenvalue", histogram, ["low", "share"]),
             ("Mean eigenvalue by rank", "log₁₀ of the eigenvalue", "rank", ranks, ["rank", "mean"]),
         ):
             rows = rows[rows[columns[1]] > 0]

@@ -66,10 +66,7 @@ SPREAD = 0.42
 STATES = {
     FOUND: ("predicted", "{} can be predicted better than chance.", "{} can be predicted within sites."),
     NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
-    NOT_DECIDED: (
-        "not decided: too few permutations",
-        *("For {} the permutations are too few to decide.",) * 2,
-    ),
+    NOT_DECIDED: ("not decided: too few permutations", *("For {} the permutations are too few to decide.",) * 2),
     NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
     ONLY_SEEN: (
         "no score: encoders trained on these people",

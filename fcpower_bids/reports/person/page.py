@@ -42,16 +42,16 @@ MOST_PICTURES = 5000
 """Recordings up to which each has a picture: half a kB each, and one more file to read."""
 
 
-FIGURES = {
-    "minutes": ("Minutes kept", 1),
-    "censored": ("Censored (%)", 1),
-    "mean_fd": ("Mean FD (mm)", 3),
-    "max_fd": ("Max FD (mm)", 2),
-    "degrees_of_freedom": ("Degrees of freedom", 0),
-    "coverage": ("Coverage (%)", 1),
-    "no_value": ("Parcels without a value", 0),
-    "leakage": ("Out of band (%)", 1),
-}
+FIGURES = (
+    ("Minutes kept", 1),
+    ("Censored (%)", 1),
+    ("Mean FD (mm)", 3),
+    ("Max FD (mm)", 2),
+    ("Degrees of freedom", 0),
+    ("Coverage (%)", 1),
+    ("Parcels without a value", 0),
+    ("Out of band (%)", 1),
+)
 """Heading and decimals; of several atlases the worst counts."""
 
 
@@ -79,7 +79,7 @@ def write_index(output_dir: Path) -> Path | None:
         command = ""
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
-        "figures": [list(about) for about in FIGURES.values()],
+        "figures": FIGURES,
         "file": FILE,
         "columns": list(DECISIONS.columns),
         "rows": rows,
@@ -104,55 +104,47 @@ def write_index(output_dir: Path) -> Path | None:
 
 
 def _rows(output_dir: Path, accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
-    """Rows of one person; links lead to the page of the session where there is one each."""
+    """Rows of one person; links lead to the page of the session where there is one each.
+
+    What is wrong with the files of a recording is a caution.
+    """
     many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
     for account in accounts:
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         there = (output_dir / f"{page}.html").is_file()  # a list of other programs has none
-        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
-        seen = _seen_from(account, pictures)
-        doubted = account.status.state == DONE and seen["said"]
-        yield row | {"state": USED_WITH_CAUTION if doubted else WORDS[account.status.state]} | seen
+        row: dict[str, Any] = {"recording": account.name, "page": f"{page}.html#{account.name}-0" if there else ""}
+        state = account.status.state
+        values: list[float | None] = [None] * len(FIGURES)
+        sentences = [] if state == DONE else [account.status.reason]
+        try:
+            values = _figures(account)
+            sentences += cautions_of(account) if state == DONE else []
+            tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
+            # the carpet under the first atlas, where one was kept
+            if picture := read_thumbnail(preview_path(tables[0])) if tables else b"":
+                row["picture"] = base64.b64encode(picture).decode("ascii")
+        except FcPowerError as error:
+            sentences.append(without_folders(str(error)))
+        word = USED_WITH_CAUTION if state == DONE and sentences else WORDS[state]
+        yield row | {"state": word, "values": values, "said": sentences}
 
 
-def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:
-    """Figures, cautions and picture of a recording; what is wrong with its files is a caution."""
-    used = account.status.state == DONE
-    said = [] if used else [account.status.reason]
-    try:
-        figures = _figures(account)
-        said += cautions_of(account) if used else []
-    except FcPowerError as error:
-        return {"values": [None] * len(FIGURES), "said": [*said, without_folders(str(error))]}
-    row: dict[str, Any] = {
-        "values": [_rounded(figures.get(name), digits) for name, (_, digits) in FIGURES.items()],
-        "said": said,
-    }
-    tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
-    try:  # the carpet under the first atlas, where one was kept
-        if picture := read_thumbnail(preview_path(tables[0])) if tables else b"":
-            row["picture"] = base64.b64encode(picture).decode("ascii")
-    except FcPowerError as error:
-        said.append(without_folders(str(error)))
-    return row
-
-
-def _figures(account: Account) -> dict[str, float]:
-    quality = account.quality
-    if not quality:
-        return {}
-    first = quality[0]
-    later = max(first["volumes"] - first["dummy_volumes"], 1)
-    return {
-        "minutes": minutes_kept(account)[0],
-        "censored": 100 * first["censored_volumes"] / later,
-        "mean_fd": first["mean_fd"],
-        "max_fd": first["max_fd"],
-        "degrees_of_freedom": first["degrees_of_freedom"],
-        "coverage": 100 * min(row["mean_coverage"] for row in quality),
-        "no_value": max(len(parcels) for parcels in account.uncovered.values()) if account.uncovered else math.nan,
-        "leakage": 100 * max(row["band_leakage"] for row in quality),
-    }
+def _figures(account: Account) -> list[float | None]:
+    """The figures of a recording, none where there is no quality table."""
+    if not (quality := account.quality):
+        return [None] * len(FIGURES)
+    first, uncovered = quality[0], [len(parcels) for parcels in account.uncovered.values()]
+    figures = (
+        minutes_kept(account)[0],
+        100 * first["censored_volumes"] / max(first["volumes"] - first["dummy_volumes"], 1),
+        first["mean_fd"],
+        first["max_fd"],
+        first["degrees_of_freedom"],
+        100 * min(row["mean_coverage"] for row in quality),
+        max(uncovered, default=math.nan),
+        100 * max(row["band_leakage"] for row in quality),
+    )
+    return [_rounded(value, digits) for value, (_, digits) in zip(figures, FIGURES, strict=True)]
 
 
 def _rounded(value: Any, digits: int) -> float | None:
@@ -201,34 +193,28 @@ def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_inde
     written = Written()
     for subject in subjects:
         try:
-            own = _write_subject(settings, subject)
+            _write_subject(settings, subject, written)
         except Exception as error:
             why = explain(error, settings.output_dir, f"sub-{subject}_page")
             written.failures.append(f"sub-{subject} has no page. {why}")
-        else:
-            written.pages += own.pages
-            written.atlases += own.atlases
-            written.failures += own.failures
     if with_index:
         written.failures += try_index(settings.output_dir)
     return written
 
 
-def _write_subject(settings: ParticipantOutputs, subject: str) -> Written:
+def _write_subject(settings: ParticipantOutputs, subject: str, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
     accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
-    own = Written(atlases=_atlases(accounts, settings))
+    written.atlases += _atlases(accounts, settings)
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
-    if len(sessions) <= MOST_SESSIONS:
-        _write(settings, f"sub-{subject}", accounts, embeddings, sessions, own)
-        return own
-    for name, members in sessions:
+    pages = list[Path]()
+    for name, members in sessions if len(sessions) > MOST_SESSIONS else ():
         starts = tuple(f"{account.name}_" for account in members)
         about = [status for status in embeddings if status.recording.startswith(starts)]
-        _write(settings, f"sub-{subject}_ses-{name or 'none'}", members, about, [(name, members)], own)
-    _write(settings, f"sub-{subject}", accounts, embeddings, [], own)
-    own.pages.insert(0, own.pages.pop())
-    return own
+        title = f"sub-{subject}_ses-{name or 'none'}"
+        pages.append(_write(settings, title, members, about, [(name, members)], (), written))
+    first = _write(settings, f"sub-{subject}", accounts, embeddings, [] if pages else sessions, pages, written)
+    written.pages += [first, *pages]
 
 
 def _write(
@@ -237,8 +223,9 @@ def _write(
     accounts: list[Account],
     embeddings: list[Status],
     sessions: list[tuple[str, list[Account]]],
+    pages: Sequence[Path],
     written: Written,
-) -> None:
+) -> Path:
     output, configuration = settings.output_dir, settings.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
     shown = [(name, [part for account in own for part in _parts(account, settings, dull)]) for name, own in sessions]
@@ -253,15 +240,15 @@ def _write(
         verdict=judge(accounts, embeddings, configuration),
         rows=[row for account in accounts for row in _summary(account, dull)],
         sessions=shown,
-        pages=[(page.stem, relative_link(page, output)) for page in written.pages],
+        pages=[(page.stem, relative_link(page, output)) for page in pages],
         methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
         chain=chain,
         configuration=configuration,
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (output / TABLE).is_file()],
     )
-    written.pages.append(write_page(settings.output_dir / f"{title}.html", text))
     panels = (panel for _, parts in shown for part in parts for panel in part["panels"])
     written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
+    return write_page(settings.output_dir / f"{title}.html", text)
 
 
 def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.measures import COVERAGE, SPECTRUM
@@ -19,18 +20,12 @@ from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.charts import draw_curves, draw_row_bars, network_spans
 from fcpower_bids.reports.kit.page import Panel, make_panel, relative_link
-from fcpower_bids.reports.person.brains import (
-    Preview,
-    draw_brain,
-    make_preview,
-    median_tsnr,
-    read_preview,
-    read_slices,
-)
+from fcpower_bids.reports.person.brains import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
 from fcpower_bids.reports.person.recording import Account, Parcellation, View, read_columns
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
+EIGENVALUES = ("eigenvalue", "eigenvalue_power")
 MOST_NAMED = 8
 """Parcels without a value that are named."""
 UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
@@ -66,11 +61,6 @@ class Context:
             return float(self.view.sidecar("timeseries")["RepetitionTime"])
         row = self.account.quality[0] if self.account.quality else {}
         return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
-
-    @cached_property
-    def connectomes(self) -> list[np.ndarray]:
-        """FC and its transforms, shape (P, P) each."""
-        return [read_series(path)[0] for path in self.view.connectomes]
 
     @cached_property
     def previews(self) -> tuple[Preview | None, Preview | None, int]:
@@ -124,15 +114,10 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     }
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
-        networks = np.array(context.parcels.networks)
-        parts = {str(name)[:24]: coverage[networks == name] for name in dict.fromkeys(networks)}
-        mean, least, most = (
-            [float(end(part)) for part in parts.values()] for end in (np.nanmean, np.nanmin, np.nanmax)
-        )
-        ends, limit = (np.array(least), np.array(most)), [np.full(len(parts), threshold)]
-        svg = draw_row_bars(
-            list(parts), np.array(mean), "mean, least to most covered parcel; dashed: limit", ends, limit
-        )
+        parts = pd.Series(coverage).groupby(np.array(context.parcels.networks), sort=False).agg(["mean", "min", "max"])
+        mean, least, most = parts.to_numpy(dtype=float).T
+        label, limit = "mean, least to most covered parcel; dashed: limit", [np.full(len(parts), threshold)]
+        svg = draw_row_bars([str(name)[:24] for name in parts.index], mean, label, (least, most), limit)
         yield context.panel("coverage", svg, path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"
@@ -173,12 +158,11 @@ def make_over_time(context: Context) -> Iterator[Panel]:
 
 def make_connectomes(context: Context) -> Iterator[Panel]:
     """FC and its transforms."""
-    paths, order = context.view.connectomes, context.parcels.order if context.view.connectomes else ()
-    titles = [connectome_title(path) for path in paths]
-    matrices = {title: one[np.ix_(order, order)] for title, one in zip(titles, context.connectomes, strict=True)}
-    if paths:
+    if paths := context.view.connectomes:
+        order = context.parcels.order
+        matrices = {connectome_title(path): read_series(path)[0][np.ix_(order, order)] for path in paths}
         svg = figures.draw_matrices(matrices, context.spans)
-        yield context.panel("connectomes", svg, *paths, n=len(titles), parcels=len(order))
+        yield context.panel("connectomes", svg, *paths, n=len(paths), parcels=len(order))
 
 
 def connectome_title(path: Path) -> str:
@@ -187,22 +171,13 @@ def connectome_title(path: Path) -> str:
     label = entities.get("desc") or entities["stat"]
     if label == "pearsoncorrelation":
         return "FC"
-    title = str(_transform_titles().get(_kind(label), "")) or label
+    kinds = {each().label: each.title for each in TRANSFORMS.values() if each.stateless}
+    # labels without the numbers of their parameters: power of power0p35
+    titles = {re.split(r"\d", name)[0]: str(title) for name, title in kinds.items()}
     try:
-        return title.format_map(read_json(path.with_suffix(".json")))
+        return (titles.get(re.split(r"\d", label)[0]) or label).format_map(read_json(path.with_suffix(".json")))
     except KeyError:
         return label
-
-
-@cache
-def _transform_titles() -> dict[str, str]:
-    """Titles by the kind of label, of transforms of one recording: the others write no connectome."""
-    return {_kind(transform().label): transform.title for transform in TRANSFORMS.values() if transform.stateless}
-
-
-def _kind(label: str) -> str:
-    """A label without the numbers of its parameters: ``power`` of ``power0p35``."""
-    return re.split(r"\d", label)[0]
 
 
 def make_power(context: Context) -> Iterator[Panel]:
@@ -229,13 +204,13 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     if path is None:
         return
     table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
-    ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
-    curves = {}
-    for name, column, ratio in zip(
-        ("FC", f"FC^{facts['Alpha']:g}"), ("eigenvalue", "eigenvalue_power"), ratios, strict=True
-    ):
-        shown = table.loc[table["eigenvalue_power"] > 0, column]
-        curves[f"{name}, participation ratio {ratio:.1f}"] = np.column_stack([shown.index + 1, np.log10(shown)])
+    shown, ratios = (
+        table[table["eigenvalue_power"] > 0],
+        (facts["ParticipationRatio"], facts["ParticipationRatioPower"]),
+    )
+    before, after = (np.column_stack([shown.index + 1, np.log10(shown[name])]) for name in EIGENVALUES)
+    names = (f"FC, participation ratio {ratios[0]:.1f}", f"FC^{facts['Alpha']:g}, participation ratio {ratios[1]:.1f}")
+    curves = dict(zip(names, (before, after), strict=True))
     clipped = len(table) - len(shown)
     title = f"{clipped} eigenvalues are zero to rounding, or negative, and not shown" if clipped else ""
     yield context.panel(

@@ -145,12 +145,6 @@ class Account:
         """Hash of the choices that its numbers were made with; nothing where there are none."""
         return next((str(view.sidecar("bold").get("ConfigurationHash", "")) for view in self.views), "")
 
-    @cached_property
-    def notes(self) -> list[str]:
-        """Notes of the cleaning, once each."""
-        found = [str(note) for view in self.views for note in view.sidecar("timeseries").get("Notes", [])]
-        return list(dict.fromkeys(found))
-
 
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
     """Collect what was written about one participant."""
@@ -171,45 +165,40 @@ def _without_folders(output_dir: Path, status: Status) -> Status:
 
 
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
-    """Collect what was written about one recording."""
+    """Collect what was written about one recording; files whose names have the same entities of an atlas are one view.
+
+    Not `thorough`: only the sidecars are read by which a recording is judged.
+    """
     account = Account(_without_folders(output_dir, status), {}, [])
     views: dict[tuple[str, ...], View] = {}
-    for output in status.outputs:
-        if not output.endswith((".tsv", ".npy")):
-            continue
+    for output in (name for name in status.outputs if name.endswith((".tsv", ".npy"))):
         try:
-            _sort_in(stored_path(output_dir, output), account, views, thorough)
+            path = stored_path(output_dir, output)
+            if not path.exists():
+                raise DatasetError(f"{path} is missing. Run participant level again.")
+            *entities, suffix = path.stem.split("_")
+            known = account.name.split("_")
+            atlas = tuple(pair for pair in entities if pair not in known and not pair.startswith(("stat-", "desc-")))
+            sidecar, view = path.with_suffix(".json"), views.get(atlas)
+            needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
+            about = read_json(sidecar) if needed else {}
+            if not atlas:
+                account.quality.extend(_read_quality(path) if suffix == "qc" else ())
+                account.tables[suffix] = path
+                continue
+            view = views.setdefault(atlas, view or View(about["Atlas"]))
+            if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
+                continue  # the numbers of its table
+            if suffix in ("relmat", "embedding"):
+                (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
+                continue
+            view.tables[suffix] = path
+            if needed:
+                view.sidecars[suffix] = about
         except DatasetError as error:
             account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())
     return account
-
-
-def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], thorough: bool) -> None:
-    """Put a file into its place; files whose names have the same entities of an atlas are one view."""
-    if not path.exists():
-        raise DatasetError(f"{path} is missing. Run participant level again.")
-    *entities, suffix = path.stem.split("_")
-    own = account.name.split("_")
-    atlas = tuple(one for one in entities if one not in own and not one.startswith(("stat-", "desc-")))
-    sidecar, view = path.with_suffix(".json"), views.get(atlas)
-    needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
-    about = read_json(sidecar) if needed else {}
-    if not atlas:
-        if suffix == "qc":
-            account.quality.extend(_read_quality(path))
-        account.tables[suffix] = path
-        return
-    if view is None:
-        view = views[atlas] = View(about["Atlas"])
-    if suffix == "relmat" and path.suffix == ".npy" and path.with_suffix(".tsv").exists():
-        return  # the numbers of its table
-    if suffix in ("relmat", "embedding"):
-        (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
-        return
-    view.tables[suffix] = path
-    if needed:
-        view.sidecars[suffix] = about
 
 
 def _read_quality(path: Path) -> list[dict[str, Any]]:
@@ -293,7 +282,16 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
     """Sum up the status of the recordings of a participant; ``configuration`` is the hash of the present choices."""
     used = [account for account in accounts if account.status.state == DONE]
     wanted = [account for account in accounts if account.status.state != SKIPPED]
-    problems = [problem for account in accounts for problem in _problems(account)]
+    problems = []
+    for account in accounts:
+        status = account.status
+        if status.state == DONE:
+            problems += [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
+            continue
+        at_work = status.state in (FAILED, RUNNING) and status.stage
+        where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
+        reason = status.reason or "It was not finished. Run the same command again."
+        problems.append(Problem(account.name, "stop", WORDS[status.state] + where, reason))
     problems += [
         Problem(account.name, "caution", "made with other choices", OTHER_CHOICES)
         for account in accounts
@@ -303,19 +301,17 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
     level = "stop" if not used else "caution" if problems else "ok"
     names = {account.name for account in used}
     doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)
-    return Verdict(level, _headline(len(used), len(wanted), doubted), tuple(_facts(accounts, used)), tuple(problems))
-
-
-def _headline(used: int, wanted: int, doubted: bool) -> str:
+    n, every, none = len(wanted), f"All {len(used)} recordings", f"None of the {len(wanted)} recordings can"
+    headline = f"{len(used)} of {n} recordings can be used."
     if not wanted:
-        return "There is no recording."
-    if used == wanted:
-        every = {1: "The recording", 2: "Both recordings"}.get(used, f"All {used} recordings")
-        return f"{every} can be used{', with caution' if doubted else ''}."
-    if not used:
-        none = {1: "The recording cannot", 2: "Neither of the 2 recordings can"}
-        return none.get(wanted, f"None of the {wanted} recordings can") + " be used."
-    return f"{used} of {wanted} recordings can be used."
+        headline = "There is no recording."
+    elif len(used) == n:
+        every = {1: "The recording", 2: "Both recordings"}.get(n, every)
+        headline = f"{every} can be used{', with caution' if doubted else ''}."
+    elif not used:
+        none = {1: "The recording cannot", 2: "Neither of the 2 recordings can"}.get(n, none)
+        headline = f"{none} be used."
+    return Verdict(level, headline, tuple(_facts(accounts, used)), tuple(problems))
 
 
 def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, str]]:
@@ -327,7 +323,15 @@ def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, 
         kept = sum(minutes_kept(account)[0] for account in used)
         whole = sum(minutes_kept(account)[1] for account in runs)
         facts.append(("Minutes kept", f"{kept:.1f} of {whole:.1f}"))
-        facts.append(("Parcels without a value", _uncovered(used)))
+        worst: dict[str, tuple[int, int]] = {}
+        for atlas, parcels, n in (
+            (row["atlas"], int(row["parcels"]), len(account.uncovered.get(row["atlas"], [])))
+            for account in used
+            for row in account.quality
+        ):
+            worst[atlas] = max(worst.get(atlas, (0, 0)), (n, parcels))
+        listed = [f"up to {n} of {parcels} ({short_name(atlas)})" for atlas, (n, parcels) in worst.items() if n]
+        facts.append(("Parcels without a value", "; ".join(listed) or "none"))
         known = [row["mean_fd"] for account in runs for row in account.quality[:1] if row["mean_fd"] == row["mean_fd"]]
         ends = dict.fromkeys(f"{end(known):.2f}" for end in (min, max)) if known else {}
         facts.append(("Mean FD", f"{' to '.join(ends)} mm" if known else "unknown"))
@@ -343,31 +347,8 @@ def minutes_kept(account: Account) -> tuple[float, float]:
     return row["seconds_kept"] / 60, row["volumes"] * seconds / 60
 
 
-def _uncovered(used: Sequence[Account]) -> str:
-    worst: dict[str, tuple[int, int]] = {}
-    for account in used:
-        for row in account.quality:
-            count = len(account.uncovered.get(row["atlas"], []))
-            if count >= worst.get(row["atlas"], (0, 0))[0]:
-                worst[row["atlas"]] = (count, int(row["parcels"]))
-    if not any(count for count, _ in worst.values()):
-        return "none"
-    return "; ".join(
-        f"up to {count} of {parcels} ({short_name(atlas)})" for atlas, (count, parcels) in worst.items() if count
-    )
-
-
-def _problems(account: Account) -> list[Problem]:
-    status = account.status
-    if status.state != DONE:
-        at_work = status.state in (FAILED, RUNNING) and status.stage
-        where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
-        reason = status.reason or "It was not finished. Run the same command again."
-        return [Problem(account.name, "stop", WORDS[status.state] + where, reason)]
-    return [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
-
-
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
     quality = account.quality[0] if account.quality else {}
-    return find_cautions(account.uncovered, quality, account.notes) + account.broken
+    notes = [str(note) for view in account.views for note in view.sidecar("timeseries").get("Notes", [])]
+    return find_cautions(account.uncovered, quality, list(dict.fromkeys(notes))) + account.broken
