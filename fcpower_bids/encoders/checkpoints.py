@@ -15,8 +15,6 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import atomic, load_json, replace_folder, write_text
@@ -32,11 +30,7 @@ WEIGHTS = "model.safetensors"
 PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
 """File that goes with the model so that it can be used without this program."""
 PROOF = "proof"
-"""Where ``config.json`` has the checksum of the tensors, and the embedding of a fixed series."""
-PROBE_LENGTH = 40
-"""Timepoints of the fixed series."""
-TOLERANCE = 1e-3
-"""Of the norm of the embedding; other machines differ by rounding (1e-6), another number of heads by about a half."""
+"""Where ``config.json`` has its own checksum and that of the tensors."""
 OTHER_NAMES = {
     "n_regions": "n_parcels",
     "hidden_size": "d",
@@ -112,9 +106,6 @@ class ModelCard:
     # the checkpoint (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
-    # series_trained_on, series_held_out: digests of the parts of their series, which find them under another label
-    series_trained_on: tuple[str, ...] = ()
-    series_held_out: tuple[str, ...] = ()
 
 
 # --- What a checkpoint states ---------------------------------------------------------------------------------------
@@ -274,60 +265,33 @@ def resolved(folder: Path, revision: str | None) -> str | None:
 # --- The proof: that tensors and program compute what was written ---------------------------------------------------
 
 
-def probe_series(n_parcels: int) -> Tensor:
-    """Make the fixed series (1, `PROBE_LENGTH`, n_parcels): uniform, mean 0, variance 1."""
+def digest_tensors(config: FBertConfig, state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the tensors of a model, whatever file and precision they were stored in."""
     import torch
 
-    raw = np.random.PCG64(0).random_raw(PROBE_LENGTH * n_parcels) >> np.uint64(11)
-    uniform = raw.astype(np.float64) * 2.0**-53
-    series = ((uniform - 0.5) * 12**0.5).reshape(1, PROBE_LENGTH, n_parcels)
-    return torch.from_numpy(series.astype(np.float32))
-
-
-def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the checksum of the tensors and the embedding of the fixed series, which `check_proof` compares."""
-    import torch
-
-    model = config.build().eval()
+    model = config.build()
     model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().numpy().tobytes())
-    with torch.inference_mode():
-        embedded = model(probe_series(config.n_parcels))[0].double().tolist()
-    return {"tensors_sha256": digest.hexdigest(), "probe_embedding": [float(f"{value:.7g}") for value in embedded]}
-
-
-def read_proof(folder: Path) -> dict[str, Any] | None:
-    """Return the proof that a checkpoint states, or None."""
-    proof: dict[str, Any] | None = load_json(folder / "config.json").get(PROOF)
-    return proof
+    return digest.hexdigest()
 
 
 def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
-    proof = read_proof(folder)
+    """Compare tensors with their checksum; a lacking one is noted. Raises CheckpointError."""
+    proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
         logger.warning(
             "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
             "would not be noticed.",
             folder / "config.json",
         )
-        return
-    again, fault = prove(config, state), ""
-    expected, found = (np.array(each.get("probe_embedding"), dtype=np.float64) for each in (proof, again))
-    if proof.get("tensors_sha256") != again["tensors_sha256"]:
-        fault = "the tensors are not those that were written (their checksum differs from that in config.json)"
-    elif expected.shape != found.shape or not (
-        np.linalg.norm(found - expected) <= TOLERANCE * np.linalg.norm(expected)
-    ):
-        fault = (
-            "it does not compute what it did when it was written, although its tensors are intact, so config.json "
-            "describes another architecture (such as another number of heads)"
+    elif proof.get("tensors_sha256") != digest_tensors(config, state):
+        raise CheckpointError(
+            f"The model in {folder} is not sound: the tensors are not those that were written (their checksum differs "
+            "from that in config.json); download or copy the checkpoint again."
         )
-    if fault:
-        raise CheckpointError(f"The model in {folder} is not sound: {fault}; download or copy the checkpoint again.")
 
 
 # --- Writing --------------------------------------------------------------------------------------------------------
@@ -341,7 +305,7 @@ def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: Model
     with atomic(folder / WEIGHTS, flush=False) as part:  # the folder is written whole
         save_file(state, part)
     facts = {"model_type": config.model_type, **asdict(config), **asdict(card)}
-    proof = {"config_sha256": config_digest(facts), **prove(config, state)}
+    proof = {"config_sha256": config_digest(facts), "tensors_sha256": digest_tensors(config, state)}
     text = json.dumps({**facts, PROOF: proof}, indent=2, ensure_ascii=False)
     write_text(folder / "config.json", text + "\n")
 
@@ -352,8 +316,7 @@ def save_checkpoint(
     """Write a checkpoint folder with a model card, whole or not at all. Raises OSError."""
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
-    lists |= {"parts of scans trained on": len(card.series_trained_on), "parts held out": len(card.series_held_out)}
-    apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
+    apart = ("roi_labels", "atlas", "trained_on", "held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts or {})
 
     def write(target: Path) -> None:

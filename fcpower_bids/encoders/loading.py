@@ -107,7 +107,7 @@ def load_random_init(
     else:
         raise UsageError("The encoder random-init needs the names of the parcels or a checkpoint to copy the shape of.")
     card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
-    card = replace(card, training="none", trained_on=(), held_out=(), series_trained_on=(), series_held_out=())
+    card = replace(card, training="none", trained_on=(), held_out=())
     source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
     encoder = SeriesEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
     return ready(encoder, parcel_names)

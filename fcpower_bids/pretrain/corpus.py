@@ -26,14 +26,11 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
-from fcpower_bids.encoders.training_people import part_signatures
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
 
-BLOCK = 256
-"""Windows in memory at a time."""
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
@@ -75,12 +72,6 @@ class Corpus:
         family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
         return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
 
-    @property
-    def sites(self) -> NDArray[np.str_]:
-        """Label of the site of each recording, unique across datasets: the dataset where no site is known."""
-        site = self.table["site"].where(self.table["site"] == "n/a", "/" + self.table["site"])
-        return (self.table["dataset"] + site.where(site != "n/a", "")).to_numpy(dtype=str)
-
     def places(self, length: int) -> Indices:
         """Windows of this length that can be cut out of each recording, shape (N,)."""
         return self.count * np.maximum(self.volumes - length + 1, 0)
@@ -98,17 +89,6 @@ class Corpus:
         """Teacher kernel (B, B) of these recordings."""
         index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
         return self.kernel[index][:, index]
-
-    def signatures(self, rows: Indices, length: int) -> tuple[list[str], Indices]:
-        """Signatures of all parts of these recordings (`encoders.training_people`), and the recording of each."""
-        apart, within = self.windows_apart(length)[rows], np.maximum(self.volumes // length, 1)
-        owners, numbers = np.repeat(rows, apart), np.concatenate([np.arange(0), *map(np.arange, apart)])
-        which, part = np.divmod(numbers, within[owners])
-        places = which * np.maximum(self.volumes[owners] - length + 1, 1) + part * length
-        found: list[str] = []
-        for i in (slice(first, first + BLOCK) for first in range(0, len(owners), BLOCK)):
-            found += part_signatures(self.windows(owners[i], places[i], length).cpu().numpy())
-        return found, owners[: len(found)]
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:

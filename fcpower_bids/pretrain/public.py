@@ -1,4 +1,4 @@
-"""The public layout of a corpus: windows cut once, in memory-mapped arrays; it is read as it is, and written."""
+"""The public layout of a corpus: windows cut once, in memory-mapped arrays; it is read as it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretrain import corpus as ours
 from fcpower_bids.pretrain.corpus import KERNEL, MADE, Corpus, Indices
-from fcpower_bids.store import load_json, replace_folder, write_text
+from fcpower_bids.store import load_json
 
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
 RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"
@@ -200,38 +200,3 @@ class _Arrays:
                 **{name: facts.get(name) or unknown for name in ("site", *MADE)},
             }
         )
-
-
-def write_public(pack: Path, folder: Path, window: int = 80) -> int:
-    """Write a pack in the public layout, its other facts in ``corpus.json``; whole windows. Raises DatasetError."""
-    corpus = ours.open_pack(pack)
-    counts = corpus.windows_apart(window)
-    rows = np.flatnonzero(counts)
-    if not len(rows):
-        raise DatasetError(f"No recording of {pack} has {window} volumes; give a shorter window.")
-    counts, table, parcels = counts[rows], corpus.table.iloc[rows], len(corpus.parcel_names)
-    names = table["dataset"] + "/sub-" + table["subject"] + "/" + table["id"].str.rsplit("/", n=1).str[-1]
-    facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
-    facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in ("site", *MADE)}}
-    facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
-    texts = {RECORDINGS: names.tolist(), FACTS: facts}
-    texts[LICENCES] = dict(zip(table["dataset"], table["licence"], strict=True))
-
-    def write(target: Path) -> None:
-        windows = np.lib.format.open_memmap(target / WINDOWS, "w+", np.float32, (int(counts.sum()), parcels, window))
-        teachers = np.lib.format.open_memmap(target / TEACHERS, "w+", np.float32, (len(table), edge_count(parcels)))
-        at = 0
-        for i, (row, count) in enumerate(zip(rows, counts, strict=True)):
-            cut = corpus.windows(np.full(count, row), np.arange(count) * window, window)
-            windows[at : at + count] = cut.transpose(1, 2).numpy()
-            teachers[i] = ours.stored_vector(pack, table.iloc[i])
-            at += count
-        windows.flush()
-        teachers.flush()
-        np.save(target / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
-        for name, content in texts.items():
-            write_text(target / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    replace_folder(folder, write)
-    return int(counts.sum())

@@ -265,9 +265,6 @@ class Pretraining(Choices):
     corpus: str | None = option(
         None, "pretrain", "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]"
     )
-    public_corpus: Path | None = option(
-        None, "pretrain", "also write the corpus to this folder in the public layout", in_file=True
-    )
     roi_labels: Path | None = option(
         None, "pretrain", "names of the parcels of a public corpus, one per line", in_file=True
     )

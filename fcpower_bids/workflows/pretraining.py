@@ -156,7 +156,7 @@ def _corpus_folder(settings: Settings) -> Path:
 
 def _make_corpus(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.public import is_public, write_public
+    from fcpower_bids.pretrain.public import is_public
 
     corpus = _corpus_folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
@@ -164,9 +164,6 @@ def _make_corpus(settings: Settings) -> int:
     table = _pack(settings, corpus)
     if short := int((table["T"] < settings.window).sum()):
         say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
-    if settings.public_corpus is not None:
-        n = write_public(corpus, settings.public_corpus, settings.window)
-        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
     return 0
 
 

@@ -22,7 +22,7 @@ from fcpower_bids.pretrain.configuration import PretrainConfig
 from fcpower_bids.pretrain.engine import best_precision, make_fabric, make_optimizer
 from fcpower_bids.pretrain.train import RunFolder
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
 
 
 def log(folder) -> pd.DataFrame:
@@ -63,7 +63,8 @@ def test_a_pack_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, mo
 def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
     """Neither a tensor of its windows nor a mapping of their files, which would grow with what was drawn."""
     plant_outputs(tmp_path, made_recordings())
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "out" / "public", quick=PACKED) == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    write_public(tmp_path / "out" / "corpus", tmp_path / "out" / "public")
     folder = tmp_path / "out" / layout
     public.prepare_corpus(folder, tmp_path / "run")
     corpus = public.open_corpus(folder, tmp_path / "run")
