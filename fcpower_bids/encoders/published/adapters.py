@@ -116,11 +116,6 @@ class PublishedEncoder:
             [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
         )
 
-    @property
-    def is_relative(self) -> bool:
-        """Whether recordings are fed relative to a cohort, so that the cohort matters to the embedding."""
-        return self.needs_statistics or self.statistics is not None
-
     def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
         """Return the encoder with cohort statistics of the training recordings, if it uses any."""
         if not self.uses_statistics:
