@@ -17,7 +17,7 @@ from fcpower_bids.analyses.features import (
     expand_names,
     scans_without_features,
 )
-from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
+from fcpower_bids.analyses.pretraining_overlap import count_trained, mark_rows
 from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
@@ -81,19 +81,14 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
     scans = _Scans(persons, sessions, plan_scan_blocks(cohort, persons.tolist(), settings), settings)
-    unseen = enough_unseen(cohort, names, persons)
     found: dict[str, Identification] = {}
     summary: Rows = []
-    apart: Rows = []
     representations = build_representations(cohort, groups, names, settings)
     for representation in track(representations, "identification", settings, len(names)):
         name, similarity = representation.name, representation.similarity()
         found[name] = identify(similarity, persons, sessions)
         n_trained = count_trained(cohort, name, people)
         summary += [{**row, "representation": name, "n_trained": n_trained} for row in scans.by_pair(similarity)]
-        if unseen.any():
-            others = scans.only(unseen).by_pair(similarity[np.ix_(unseen, unseen)])
-            apart += [{**row, "representation": name} for row in others]
     facts = SHARED_FACTS | scans.blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
     each = [pd.DataFrame({"representation": name, **vars(one)}) for name, one in found.items()]
@@ -105,7 +100,6 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     return tabulate(
         facts,
         identification=summary,
-        identification_unseen=apart,
         identification_scans=searches,
         identification_comparisons=pairs,
     )

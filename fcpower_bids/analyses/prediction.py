@@ -38,11 +38,7 @@ from fcpower_bids.analyses.nulls import (
     null_p_values,
     null_rows,
 )
-from fcpower_bids.analyses.pretraining_overlap import (
-    count_trained,
-    mark_rows,
-    score_unseen,
-)
+from fcpower_bids.analyses.pretraining_overlap import count_trained, mark_rows
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
@@ -166,12 +162,9 @@ def _tables_of(study: Study, results: Results) -> dict[str, Table]:
         facts |= harmonisation_facts(study)
     folds = fold_scores(study, results)
     comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
-    classes = [target.name for target in study.targets if target.is_binary]
-    unseen = score_unseen(study.cohort, list(results), study.people.names, person_frames(study, results), classes)
     return {
         **tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results)),
         **tabulate_people(study, results, facts),
-        **tabulate(facts, prediction_unseen=unseen),
         "folds": tabulate_folds(study, facts),
         "comparisons": Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study)),
     }

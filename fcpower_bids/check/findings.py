@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.features import EMBEDDING, encoder_of, expand_names
-from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
+from fcpower_bids.analyses.pretraining_overlap import mark_people
 from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
@@ -103,9 +103,7 @@ def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
         marks = mark_people(cohort, f"{EMBEDDING}:{label}")
         trained, n = sorted(person for person, state in marks.items() if state == TRAINED), len(marks)
         if trained:
-            left = n - len(trained)
-            rest = f"Read the scores of the {left} others, which are given with those of everyone, or train"
-            about = {"label": label, "of": n, "named": name_some(trained), "train": rest if left >= ENOUGH else "Train"}
+            about = {"label": label, "of": n, "named": name_some(trained)}
             yield find(name, ALARM if label in scored else NOTE, len(trained), len(trained) / n, **about)
         elif UNKNOWN in marks.values():
             yield find(name, NOTE, n, math.nan, "people unknown in pretraining", label=label)

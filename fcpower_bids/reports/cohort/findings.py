@@ -14,7 +14,6 @@ from scipy import special
 from fcpower_bids.analyses.baselines import SITE, Added, find_added
 from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
-from fcpower_bids.analyses.pretraining_overlap import ENOUGH
 from fcpower_bids.core.differences import POWER
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -356,39 +355,19 @@ def describe_training(row: pd.Series) -> str:
 
 
 def describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
-    """One sentence instead of the score, and the score of the unseen people where there is one."""
-    said = (
+    """One sentence instead of the score."""
+    return (
         f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
         f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
         "find the person)."
-    )
-    apart = tables.rows("identification_unseen")
-    if apart.empty:
-        return f"{said} {_too_few(row['n_people'] - row['n_trained'])}"
-    last = apart.drop_duplicates("representation", keep="last").set_index("representation")
-    own = last.loc[row["representation"]]
-    others = last["accuracy"].drop(row["representation"]).items()
-    return (
-        f"{said} Among the {own['n_people']:.0f} people that no encoder was trained on it finds "
-        f"{percent(own['accuracy'])} (95 % CI {percent(own['ci_low'])} to {percent(own['ci_high'])}; chance "
-        f"{percent(own['chance'])}; {'; '.join(f'{tables.title(name)} {percent(share)}' for name, share in others)})."
     )
 
 
 def describe_seen_prediction(target: str, tables: GroupTables) -> list[str]:
     """One sentence for every such representation of a target."""
-    rows, said = own_rows(tables.rows("prediction_unseen"), target), []
-    for _, row in rows[rows["representation"].isin(seen_names(tables))].iterrows() if len(rows) else ():
-        left = int(row["n_unseen"])
-        rest = f"Over the {count_people(left)} that no encoder was trained on: {row['unseen']:.2f}."
-        said.append(
-            f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-            f"{row['n_people'] - left:.0f} of the {row['n_people']:.0f} people ({score_label(row['score'])} "
-            f"{row['everyone']:.2f} with everyone). {_too_few(left) if missing(row['unseen']) else rest}"
-        )
-    return said
-
-
-def _too_few(n: float) -> str:
-    left = "No person is" if n == 0 else f"Only {count(int(n), 'person is', 'people are')}"
-    return f"{left} left that it was not trained on; {ENOUGH} are needed for a score of their own."
+    rows = own_rows(tables.rows("prediction_summary"), target)
+    return [
+        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
+        f"{row['n_trained']:.0f} of these people."
+        for _, row in (rows[seen_rows(rows)].iterrows() if len(rows) else ())
+    ]
