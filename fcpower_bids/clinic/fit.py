@@ -37,14 +37,7 @@ from fcpower_bids.settings.group import PERMUTE
 REFERENCE, UNUSUAL = TABLES["reference"], TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
-SEX = ("sex", "gender")
-"""Columns of a phenotype table, in lower case."""
-FEMALE = {"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}
-ABOUT = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
-"""Properties of a scan that its reference is adjusted for, and their words."""
 ERROR, LEVEL = "pooled_mse", 0.9
-FEWEST_SLOPES = 20
-"""Scans below which a reference has a mean and no slopes."""
 FEWEST_SHOWN = 5
 """People below which a model has no numbers of a group: they would be those of single people."""
 SIGNIFICANT = 0.05
@@ -118,73 +111,26 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
 # --- The reference of unusual scans ---------------------------------------------------------------------------------
 
 
-def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
-    """Mean at covariates (n, k) of 0, SD around the plane, and slopes (k,) of values (n,), by least squares."""
-    y = np.asarray(values, dtype=float)
-    x = about if len(y) >= FEWEST_SLOPES else np.zeros_like(about)
-    centred = x - x.mean(axis=0)
-    slopes, _, rank, _ = np.linalg.lstsq(centred, y - y.mean(), rcond=1e-9)
-    rest = y - y.mean() - centred @ slopes
-    spare = len(y) - 1 - int(rank)
-    sd = float(np.sqrt(np.sum(rest**2) / spare)) if spare > 0 else np.nan
-    return float(y.mean() - x.mean(axis=0) @ slopes), sd, slopes
-
-
-def compare_with_reference(
-    reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """Say how unusual a connectome is against training scans at its motion, length and sex, as far as known."""
-    away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
-    known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
+def compare_with_reference(reference: pd.DataFrame, summary: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Say how unusual a connectome is against the training scans."""
     rows = []
     for row in reference[reference["measure"].isin(list(summary))].to_dict("records"):
-        slopes = np.array([row[f"per_{name}"] for name in ABOUT], dtype=float)
-        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(row["measure"])]
+        mean, sd, value = float(row["mean"]), float(row["sd"]), summary[str(row["measure"])]
         numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
-        adjusted = ", ".join(ABOUT[name] for name in known if row[f"per_{name}"])
-        rows.append({"measure": row["measure"], **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
+        rows.append({"measure": row["measure"], **numbers, "scans": float(row["scans"])})
     return rows
 
 
-def _away(about: pd.DataFrame, at: Mapping[str, float]) -> FloatArray:
-    """Distances of scans from where the means stand: doublings of motion and length, and sex; 0 where unknown."""
-    centre, away = pd.Series(at, dtype=float).reindex(list(ABOUT)), about[list(ABOUT)].astype(float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log2(away[["mean_fd", "seconds"]] / centre[["mean_fd", "seconds"]])
-    away = logs.assign(female=away["female"] - centre["female"])
-    return np.where(np.isfinite(away), away, 0.0)
-
-
-def is_female(column: pd.Series) -> pd.Series:
-    """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
-    return column.astype(object).map(lambda cell: FEMALE.get(str(cell).strip().casefold(), np.nan)).astype(float)
-
-
-def reference_scans(
-    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
-) -> tuple[pd.DataFrame, dict[str, float]]:
-    """`REFERENCE` of scans (n,) of a cohort, and the motion, length and share of women of its means."""
-
-    def rounded(value: float) -> float:  # the numbers of many scans, and not those of one in another form
-        return float(f"{value:.4g}")
-
-    scans = cohort.scans.iloc[rows]
+def reference_scans(cohort: Cohort, rows: Rows, similarity: NDArray[np.float64]) -> pd.DataFrame:
+    """`REFERENCE` of scans (n,) of a cohort, rounded to the numbers of many scans."""
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ("mean_fd", "seconds")}).astype(float)
-    about["female"] = scans["participant_id"].astype(str).map(people.get("female", pd.Series(dtype=float))).to_numpy()
-    with np.errstate(divide="ignore"):
-        logs = np.log2(about[["mean_fd", "seconds"]]).replace([np.inf, -np.inf], np.nan).mean()
-    at = {name: rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
-    if about["female"].notna().any():
-        at["female"] = rounded(float(about["female"].mean()))
-    away, found = _away(about, at), []
-    for name, column in measures.items():
-        known = column.notna().to_numpy()
-        if known.sum() >= FEWEST_SHOWN:
-            mean, sd, slopes = normal_at(column[known], away[known])
-            found.append((name, int(known.sum()), *map(rounded, (mean, sd, *slopes))))
-    return pd.DataFrame(found, columns=list(REFERENCE.columns)), at
+    found = [
+        (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
+        for name, column in measures.items()
+        if column.count() >= FEWEST_SHOWN
+    ]
+    return pd.DataFrame(found, columns=list(REFERENCE.columns))
 
 
 # --- Skill ----------------------------------------------------------------------------------------------------------
@@ -324,8 +270,7 @@ def fit_final_model(
         facts["TrainingValues"] = _histogram(observed)
         arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
     facts["Skill"] = judge_skill(tested, residuals, held_out, 2 * interval["Radius"], pd.Series(observed))
-    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, similarity, _of_people(cohort))
-    return FinalModel(arrays, facts, reference)
+    return FinalModel(arrays, facts, reference_scans(cohort, rows, similarity))
 
 
 def _histogram(values: FloatArray) -> dict[str, Any]:
@@ -344,14 +289,6 @@ def _histogram(values: FloatArray) -> dict[str, Any]:
     return {"Edges": edges, "People": people}
 
 
-def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
-    """Columns age and sex by participant, whatever the case of their names."""
-    columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
-    found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
-    sex = next((columns[name] for name in SEX if name in columns), None)
-    return found if sex is None else found | {"female": is_female(sex)}
-
-
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
     """Facts about the target, the people and their scans."""
 
@@ -362,7 +299,9 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
     target, cohort, (representation,) = study.targets[0], study.cohort, study.settings.representations
     scans, times = cohort.scans.iloc[rows], [cohort.repetition_times[row] for row in rows if cohort.repetition_times]
     sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
-    ages = _of_people(cohort).get("age", pd.Series(dtype=float)).reindex([study.people.names[row] for row in known])
+    column = next((name for name in cohort.phenotypes if str(name).lower() == "age"), None)
+    ages = pd.Series(dtype=float) if column is None else pd.to_numeric(cohort.phenotypes[column], errors="coerce")
+    ages = ages.reindex([study.people.names[row] for row in known])
     return {
         "Target": target.name,
         "PositiveClass": target.positive,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
@@ -26,7 +25,6 @@ from fcpower_bids.clinic.fit import (
 from fcpower_bids.clinic.page import say_in_full, was_tested
 from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
 from fcpower_bids.cohort.recordings import selected_of
-from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import Attempts
 from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
@@ -38,7 +36,6 @@ from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
 FORMAT = "fcpower_bids model 5"
 CARD, WEIGHTS = "model.json", "weights.npz"
-PROOF = "Proof"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
@@ -103,23 +100,12 @@ def load_model(
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    # whatever their digest, the weights are whole and give the prediction of the card
     numbers = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if numbers:
         raise DatasetError(
             f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
         )
-    if PROOF in facts and not math.isclose(prove(arrays), facts[PROOF], rel_tol=1e-6, abs_tol=1e-9):
-        raise DatasetError(
-            f"{path / WEIGHTS} does not give the prediction that {CARD} states: the weights were changed after the "
-            "model was made. Copy the model again."
-        )
     return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
-
-
-def prove(arrays: Mapping[str, np.ndarray]) -> float:
-    """The prediction for features that every model can compute, 1 to E in a wave: other weights give another."""
-    return float(predict_from_arrays(arrays, np.sin(np.arange(1.0, len(arrays["weights"]) + 1))[None]).predicted[0, 0])
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:
@@ -173,7 +159,6 @@ def write_model(
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {
         **model.facts,
-        PROOF: prove(model.arrays),
         "Preprocessing": gather_preprocessing(used),
         "Salt": salt,
         "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),

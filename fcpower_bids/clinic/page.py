@@ -288,9 +288,7 @@ def _of_several(done: Sequence[Row], width: float) -> list[str]:
 def say_unusual(measures: Sequence[Row]) -> str:
     """How unusual the connectome is, in one sentence."""
     far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
-    adjusted = " and ".join(str(measures[0]["adjusted_for"] or "").rsplit(", ", 1))
-    like = f", at the {adjusted} of this scan" if adjusted else ""
-    against = f"against the {int(measures[0]['scans'])} training scans{like}"
+    against = f"against the {int(measures[0]['scans'])} training scans"
     if not far:
         return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
     return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
@@ -318,7 +316,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows with text where text is missing empty."""
     rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
     for row in rows:
-        for key in ("warning", "reason", "differences", "classes", "adjusted_for"):
+        for key in ("warning", "reason", "differences", "classes"):
             if key in row and not isinstance(row[key], str):
                 row[key] = ""
     return rows
