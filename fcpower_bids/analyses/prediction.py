@@ -42,7 +42,6 @@ from fcpower_bids.analyses.pretraining_overlap import count_trained, mark_rows
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
-    check_harmonisation,
     harmonisation_facts,
     make_solvers,
     scores_within_sites,
@@ -123,8 +122,8 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
 
 def prepare(cohort: Cohort, settings: Analysis) -> Study:
     """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
-    if changes_features(settings.sites):
-        check_harmonisation(settings)
+    if changes_features(settings.sites) and settings.site_column is None:
+        raise Unfit("Harmonisation needs the column of sites; give --site-column.")
     study = open_study(cohort, settings)
     check_memory(len(study.people.names))
     return study

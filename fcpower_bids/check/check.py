@@ -8,7 +8,6 @@ from fcpower_bids.check.columns import check_columns
 from fcpower_bids.check.findings import (
     CHECK,
     NOTE,
-    check_damage,
     check_joins,
     check_left_out,
     check_seen,
@@ -37,7 +36,6 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *check_left_out(cohort),
         *check_seen(cohort, settings),
         *check_copies(cohort),
-        *check_damage(cohort),
         *check_joins(cohort),
         *check_columns(cohort, settings),
     ]

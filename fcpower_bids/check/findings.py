@@ -1,4 +1,4 @@
-"""Findings of the check: their form, and those about damage, joins and seen people."""
+"""Findings of the check: their form, and those about joins and seen people."""
 
 from __future__ import annotations
 
@@ -33,18 +33,6 @@ FACTS = {
         "see check_pairs."
     )
 }
-KINDS = {
-    "volumes": ("volumes that are empty, copies or far from all others", "Left-out volumes shorten them."),
-    "parcels": ("parcels that are constant for long or lose their level", "Parcels that one scan lacks drop for all."),
-    "gain": ("a step of the level of the whole brain", "A step correlates all parcels with each other."),
-    "table": (
-        "a confounds table that disagrees with the series",
-        "Their motion and regressors may be those of another scan, and with them all that is held against motion.",
-    ),
-}
-"""Parts of a recording: finding and effect."""
-MANY, FEWEST = 0.25, 5
-"""Share of the scans, and their number, from which on a caution is reported for the cohort, not for scans."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +64,6 @@ def tabulate_findings(findings: Sequence[Finding]) -> Table:
 def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """``a, b and 3 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def check_damage(cohort: Cohort) -> Iterator[Finding]:
-    """Count the scans of each caution; many alike point to a common fault."""
-    scans = cohort.scans
-    damage = scans.get("damage", pd.Series("", scans.index)).fillna("").astype(str).str.split(", ")
-    names = scans["participant_id"].astype(str) + " " + scans["session"].astype(str)
-    for kind, (what, effect) in KINDS.items():
-        which = damage.map(lambda parts, kind=kind: kind in parts).astype(bool)
-        if n := int(which.sum()):
-            level, words = (ALARM, "many ") if which.mean() >= MANY and n >= FEWEST else (LOOK, "")
-            named = name_some([name.removesuffix(" n/a") for name in names[which]])
-            about = {"of": len(scans), "what": what, "effect": effect, "named": named}
-            yield find("damaged series", level, n, which.mean(), f"{words}damaged series", **about)
 
 
 def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.edges import Edges, edges_beside, read_edges
+from fcpower_bids.cohort.edges import Edges, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import (
@@ -55,44 +53,17 @@ from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
-from fcpower_bids.store import known_digest
-
-END = 4096
-"""Bytes at the end of a file that are compared first among files of its size."""
-
-
-def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
-    """By recording, the identical connectome file of a person outside the request."""
-
-    def file(one: Connectome) -> Path:
-        return array if (array := edges_beside(one.path)).is_file() else one.path
-
-    def end(path: Path) -> bytes:
-        with path.open("rb") as stream:
-            stream.seek(-min(END, path.stat().st_size), os.SEEK_END)
-            return stream.read()
-
-    kinds, by_size, copies = {(one.atlas_name, one.space) for one in found}, dict[int, list[Connectome]](), {}
-    for other in (each for each in others if (each.atlas_name, each.space) in kinds):
-        by_size.setdefault(file(other).stat().st_size, []).append(other)
-    for one in found:
-        own = file(one)
-        for other in by_size.get(own.stat().st_size, ()):
-            if end(own) == end(file(other)) and known_digest(own) == known_digest(file(other)):
-                copies[one.recording] = other
-    return copies
 
 
 def exclude_duplicates(
     found: Sequence[Connectome],
     digests: Sequence[str],
     accepted: Collection[Path] = (),
-    elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
-        alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])
+        alike.setdefault(digest, []).append(one)
     used: dict[str, Connectome | None] = {}
     for digest, copies in alike.items():
         named = [one for one in copies if one.path in accepted]
@@ -236,12 +207,7 @@ def _concerns(one: LeftOut, chosen: Sequence[Connectome], settings: Selection) -
 def _make_scans(
     door: Selected, chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
 ) -> tuple[list[Scan], list[Exclusion]]:
-    # People outside --participant-label whom no decision leaves out.
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    elsewhere = find_copies_elsewhere(
-        chosen, [one for one in door.connectomes if asked and one.participant not in asked]
-    )
-    keep, rows = exclude_duplicates(chosen, edges.digests, door.accepted, elsewhere)
+    keep, rows = exclude_duplicates(chosen, edges.digests, door.accepted)
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
     scans, said = group_scans(list(compress(runs, keep)))
     if not scans:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.edges import Edges
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, VALUE, Exclusion, Quality
+from fcpower_bids.cohort.inclusion import RECORDING, VALUE, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
@@ -86,9 +86,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
         row |= {name: float(sum(getattr(one, name) for one in runs)) for name in ("seconds", "volumes", DEGREES)}
         row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
         row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
-        rows.append(
-            row | {"damage": ", ".join(part for part in DAMAGE if any(part in one.damage for one in runs)) or None}
-        )
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -104,7 +104,7 @@ class GroupLevel(Choices):
     )
     slow_controls: bool = refines(
         False,
-        "spectral_controls: also filters learned inside the folds, and distances with a decomposition for each pair",
+        "spectral_controls: also filters learned inside the folds",
         reader="spectral_controls",
         in_file=True,
     )

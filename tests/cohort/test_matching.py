@@ -109,20 +109,6 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
 
 
-def test_a_copy_under_an_id_that_was_not_asked_for_is_seen(listed):
-    copied(listed)
-    scores = write_scores(listed, range(1, 13))
-    assert group(listed, "--phenotypes", scores) == 0
-    asked = ["--participant-label", "01", *(f"{number:02d}" for number in range(3, 13))]
-    assert group(listed, "--phenotypes", scores, *asked) == 0
-    assert "sub-01" not in people_of(listed)
-    told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
-    assert told.loc["copied scans", "level"] == "alarm"
-    (listed / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-02\treject\n")
-    assert group(listed, "--phenotypes", scores, *asked) == 0
-    assert "sub-01" in people_of(listed)
-
-
 def test_a_length_that_is_not_known_is_not_told_as_a_number(listed):
     table = pd.read_csv(listed / "list.tsv", sep="\t").drop(columns="repetition_time")
     table.to_csv(listed / "list.tsv", sep="\t", index=False)
