@@ -128,7 +128,7 @@ class PretrainConfig:
     weight_decay: float = 1e-4
     clip: float = 1.0
     seed: int = 0  # of the initial weights, the batches, the split and dropout
-    precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``
+    precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``
     devices: int | None = None  # processes per node; None for as many as torchrun or srun started, else one
     # recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass)
     microbatch: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,45 +135,21 @@ def unit_vectors(vectors: ArrayLike) -> FloatArray:
     return z
 
 
-def teacher_kernel(
-    block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, known: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
+def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 1024) -> NDArray[np.float32]:
     """K = Z Z' (n, n), two blocks of vectors in memory at a time, products in double precision."""
     K = np.empty((n, n), np.float32)
-    m = 0 if known is None else len(known)
-    K[:m, :m] = 0 if known is None else known
     for i in range(0, n, size):
-        columns = [j for j in range(i, n, size) if min(j + size, n) > m]
-        if not columns:
-            continue
         rows = unit_vectors(block(i, min(i + size, n)))
-        for j in columns:
+        for j in range(i, n, size):
             K[i : i + size, j : j + size] = rows @ (rows if i == j else unit_vectors(block(j, min(j + size, n)))).T
             K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
     np.fill_diagonal(K, 1.0)
     return K
 
 
-def write_kernel(
-    path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int, recordings: Sequence[str] = ()
-) -> None:
-    """Compute and store the kernel of n recordings; with their digests, rows that the file has are taken from it."""
-    digests = np.array([list(bytes.fromhex(name)) for name in recordings], np.uint8).reshape(-1, 32)
-    known: NDArray[np.float32] | None = None
-    try:
-        with safe_open(path, "np") as file:  # the first recordings, as far as they are in the same order
-            before = {digest.tobytes(): i for i, digest in enumerate(file.get_tensor("digests"))}
-            old: list[int] = []
-            for digest in digests:
-                position = before.get(digest.tobytes(), -1)
-                if position <= (old[-1] if old else -1):
-                    break
-                old.append(position)
-            known = file.get_tensor("kernel")[np.ix_(old, old)]
-    except (OSError, SafetensorError):
-        pass
-    arrays = {"kernel": teacher_kernel(block, n, known=known)} | ({"digests": digests} if recordings else {})
-    write_arrays(arrays, path, {"corpus_sha256": corpus_sha256})
+def write_kernel(path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int) -> None:
+    """Compute and store the kernel of n recordings."""
+    write_arrays({"kernel": teacher_kernel(block, n)}, path, {"corpus_sha256": corpus_sha256})
 
 
 def kernel_corpus(path: Path) -> str | None:

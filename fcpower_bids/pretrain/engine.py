@@ -99,8 +99,8 @@ class Gradient:
 
 def make_optimizer(model: nn.Module, config: PretrainConfig, device: torch.device) -> Optimizer:
     """AdamW at the rate of step 0; in one kernel for all parameters on a GPU."""
-    fused = device.type == "cuda" and config.precision != "16-mixed"
-    return AdamW(model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay, fused=fused or None)
+    fused = True if device.type == "cuda" else None
+    return AdamW(model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay, fused=fused)
 
 
 # --- Processes and signals ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from lightning.fabric.plugins.precision import Precision
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -150,7 +149,7 @@ class _Run:
         wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
-        self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
+        self.folder = RunFolder(output, fingerprint)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         self.share = diagonal_share(corpus.kernel_of(self._draw(0)[0]))
@@ -167,8 +166,7 @@ class _Run:
         )
 
     def _admit_probe(self) -> None:
-        """Take the cohort of the probe, which the first process has, where no one of it is in the corpus."""
-        if self.probe is not None:
+        if self.probe is not None:  # the first process has it
             self.probe = self.probe.long_enough(self.config.window)
             self.card = self.probe.known_to(self.card)
 
@@ -198,7 +196,9 @@ class _Run:
                 wish = self.processes.agree(max(wishes | {SAVE if late and not regular else 0}))
                 wishes.discard(SAVE)
                 if regular or wish:
-                    self._save(interim=not regular)
+                    card = replace(self.card, step=self.step)
+                    state = (self.step, self.model, self.optimizer, card, config.steps, not regular)
+                    self.processes.first_only(lambda state=state: self.folder.save(*state))  # type: ignore[misc]
                     saved = time.monotonic()
                 if wish == STOP and self.step < config.steps:
                     raise Interrupted(f"Stopped as asked after step {self.step}; the same command goes on from there.")
@@ -236,21 +236,17 @@ class _Run:
         if first:
             self.folder.write_log(self.log)
 
-    def _save(self, interim: bool) -> None:
-        card = replace(self.card, step=self.step)
-        state = (self.step, self.model, self.optimizer, card, self.config.steps, interim)
-        self.processes.first_only(lambda: self.folder.save(*state))
-
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
         step, how, choice = self._choose()
         chosen = choice is not None and not self.config.probe
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
-        self.processes.first_only(lambda: self._write_model(card, {}))
-        verdict = self.processes.first_only(lambda: self._compare(step, chosen))
+        model, path = self._saved_model(step), self.folder.path / "model"
+        self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
+        verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
         result = Pretrained(
-            folder=self.folder.path / "model",
+            folder=path,
             step=step,
             last_step=self.step,
             selected=None if choice is None else choice.selected,
@@ -264,7 +260,7 @@ class _Run:
         )
         about = asdict(replace(result, folder=Path("model")))
         proven = replace(card, optimism=result.optimism, verdict=result.verdict)
-        self.processes.first_only(lambda: self._write_model(proven, about))
+        self.processes.first_only(lambda: save_checkpoint(path, model, model.config, proven, about))
         return result
 
     def _choose(self) -> tuple[int, str, Choice | None]:
@@ -280,9 +276,9 @@ class _Run:
         step = int(saved["step"].iloc[choice.position])
         return step, f"best of {len(saved)} checkpoints by {score}", choice
 
-    def _compare(self, step: int, chosen: bool) -> dict[str, Any]:
+    def _compare(self, step: int, chosen: bool, model: FBert) -> dict[str, Any]:
         """Compare the model with methods without training, and write the table and a sidecar with the verdict."""
-        table, verdict = judge(self.held_out, self.rows, self.config, chosen, self._saved_model(step))
+        table, verdict = judge(self.held_out, self.rows, self.config, chosen, model)
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict, **ALIGNMENT.describe()}
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
@@ -294,10 +290,6 @@ class _Run:
         load_strictly(model, read_tensors(source), str(source))
         check_proof(source.parent, model.config, model.state_dict())
         return model
-
-    def _write_model(self, card: ModelCard, about: Mapping[str, Any]) -> None:
-        model = self._saved_model(card.step or 0)
-        save_checkpoint(self.folder.path / "model", model, model.config, card, about)
 
 
 def _peak_memory() -> float:
@@ -317,8 +309,6 @@ class RunFolder:
 
     path: Path
     fingerprint: str  # digest of everything that must be the same when the run is resumed
-    # of the run; with 16-mixed it has the scale of the gradients as its state
-    precision: Precision = field(default_factory=Precision)
 
     @property
     def interim(self) -> Path:
@@ -347,7 +337,7 @@ class RunFolder:
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
                 save_file(tensors, part)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
-            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER), "scaler": self.precision.state_dict()}
+            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER)}
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
         try:
@@ -399,8 +389,6 @@ class RunFolder:
         except (CheckpointError, SafetensorError, OSError, KeyError) as error:
             raise _damaged(folder, error) from error
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-        if state.get("scaler"):
-            self.precision.load_state_dict(state["scaler"])
         return int(state["step"])
 
     def read_log(self, until: int) -> pd.DataFrame:
