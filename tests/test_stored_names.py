@@ -199,7 +199,7 @@ KNOWN = {
         "path / f'{spec.name}.tsv'",
     ),
     "pretrain/packing.py": ("folder / name",),
-    "pretrain/public.py": ("folder / name", "target / name"),
+    "pretrain/public.py": ("folder / name",),
     "pretrain/corpus.py": (
         "folder / f'teacher-{int(shard):05d}.safetensors'",
         "folder / f'series-{int(shard):05d}.safetensors'",

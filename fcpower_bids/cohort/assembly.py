@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.edges import Edges, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import (
@@ -26,10 +25,10 @@ from fcpower_bids.cohort.inclusion import (
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import (
+    WITH,
     Phenotypes,
     Scanned,
     count_people,
-    count_values,
     load_phenotypes,
     match_ids,
     read_rows,
@@ -37,12 +36,14 @@ from fcpower_bids.cohort.people import (
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
+    Edges,
     Run,
     Scan,
     assemble_edges,
     combination_of,
     group_scans,
     missing_parcels,
+    read_edges,
     read_embeddings,
     read_parcel_facts,
     read_seen,
@@ -145,7 +146,11 @@ def load_cohort(settings: Assembly) -> Cohort:
         cleaning=cleaning_of(chosen),
         joined={
             **count_people(phenotypes.frame.index, people, phenotypes.renamed, settings),
-            **count_values(columns.frame, columns.targets),
+            **{
+                f"{WITH}{name}": int(columns.frame[name].notna().sum())
+                for name in columns.targets
+                if name in columns.frame
+            },
         },
     )
 

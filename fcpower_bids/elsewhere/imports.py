@@ -29,7 +29,6 @@ from fcpower_bids.core.connectome.edges import (
 )
 from fcpower_bids.core.connectome.spd import eigenvalues
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
-from fcpower_bids.elsewhere.arrays import read_array
 from fcpower_bids.elsewhere.layouts import (
     MATRIX,
     SERIES,
@@ -39,6 +38,7 @@ from fcpower_bids.elsewhere.layouts import (
     label_of,
     layout_names,
     load_layout,
+    read_array,
     recognise,
 )
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError

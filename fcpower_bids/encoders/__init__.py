@@ -24,10 +24,10 @@ OF_OTHERS = {
 ENCODERS = Registry(
     "encoder",
     {
-        "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
-        "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
-        "fbert": "fcpower_bids.encoders.loading:load_fbert",
-        "random-init": "fcpower_bids.encoders.loading:load_random_init",
+        "fbert-1m": "fcpower_bids.encoders.embedding:load_fbert_1m",
+        "fbert-8m": "fcpower_bids.encoders.embedding:load_fbert_8m",
+        "fbert": "fcpower_bids.encoders.embedding:load_fbert",
+        "random-init": "fcpower_bids.encoders.embedding:load_random_init",
         **OF_OTHERS,
     },
 )

@@ -13,8 +13,7 @@ import numpy as np
 from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
-from fcpower_bids.cohort.missing_codes import shorten
-from fcpower_bids.cohort.people import load_people, tables_of
+from fcpower_bids.cohort.people import load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cohort.decisions import decide, decisions_of
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import Exclusion
+from fcpower_bids.cohort.recordings import decide, decisions_of
 from fcpower_bids.errors import DatasetError
 from tests.planting.participant_outputs import add_output, series_of
 

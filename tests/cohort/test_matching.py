@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cohort.people import match_ids
-from fcpower_bids.elsewhere import arrays, imports
+from fcpower_bids.elsewhere import imports, layouts
 from tests.command import main
 
 WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]
@@ -62,7 +62,7 @@ def test_tables_are_looked_at_before_the_series(listed, monkeypatch, capsys):
     monkeypatch.setattr(imports, "read_array", lambda *_: pytest.fail("a series was read"))
     assert group(listed, "--targets", "scoer", "--phenotypes", write_scores(listed, range(1, 13))) == 3
     assert "scoer" in capsys.readouterr().err
-    assert arrays.read_array is not imports.read_array
+    assert layouts.read_array is not imports.read_array
 
 
 def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.cohort.edges import read_edges
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality
-from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, tabulate_scans
+from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, read_edges, tabulate_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.series import z_score

@@ -20,8 +20,8 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailabl
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
-from fcpower_bids.encoders.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics, read_statistics
+from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
 

@@ -30,7 +30,7 @@ from fcpower_bids.encoders.published.adapters import (
     sincos,
     z_scored,
 )
-from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 
 
