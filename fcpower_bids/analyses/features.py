@@ -71,12 +71,6 @@ def sharing_spectra(edges: FeatureSource) -> Iterator[None]:
         _SHARED.reset(token)
 
 
-def shared_spectra(edges: FeatureSource) -> SharedSpectra | None:
-    """Return what is shared of these connectomes; None where nothing is."""
-    shared = _SHARED.get()
-    return shared if shared is not None and shared.edges is edges else None
-
-
 def fits(n: int, n_parcels: int) -> bool:
     """Whether the spectra of n connectomes of P parcels fit into the memory of one large array."""
     return n * n_parcels * (n_parcels + 1) * 8 <= available_bytes()
@@ -177,13 +171,6 @@ def describe_combination(settings: Analysis) -> str:
     return "mean over the scans of the person (Fisher z for connectivity)"
 
 
-def describe_parcels(cohort: Cohort) -> dict[str, Any]:
-    """Names, networks and, where they are known, places of the parcels, as columns of a table."""
-    columns: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
-    places = () if cohort.centroids is None else zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True)
-    return columns | dict(places)
-
-
 class PowerFamily:
     """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory."""
 
@@ -193,7 +180,8 @@ class PowerFamily:
         n, n_edges = connectivity.shape
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
         self._kept: tuple[FloatArray, list[FloatArray]] | None = None
-        shared = shared_spectra(connectivity.edges)
+        shared = _SHARED.get()
+        shared = shared if shared is not None and shared.edges is connectivity.edges else None
         if (keep or shared) and fits(n, self.n_parcels):
             keys = [connectivity.key(unit) for unit in range(n)]
             values, vectors = zip(
@@ -359,7 +347,12 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     for name in settings.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
-            names.append(_check_name(name))
+            usable = [FC, FC_POWER, *(each for each, one in TRANSFORMS.items() if one.stateless)]
+            if name not in usable:
+                why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
+                usable.insert(2, EMBEDDING)
+                raise UsageError(f"The representation '{name}' {why}. Choose from: {', '.join(usable)}.")
+            names.append(name)
             continue
         if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
             known = ", ".join(cohort.embeddings) or "none"
@@ -375,18 +368,6 @@ def encoder_of(name: str) -> str:
     """Label of the encoder whose embedding a representation is, else nothing."""
     kind, _, label = name.partition(":")
     return label if kind == EMBEDDING else ""
-
-
-def _check_name(name: str) -> str:
-    if name in (FC, FC_POWER):
-        return name
-    usable = [each for each, one in TRANSFORMS.items() if one.stateless]
-    if name not in usable:
-        why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
-        raise UsageError(
-            f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
-        )
-    return name
 
 
 def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:

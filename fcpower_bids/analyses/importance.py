@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.analyses.features import Representation, describe_parcels
+from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
@@ -110,7 +110,11 @@ class EdgeImportance:
                 "importance": parcel_means(values, n_parcels),
                 "importance_absolute": parcel_means(np.abs(values), n_parcels),
             }
-            self.parcels.append(pd.DataFrame({**keys, **describe_parcels(self.study.cohort), **means}))
+            cohort = self.study.cohort
+            about: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
+            if cohort.centroids is not None:
+                about |= dict(zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True))
+            self.parcels.append(pd.DataFrame({**keys, **about, **means}))
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""

@@ -13,7 +13,10 @@ from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_alp
 from fcpower_bids.analyses.baselines import Baselines
 from fcpower_bids.analyses.evaluate import (
     COMPARED,
+    FOLD_MEAN,
+    POOLED_MEAN,
     SCORES,
+    SMALL_FOLD,
     WITHIN_MEAN,
     Results,
     add_people_tests,
@@ -23,7 +26,6 @@ from fcpower_bids.analyses.evaluate import (
     describe_scores,
     evaluate,
     fold_scores,
-    leading_summary,
     notes_of,
     person_frames,
     pooled_scores,
@@ -179,7 +181,9 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
-        row["ranked_by"] = WITHIN_MEAN if within else leading_summary(part["n_test"])
+        row["ranked_by"] = (
+            WITHIN_MEAN if within else FOLD_MEAN if np.median(part["n_test"]) >= SMALL_FOLD else POOLED_MEAN
+        )
         for score in SCORES:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}

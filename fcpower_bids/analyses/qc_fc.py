@@ -86,7 +86,8 @@ def _test(
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return the row of the summary of one representation, and its edges."""
     r, pooled, strengths = correlate_edges(each.features(), model)
-    p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
+    plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
+    p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
     q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
     of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
     about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
@@ -136,11 +137,6 @@ class MotionModel:
     def df(self) -> int:
         """Residual degrees of freedom of a correlation."""
         return len(self.score) - self.held.shape[1] - 1
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether t holds: no one is related, and no site can have a spread of its own."""
-        return not self.related and self.n_sites == 1
 
     def facts(self) -> dict[str, int]:
         """First columns of the summary."""

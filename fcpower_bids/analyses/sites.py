@@ -116,12 +116,7 @@ def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[Flo
 
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:
-    """Say, for a sidecar, what was done, and which people were left as they were."""
-    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": people_unadjusted(study)}}
-
-
-def people_unadjusted(study: Study) -> list[str]:
-    """Names of the people who are tested in a fold that cannot adjust them, for one of the targets."""
+    """Say, for a sidecar, what was done, and which people are tested in a fold that cannot adjust them."""
     found: set[int] = set()
     sites = np.asarray(study.people.sites)
     for fold in study.folds:
@@ -129,7 +124,8 @@ def people_unadjusted(study: Study) -> list[str]:
             names, counts = np.unique(sites[fold.train[target.known[fold.train]]], return_counts=True)
             known = names[counts >= SMALLEST_SITE]
             found |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
-    return sorted(study.people.names[row] for row in found)
+    unadjusted = sorted(study.people.names[row] for row in found)
+    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": unadjusted}}
 
 
 def changes_features(sites: str) -> bool:

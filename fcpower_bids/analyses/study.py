@@ -35,7 +35,6 @@ from fcpower_bids.analyses.targets import (
     join_families,
     join_target_builders,
     read_targets,
-    shares_of,
     site_columns,
     site_labels,
 )
@@ -205,8 +204,9 @@ class Exchange:
     found: tuple[SiteShare, ...]  # targets that go with such a column
 
     def shares(self, target: str) -> list[SiteShare]:
-        """The columns of sites that a target goes with, the strongest first."""
-        return shares_of(target, self.found, self.settings)
+        """The columns of sites that a target, or a part of it, goes with, the strongest first."""
+        names = {target, *self.settings.composites.get(target, ())}
+        return sorted((each for each in self.found if each.target in names), key=lambda each: -each.share)
 
     def sites_of(self, target: str) -> Labels | None:
         """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""

@@ -96,12 +96,6 @@ def find(check: str, level: str, n: int, value: float, words: str = "", /, **gap
     return Finding(check, level, int(n), float(value), *filled)
 
 
-def tabulate_findings(findings: Sequence[Finding]) -> Table:
-    """Return the findings as a table, alarms first."""
-    ranked = sorted(findings, key=lambda each: (ALARM, LOOK, NOTE).index(each.level))
-    return Table(pd.DataFrame([asdict(each) for each in ranked], columns=list(CHECK.columns)), CHECK, FACTS)
-
-
 def name_some(names: Sequence[str], most: int = NAMED) -> str:
     """``a, b and 3 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -122,13 +116,6 @@ def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
             yield find(name, ALARM if label in scored else NOTE, len(trained), len(trained) / n, **about)
         elif UNKNOWN in marks.values():
             yield find(name, NOTE, n, math.nan, "people unknown in pretraining", label=label)
-
-
-def check_left_out(cohort: Cohort) -> Iterator[Finding]:
-    """Columns that look like targets and are none."""
-    for reason in cohort.excluded.loc[cohort.excluded["what"] == TARGET, "reason"].astype(str):
-        said, _, remedy = reason.partition(". ")
-        yield find("not predicted", LOOK, 1, math.nan, said=said, remedy=remedy)
 
 
 def check_joins(cohort: Cohort) -> Iterator[Finding]:
@@ -259,23 +246,6 @@ def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Fin
     return Table(frame, CHECK_PAIRS, PAIR_FACTS), findings, tuple(alike)
 
 
-def check_copies(cohort: Cohort) -> Iterator[Finding]:
-    """Scans that are one to the bit under the names of two people: neither takes part."""
-    excluded = cohort.excluded
-    copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
-    if len(copied):
-        people = list(dict.fromkeys(copied["participant_id"].astype(str)))
-        yield find("copied scans", ALARM, len(copied), 1.0, named=name_some(people))
-
-
-def build_similarity(cohort: Cohort, settings: Analysis) -> FloatArray:
-    """Kernel of FC^0.35 of all scans, (n, n)."""
-    chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
-    groups = [np.array([row]) for row in range(len(cohort.scans))]
-    (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
-    return representation.similarity()
-
-
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     """How well the series of the most suspicious pairs agree, where they are stored."""
     if not cohort.series:
@@ -334,16 +304,23 @@ READ = (
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
-    similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity)
-    findings += [
-        *check_left_out(cohort),
-        *check_seen(cohort, settings),
-        *check_copies(cohort),
-        *check_joins(cohort),
-        *check_columns(cohort, settings),
-    ]
-    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
+    chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
+    groups = [np.array([row]) for row in range(len(cohort.scans))]
+    (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
+    pairs, findings, alike = check_pairs(cohort, representation.similarity())
+    excluded = cohort.excluded
+    for reason in excluded.loc[excluded["what"] == TARGET, "reason"].astype(str):  # columns that look like targets
+        said, _, remedy = reason.partition(". ")
+        findings.append(find("not predicted", LOOK, 1, math.nan, said=said, remedy=remedy))
+    findings += check_seen(cohort, settings)
+    copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
+    if len(copied):  # scans that are one to the bit under the names of two people
+        people = list(dict.fromkeys(copied["participant_id"].astype(str)))
+        findings.append(find("copied scans", ALARM, len(copied), 1.0, named=name_some(people)))
+    findings += [*check_joins(cohort), *check_columns(cohort, settings)]
+    ranked = sorted(findings, key=lambda each: (ALARM, LOOK, NOTE).index(each.level))
+    frame = pd.DataFrame([asdict(each) for each in ranked], columns=list(CHECK.columns))
+    return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}, alike
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:

@@ -19,7 +19,6 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude,
     exclude_by_quality,
-    exclude_unreadable,
     read_quality,
     tabulate_exclusions,
 )
@@ -36,9 +35,7 @@ from fcpower_bids.cohort.people import (
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
-    Edges,
     Run,
-    Scan,
     assemble_edges,
     combination_of,
     group_scans,
@@ -52,6 +49,7 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
@@ -92,10 +90,19 @@ def load_cohort(settings: Assembly) -> Cohort:
     scanned = sessions_of((one.participant, one.session) for one in chosen)
     check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([one.path for one in chosen], settings)
-    keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
+    folders = known_folders(settings.output_dir, *{one.root for one in chosen})
+    keep, said = exclude(
+        chosen, [describe_without_folders(edges.unreadable.get(one.path, ""), folders) for one in chosen]
+    )
     rows += said
-    scans, said = _make_scans(door, list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
-    rows += said
+    read, known = list(compress(chosen, keep)), list(compress(quality, keep))
+    keep, copies = exclude_duplicates(read, edges.digests, door.accepted)
+    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(read, known, strict=True))]
+    scans, said = group_scans(list(compress(runs, keep)))
+    if not scans:
+        why = next(iter([*said, *copies]))
+        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
+    rows += copies + said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
     rows += said
@@ -207,18 +214,6 @@ def _concerns(one: LeftOut, chosen: Sequence[Connectome], settings: Selection) -
     return all(
         key not in one.labels or one.labels[key] in {each.entity(key) for each in chosen} for key in ("task", "space")
     )
-
-
-def _make_scans(
-    door: Selected, chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
-) -> tuple[list[Scan], list[Exclusion]]:
-    keep, rows = exclude_duplicates(chosen, edges.digests, door.accepted)
-    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
-    scans, said = group_scans(list(compress(runs, keep)))
-    if not scans:
-        why = next(iter([*said, *rows]))
-        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
-    return scans, rows + said
 
 
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:

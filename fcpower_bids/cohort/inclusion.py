@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES, short_name
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import TABLES
@@ -177,14 +175,6 @@ def exclude_by_quality(
     return exclude(
         found, [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
     )
-
-
-def exclude_unreadable(
-    found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
-) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out recordings whose FC file is no connectome, and say why."""
-    folders = known_folders(settings.output_dir, *{one.root for one in found})
-    return exclude(found, [describe_without_folders(unreadable.get(one.path, ""), folders) for one in found])
 
 
 def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,6 +226,7 @@ def check_names(offered: list[Offered]) -> None:
             )
 
 
+T = TypeVar("T")
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 GROUPS = {"participant": "sub", "session": "ses", "task": "task", "run": "run", "space": "space"}
 """Groups of a pattern, and the entity that each gives."""
@@ -292,8 +293,18 @@ def find_offered(root: Path, layout: Layout) -> list[Offered]:
         looked = ", ".join(str(how["pattern"]) for how in (*layout.series, *layout.matrices))
         raise DatasetError(f"{root} has no file as {layout.about} names them ({looked}). Name another layout.")
     quality = list(_quality_tables(root, files, layout))
-    outliers = list(_outlier_tables(root, files, layout))
-    return [_with_outliers(_with_quality(found[place], quality), outliers) for place in sorted(found)]
+    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
+    outliers = [
+        (frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name)
+        for name in files
+        if layout.outliers and pattern.fullmatch(name)
+    ]
+    offered = []
+    for one in (found[place] for place in sorted(found)):
+        own = replace(one, **(_most_specific(one, quality) or {}))
+        series = one.kind == SERIES
+        offered.append(replace(own, outliers=_most_specific(one, outliers)) if series else own)
+    return offered
 
 
 def _files(root: Path) -> Iterator[str]:
@@ -408,21 +419,8 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _with_quality(one: Offered, tables: Sequence[tuple[frozenset[Any], dict[str, float]]]) -> Offered:
-    """Add the most specific table whose entities are all among those of the recording."""
+def _most_specific(one: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:
+    """Of tables all entities of which are among those of a recording, that with the most."""
     own = frozenset(one.entities)
-    fitting = [(len(entities), figures) for entities, figures in tables if entities <= own]
-    return replace(one, **max(fitting, key=lambda each: each[0])[1]) if fitting else one  # type: ignore[arg-type]
-
-
-def _outlier_tables(root: Path, files: Sequence[str], layout: Layout) -> Iterator[tuple[frozenset[Any], Path]]:
-    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
-    for name in files if layout.outliers else ():
-        if pattern.fullmatch(name):
-            yield frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name
-
-
-def _with_outliers(one: Offered, tables: Sequence[tuple[frozenset[Any], Path]]) -> Offered:
-    own = frozenset(one.entities)
-    fitting = [(len(entities), path) for entities, path in tables if entities <= own]
-    return replace(one, outliers=max(fitting)[1]) if fitting and one.kind == SERIES else one
+    fitting = [(len(entities), content) for entities, content in tables if entities <= own]
+    return max(fitting, key=lambda each: each[0])[1] if fitting else None

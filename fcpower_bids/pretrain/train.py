@@ -234,7 +234,9 @@ class _Run:
             row |= self.probe.score(self.model, self.card)
         self.log.append(row)
         if first:
-            self.folder.write_log(self.log)
+            table = pd.DataFrame(self.log, columns=list(LOG.columns))
+            table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
+            write_text(self.folder.path / "log.tsv", _table_text(table))
 
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
@@ -242,7 +244,10 @@ class _Run:
         chosen = choice is not None and not self.config.probe
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
-        model, path = self._saved_model(step), self.folder.path / "model"
+        model, path = self.model.config.build(), self.folder.path / "model"
+        source = self.folder.checkpoint(step) / "model.safetensors"
+        load_strictly(model, read_tensors(source), str(source))
+        check_proof(source.parent, model.config, model.state_dict())
         self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
         verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
         result = Pretrained(
@@ -283,13 +288,6 @@ class _Run:
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
         return verdict
-
-    def _saved_model(self, step: int) -> FBert:
-        model = self.model.config.build()
-        source = self.folder.checkpoint(step) / "model.safetensors"
-        load_strictly(model, read_tensors(source), str(source))
-        check_proof(source.parent, model.config, model.state_dict())
-        return model
 
 
 def _peak_memory() -> float:
@@ -405,12 +403,6 @@ class RunFolder:
         if not (ordered and path.read_bytes().endswith(b"\n")):
             raise _damaged(path, "it ends too early")
         return log[numbers["step"] <= until].reindex(columns=columns)
-
-    def write_log(self, rows: list[Mapping[str, Any]]) -> None:
-        """Write the log in one step."""
-        table = pd.DataFrame(rows, columns=list(LOG.columns))
-        table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
-        write_text(self.path / "log.tsv", _table_text(table))
 
 
 def _state(folder: Path) -> dict[str, Any]:

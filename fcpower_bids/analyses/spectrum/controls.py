@@ -220,7 +220,11 @@ class _Controls:
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))()
-            result = settle_constants(cross_validate(solver, self.study, name))
+            result, predicted = cross_validate(solver, self.study, name), []
+            for values, train in zip(result.predicted, result.train, strict=True):  # rounding alone has no correlation
+                flat = np.ptp(values, axis=0) <= ROUNDING * train.std
+                predicted.append(np.where(flat, values.mean(axis=0), values))
+            result = dataclasses.replace(result, predicted=tuple(predicted))
             yield name, result, {"control": "identity", "weighting": "n/a"}
 
     def _correlate(self, name: str, compute: Callable[[], Any]) -> Callable[[], Regression]:
@@ -228,15 +232,6 @@ class _Controls:
 
     def _regress(self, compute: Callable[[], FloatArray]) -> Callable[[], Regression]:
         return lambda: kernel_ridge(compute(), self.study.preset)
-
-
-def settle_constants(result: NestedResult) -> NestedResult:
-    """Make predictions of a fold that differ by rounding alone the same, so that they have no correlation."""
-    predicted = []
-    for values, train in zip(result.predicted, result.train, strict=True):
-        flat = np.ptp(values, axis=0) <= ROUNDING * train.std
-        predicted.append(np.where(flat, values.mean(axis=0), values))
-    return dataclasses.replace(result, predicted=tuple(predicted))
 
 
 def principal_scores(gram: FloatArray) -> FloatArray:
