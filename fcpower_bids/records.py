@@ -245,7 +245,7 @@ class Cohort:
     # latter whose names match only without leading zeros (``renamed``)
     joined: Mapping[str, int] = field(default_factory=dict)
     # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person (the keys of
-    # `fcpower_bids.encoders.training_people.SEEN`)
+    # `fcpower_bids.encoders.checkpoints.SEEN`)
     seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()  # people who seem to share a scan: they never span a split
     # folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),

@@ -11,7 +11,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.training_people import find_in_training
+from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.inputs.roots import dataset_identity
 from tests.command import main
 from tests.telling import telling

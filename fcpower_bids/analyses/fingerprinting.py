@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import (
     build_representations,
+    count_trained,
     expand_names,
+    mark_rows,
     scans_without_features,
 )
-from fcpower_bids.analyses.pretraining_overlap import count_trained, mark_rows
 from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value

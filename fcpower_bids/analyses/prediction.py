@@ -31,7 +31,7 @@ from fcpower_bids.analyses.evaluate import (
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
+from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.nulls import (
     NO_NULL,
@@ -40,7 +40,6 @@ from fcpower_bids.analyses.nulls import (
     null_p_values,
     null_rows,
 )
-from fcpower_bids.analyses.pretraining_overlap import count_trained, mark_rows
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,

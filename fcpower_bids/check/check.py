@@ -14,8 +14,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.features import EMBEDDING, FC_POWER, build_representations, encoder_of, expand_names
-from fcpower_bids.analyses.pretraining_overlap import mark_people
+from fcpower_bids.analyses.features import (
+    EMBEDDING,
+    FC_POWER,
+    build_representations,
+    encoder_of,
+    expand_names,
+    mark_people,
+)
 from fcpower_bids.analyses.targets import (
     AMOUNTS,
     SIGNIFICANT,
@@ -50,7 +56,7 @@ from fcpower_bids.core.duplicates import (
     swapped_scans,
 )
 from fcpower_bids.core.sentinel_codes import rank_association, repeated_extremes
-from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
+from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table

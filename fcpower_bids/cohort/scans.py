@@ -22,7 +22,7 @@ from fcpower_bids.cohort.inclusion import RECORDING, VALUE, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity, covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
-from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
+from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import network_of
 from fcpower_bids.imaging.table_checks import table_fault

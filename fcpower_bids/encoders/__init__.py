@@ -92,7 +92,7 @@ def embed_recording(
     person: tuple[str, str],
 ) -> tuple[Any, dict[str, str]]:
     """Embed one recording: the vector (d,), and whether the encoder has seen its person (dataset and label)."""
-    from fcpower_bids.encoders.training_people import STATE, training_state  # only where there is an encoder
+    from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder
 
     vectors = encoder.embed([series], parcels, repetition_time, read)
     return vectors[0], {STATE: training_state(encoder, *person)}

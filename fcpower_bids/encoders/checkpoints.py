@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from pickle import UnpicklingError
@@ -23,6 +23,47 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fcpower_bids.encoders.fbert import FBertConfig
+
+STATE = "seen_in_pretraining"
+"""Where the sidecar of an embedding says it."""
+TRAINED, HELD_OUT, NO, UNKNOWN = "trained", "held out", "no", "unknown"
+SEEN = {
+    TRAINED: "the encoder was trained on this person",
+    HELD_OUT: "not trained on, but among those who chose or confirmed its checkpoint",
+    NO: "not in its corpus",
+    UNKNOWN: "the encoder does not say which people it was trained on",
+}
+
+DIGITS = 16
+"""Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
+
+
+def person_digest(salt: str, dataset: str, subject: str) -> str:
+    """Digest of one participant: the first `DIGITS` of SHA-256 of salt, dataset and label, one per line."""
+    label = subject.removeprefix("sub-")
+    return hashlib.sha256(f"{salt}\n{dataset}\n{label}".encode()).hexdigest()[:DIGITS]
+
+
+def people_digests(salt: str, people: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Digests of people, each once and in an order that says nothing of them."""
+    return tuple(sorted({person_digest(salt, dataset, subject) for dataset, subject in people}))
+
+
+def training_state(encoder: Any, dataset: str, subject: str) -> str:
+    """Say whether an encoder has seen a person; the models of others do not tell, and random weights saw nobody."""
+    card = getattr(encoder, "card", None)
+    if card is None:
+        return UNKNOWN
+    return NO if encoder.name == "random-init" else find_in_training(card, dataset, subject)
+
+
+def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
+    """Say whether a person was in the training of a model."""
+    if not card.trained_on:
+        return UNKNOWN
+    person = person_digest(card.corpus_sha256, dataset, subject)
+    return TRAINED if person in card.trained_on else HELD_OUT if person in card.held_out else NO
+
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +144,7 @@ class ModelCard:
     step: int | None = None
     seed: int | None = None
     # trained_on, held_out: digests of the people of the training, and of those kept out of it to choose and to confirm
-    # the checkpoint (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt)
+    # the checkpoint (`fcpower_bids.encoders.checkpoints`, with `corpus_sha256` as salt)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
 

@@ -19,8 +19,8 @@ from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.pretrain.configuration import PretrainConfig
 from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.selection import CONFIRM, HeldOut, Map, encode
 from fcpower_bids.schema import TABLES
 

@@ -22,13 +22,11 @@ from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, people_digests
 from fcpower_bids.encoders.embedding import SeriesEncoder
-from fcpower_bids.encoders.training_people import NO, find_in_training, people_digests
 from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.pretrain.configuration import PretrainConfig, cka, cka_debiased
 from fcpower_bids.pretrain.corpus import Corpus
-from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, draw_batch
+from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, cka, cka_debiased, draw_batch
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""

@@ -35,15 +35,17 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
-from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.pretrain.corpus import Corpus
 from fcpower_bids.pretrain.engine import (
     BATCH,
+    LOSSES,
     SAVE,
     STOP,
     WISHES,
     Gradient,
+    PretrainConfig,
     Processes,
+    diagonal_share,
     draw_batch,
     handled,
     make_optimizer,

@@ -78,8 +78,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
 
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
-    from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation
-    from fcpower_bids.pretrain.engine import best_precision
+    from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, paper_optimisation
 
     labels, path = "", settings.roi_labels
     try:

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.pretrain import corpus as corpora
 from fcpower_bids.pretrain import packing, public
-from fcpower_bids.pretrain.configuration import PretrainConfig
-from fcpower_bids.pretrain.engine import best_precision, make_fabric, make_optimizer
+from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, make_fabric, make_optimizer
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.pretrain.configuration import PretrainConfig
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import pretrain
 

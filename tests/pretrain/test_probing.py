@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.training_people import HELD_OUT, find_in_training
+from fcpower_bids.encoders.checkpoints import HELD_OUT, find_in_training
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.pretrain.selection import REPEATS, SELECT, split_families
 from tests.command import main

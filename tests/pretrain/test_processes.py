@@ -16,8 +16,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretrain import engine
-from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig
-from fcpower_bids.pretrain.engine import Processes, layout, make_fabric
+from fcpower_bids.pretrain.engine import LOSSES, PretrainConfig, Processes, layout, make_fabric
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import _Run, pretrain, train
 from tests.command import main

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.training_people import find_in_training, person_digest
+from fcpower_bids.encoders.checkpoints import find_in_training, person_digest
 from fcpower_bids.pretrain.corpus import open_pack
 from fcpower_bids.pretrain.selection import TRAIN, split_families
 from tests.pretrain.conftest import made_recordings

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.pretrain.configuration import PretrainConfig
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import OPTIMIZER, pretrain
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
