@@ -111,16 +111,6 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
 # --- The reference of unusual scans ---------------------------------------------------------------------------------
 
 
-def compare_with_reference(reference: pd.DataFrame, summary: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Say how unusual a connectome is against the training scans."""
-    rows = []
-    for row in reference[reference["measure"].isin(list(summary))].to_dict("records"):
-        mean, sd, value = float(row["mean"]), float(row["sd"]), summary[str(row["measure"])]
-        numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
-        rows.append({"measure": row["measure"], **numbers, "scans": float(row["scans"])})
-    return rows
-
-
 def reference_scans(cohort: Cohort, rows: Rows, similarity: NDArray[np.float64]) -> pd.DataFrame:
     """`REFERENCE` of scans (n,) of a cohort, rounded to the numbers of many scans."""
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import REFERENCE, SIGNIFICANT, UNUSUAL, FinalModel, compare_with_reference
+from fcpower_bids.clinic.fit import REFERENCE, SIGNIFICANT, UNUSUAL, FinalModel
 from fcpower_bids.clinic.folder import load_model, refuse_without_skill, scan_digest, telling_edges
 from fcpower_bids.clinic.page import PREDICTED as DONE
 from fcpower_bids.clinic.page import ends_of, possible_classes, say_in_full, say_skill, write_prediction_pages
@@ -112,7 +112,17 @@ def apply_model(
     found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
-    compared = tuple(compare_with_reference(model.reference, measures))
+    compared = tuple(
+        {
+            "measure": row["measure"],
+            "value": (value := measures[str(row["measure"])]),
+            "mean": (mean := float(row["mean"])),
+            "sd": (sd := float(row["sd"])),
+            "z": (value - mean) / sd if sd > 0 else np.nan,
+            "scans": float(row["scans"]),
+        }
+        for row in model.reference[model.reference["measure"].isin(list(measures))].to_dict("records")
+    )
     low, high = ends_of(prediction, facts)
     warnings = tuple(_warnings(known, compared, prediction, facts))
     return AppliedModel(prediction, low, high, possible_classes(prediction, facts), similarity, compared, warnings)

@@ -263,7 +263,13 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     names = match_ids(table[PERSON_ID].drop_duplicates().tolist(), people)
     table[PERSON_ID] = table[PERSON_ID].replace(names)
     frame = _roles(table, path) if "role" in table.columns else _splits(table, path)
-    _check(frame, path)
+    if frame.duplicated([*KEYS, PERSON_ID]).any():
+        twice = frame[frame.duplicated([*KEYS, PERSON_ID])][PERSON_ID].iloc[0]
+        raise DatasetError(f"{path} names {twice} twice in one fold. Keep one row.")
+    tested = frame[frame["role"] == "test"]
+    if tested.duplicated(["repeat", PERSON_ID]).any():
+        again = tested[tested.duplicated(["repeat", PERSON_ID])][PERSON_ID].iloc[0]
+        raise DatasetError(f"{path} tests {again} twice in one repeat; give each repeat a label of its own.")
     absent = sorted(set(table[PERSON_ID]) - set(people))
     if len(absent) == table[PERSON_ID].nunique():
         raise DatasetError(
@@ -311,15 +317,3 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if not parts:
         raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
     return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)
-
-
-def _check(frame: pd.DataFrame, path: Path) -> None:
-    twice = frame[frame.duplicated([*KEYS, PERSON_ID])]
-    if len(twice):
-        raise DatasetError(f"{path} names {twice[PERSON_ID].iloc[0]} twice in one fold. Keep one row.")
-    tested = frame[frame["role"] == "test"]
-    again = tested[tested.duplicated(["repeat", PERSON_ID])]
-    if len(again):
-        raise DatasetError(
-            f"{path} tests {again[PERSON_ID].iloc[0]} twice in one repeat; give each repeat a label of its own."
-        )
