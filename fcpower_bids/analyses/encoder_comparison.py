@@ -52,13 +52,11 @@ FACTS = {
 }
 
 
-def prepare(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse a single representation, and a cohort without targets and second sessions."""
-    _open(cohort, settings)
+def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
+    """Return the representations, what there is to predict, and the choices that hold for all.
 
-
-def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
-    """Return the representations, what there is to predict, and the choices that hold for all."""
+    Refuses a single representation, and a cohort without targets and second sessions.
+    """
     wanted = (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
     settings = dataclasses.replace(settings, kernel="linear", representations=wanted)
     names = expand_names(cohort, settings)
@@ -72,7 +70,7 @@ def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | 
 
 def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Compare representations as frozen features. Raises Unfit."""
-    names, study, settings = _open(cohort, settings)
+    names, study, settings = prepare(cohort, settings)
     summary, pairs, folds = [], [], pd.DataFrame()
     if study:
         results = evaluate(study, study.representations())
@@ -106,13 +104,8 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     row: dict[str, Any] = {"representation": name, "minutes": float(np.median(cohort.scans["seconds"])) / 60}
     kind, _, label = name.partition(":")
     if kind != EMBEDDING:
-        n_parcels = len(cohort.parcels)
-        return row | {
-            "params": n_parcels * (n_parcels - 1) // 2,
-            "parcels": n_parcels,
-            "atlas": NOT_KNOWN,
-            "scan": "full",
-        }
+        n = len(cohort.parcels)
+        return row | {"params": n * (n - 1) // 2, "parcels": n, "atlas": NOT_KNOWN, "scan": "full"}
     facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
     keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
