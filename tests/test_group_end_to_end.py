@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.clinic import fit as fitting
-from fcpower_bids.clinic import folder
+from fcpower_bids.clinic.fit import fit_final_model
 from fcpower_bids.clinic.page import fitting as written
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
@@ -66,8 +66,8 @@ def fitted(cohort, settings, target, representation, tested):
         found = []
         made = fitting.interval_facts
         patch.setattr(fitting, "interval_facts", lambda residuals: (found.append(residuals), made(residuals))[1])
-        model = fitting.fit_final_model(cohort, settings, target, representation, tested)
-    SEEN[folder.model_path(settings.results, target, representation).name] = found[0]
+        model = fit_final_model(cohort, settings, target, representation, tested)
+    SEEN[fitting.model_path(settings.results, target, representation).name] = found[0]
     return model
 
 
@@ -255,7 +255,7 @@ def of_sixteen(study):
     labels = [f"{number:02d}" for number in range(1, 17)]
     options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", *SAVE]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folder, "fit_final_model", fitted)
+        patch.setattr(fitting, "fit_final_model", fitted)
         assert group(study, *options, "--participant-label", *labels) == 0
     return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
 

@@ -16,10 +16,24 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import REFERENCE, SIGNIFICANT, UNUSUAL, FinalModel
-from fcpower_bids.clinic.folder import load_model, refuse_without_skill, scan_digest, telling_edges
+from fcpower_bids.clinic.fit import (
+    REFERENCE,
+    UNUSUAL,
+    FinalModel,
+    load_model,
+    refuse_without_skill,
+    scan_digest,
+    telling_edges,
+)
 from fcpower_bids.clinic.page import PREDICTED as DONE
-from fcpower_bids.clinic.page import ends_of, possible_classes, say_in_full, say_skill, write_prediction_pages
+from fcpower_bids.clinic.page import (
+    SIGNIFICANT,
+    ends_of,
+    possible_classes,
+    say_in_full,
+    say_skill,
+    write_prediction_pages,
+)
 from fcpower_bids.cohort.feature_choice import differences, repetition_time
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality

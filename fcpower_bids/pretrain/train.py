@@ -35,7 +35,7 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
-from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.corpus import Corpus, open_corpus, prepare_corpus
 from fcpower_bids.pretrain.engine import (
     BATCH,
     LOSSES,
@@ -52,7 +52,6 @@ from fcpower_bids.pretrain.engine import (
     on_all_processes,
 )
 from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.public import open_corpus, prepare_corpus
 from fcpower_bids.pretrain.selection import (
     VIEWS,
     Choice,

@@ -186,7 +186,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         if not settings.check:
             _run_analyses(cohort, by_atlas, settings, attempts)
     if settings.save_models and not settings.check:
-        from fcpower_bids.clinic.folder import save_models  # most runs need no models
+        from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
         save_models(cohort, settings, attempts)
 

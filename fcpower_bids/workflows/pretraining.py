@@ -154,7 +154,7 @@ def _corpus_folder(settings: Settings) -> Path:
 
 def _make_corpus(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.public import is_public
+    from fcpower_bids.pretrain.corpus import is_public
 
     corpus = _corpus_folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
@@ -168,7 +168,7 @@ def _make_corpus(settings: Settings) -> int:
 def _ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.encoders.checkpoints import fetch
-    from fcpower_bids.pretrain.public import FILES, is_public
+    from fcpower_bids.pretrain.corpus import FILES, is_public
 
     if settings.corpus == CORPUS_ID:
         return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub

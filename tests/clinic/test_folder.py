@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fcpower_bids.clinic.folder import load_model, model_path, save_model
+from fcpower_bids.clinic.fit import load_model, model_path, save_model
 from fcpower_bids.errors import DatasetError
 
 
@@ -93,7 +93,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
     def planted(card):
         raise KeyError("planted")
 
-    monkeypatch.setattr("fcpower_bids.clinic.folder._digest_of", planted)
+    monkeypatch.setattr("fcpower_bids.clinic.fit._digest_of", planted)
     with pytest.raises(KeyError, match="planted"):
         load_model(tmp_path / "x_model")
 

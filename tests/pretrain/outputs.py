@@ -12,8 +12,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.pretrain.corpus import MADE, open_pack, stored_vector
-from fcpower_bids.pretrain.public import FACTS, LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS
+from fcpower_bids.pretrain.corpus import (
+    LICENCES,
+    MADE,
+    OWNERS,
+    PUBLIC_FACTS,
+    RECORDINGS,
+    TEACHERS,
+    WINDOWS,
+    open_pack,
+    stored_vector,
+)
 from tests.command import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
@@ -75,7 +84,7 @@ def write_public(pack: Path, folder: Path, window: int = 20) -> None:
     np.save(folder / WINDOWS, windows.transpose(0, 2, 1).astype(np.float32))
     np.save(folder / TEACHERS, np.stack([stored_vector(pack, table.iloc[i]) for i in range(len(table))]))
     np.save(folder / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
-    for name, content in {RECORDINGS: names.tolist(), FACTS: facts, LICENCES: licences}.items():
+    for name, content in {RECORDINGS: names.tolist(), PUBLIC_FACTS: facts, LICENCES: licences}.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

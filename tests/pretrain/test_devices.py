@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from fcpower_bids.encoders.fbert import POSITIONS, FBert, FBertConfig, position_code
 from fcpower_bids.pretrain import corpus as corpora
-from fcpower_bids.pretrain import packing, public
+from fcpower_bids.pretrain import packing
 from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, make_fabric, make_optimizer
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
@@ -61,8 +61,8 @@ def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
     assert run_pretrain(tmp_path, quick=PACKED) == 0
     write_public(tmp_path / "out" / "corpus", tmp_path / "out" / "public")
     folder = tmp_path / "out" / layout
-    public.prepare_corpus(folder, tmp_path / "run")
-    corpus = public.open_corpus(folder, tmp_path / "run")
+    corpora.prepare_corpus(folder, tmp_path / "run")
+    corpus = corpora.open_corpus(folder, tmp_path / "run")
     rows = np.arange(len(corpus.table))
     assert corpus.windows(rows, np.zeros(len(rows), int), 20).shape == (32, 20, 10)
     assert str(folder / file) not in Path("/proc/self/maps").read_text()

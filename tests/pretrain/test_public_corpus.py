@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.pretrain import public as public_corpus
+from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain.corpus import open_pack
 from tests.pretrain.conftest import NAMES, made_recordings
 from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
