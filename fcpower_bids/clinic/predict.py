@@ -34,7 +34,7 @@ from fcpower_bids.clinic.page import (
     say_skill,
     write_prediction_pages,
 )
-from fcpower_bids.cohort.feature_choice import differences, repetition_time
+from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
@@ -295,7 +295,7 @@ def _attempt(
             raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
         seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
-        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, repetition_time(scan))
+        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, quality.repetition_time)
         found = apply_model(model, matrix, parcels, NewScan(*about, age, seen))
     except (FcPowerError, OSError) as error:
         reason = str(error)

@@ -145,7 +145,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         embeddings=embeddings,
         seen=read_seen(scans, embeddings),
         series=series,
-        repetition_times=tuple(scan[0].repetition_time for scan in scans),
+        repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.targets,
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import read_quality
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.files import declared_atlases
@@ -261,9 +259,3 @@ def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple
         if of_model.get(name) and own[name] not in of_model[name]
     }
     return [unlike[name] for name in GRAVE if name in unlike], [unlike[name] for name in NAMED if name in unlike]
-
-
-def repetition_time(one: Connectome) -> float:
-    """Seconds between volumes, NaN where not known."""
-    quality = read_quality(one)
-    return round(quality.seconds / quality.volumes, 9) if quality.volumes > 0 else math.nan

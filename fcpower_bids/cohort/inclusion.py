@@ -68,6 +68,11 @@ class Quality:
     degrees_of_freedom: float
     fault: str = ""
 
+    @property
+    def repetition_time(self) -> float:
+        """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
+        return round(self.seconds / self.volumes, 9) if self.volumes > 0 else math.nan
+
 
 def read_quality(one: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""

@@ -236,11 +236,6 @@ class Run:
     quality: Quality  # its figures
     place: int  # its position among the `Edges`
 
-    @property
-    def repetition_time(self) -> float:
-        """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
-        return round(self.quality.seconds / self.quality.volumes, 9) if self.quality.volumes > 0 else math.nan
-
 
 Scan = tuple[Run, ...]
 
@@ -253,7 +248,7 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     scans: list[Scan] = []
     rows = []
     for (participant, session), members in groups.items():
-        times = sorted({run.repetition_time for run in members if math.isfinite(run.repetition_time)})
+        times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
         if len(times) > 1:
             each = ", ".join(f"{one:g} s" for one in times)
             reason = f"its runs have the repetition times {each}; choose with --bids-filter-file"
@@ -357,20 +352,26 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
     rows: list[Exclusion] = []
     for label in labels:
         vectors, faults = zip(*(_embed(scan, label) for scan in scans), strict=True)
-        _check_encoder(scans, label)
+        first: dict[str, Path] = {}
+        for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
+            facts = read_json(sidecar)
+            known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+            if known["sha256"]:
+                del known["weights"]  # the same weights may lie in different places
+            first.setdefault(repr(known), sidecar)
+        if len(first) > 1:
+            one, other, *_ = first.values()
+            raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
         sizes = sorted({len(vector) for vector in vectors if vector is not None})
         if len(sizes) > 1:
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
         if sizes:
             empty = np.full(sizes[0], np.nan)
             embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
-        rows += [
-            Exclusion(
-                scan[0].connectome.participant, scan[0].connectome.session, VALUE, f"no embedding '{label}'{fault}"
-            )
-            for scan, vector, fault in zip(scans, vectors, faults, strict=True)
-            if vector is None
-        ]
+        for scan, vector, fault in zip(scans, vectors, faults, strict=True):
+            if vector is None:
+                whose = scan[0].connectome
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
     return embeddings, rows
 
 
@@ -397,19 +398,6 @@ def _sidecars(scan: Scan, label: str) -> list[Path]:
     """Sidecars of the embeddings of its runs, as far as they are there."""
     own = (run.connectome for run in scan if label in run.connectome.encoders)
     return [path for path in (one.embedding(label).with_suffix(".json") for one in own) if path.is_file()]
-
-
-def _check_encoder(scans: Sequence[Scan], label: str) -> None:
-    first: dict[str, Path] = {}
-    for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
-        facts = read_json(sidecar)
-        known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-        if known["sha256"]:
-            del known["weights"]  # the same weights may lie in different places
-        first.setdefault(repr(known), sidecar)
-    if len(first) > 1:
-        one, other, *_ = first.values()
-        raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import Embedding, Participant
-
-if TYPE_CHECKING:
-    from fcpower_bids.encoders.embedding import Encoder
 
 OF_OTHERS = {
     "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
@@ -46,7 +43,7 @@ def load_encoder(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     **published: Any,
-) -> Encoder:
+) -> Any:
     """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
     if name in PUBLISHED:
         from fcpower_bids.encoders.published.adapters import PublishedOptions  # loads torch
@@ -54,7 +51,7 @@ def load_encoder(
         published = {"published": PublishedOptions(**published)}
     else:
         published = {"aux": tuple(map(Path, published.get("aux", ())))}
-    encoder: Encoder = ENCODERS[name](
+    return ENCODERS[name](
         weights,
         revision=revision,
         seed=seed,
@@ -62,7 +59,6 @@ def load_encoder(
         parcel_names=parcel_names,
         **published,
     )
-    return encoder
 
 
 def open_encoder(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -40,24 +40,6 @@ Read = Literal["sequence", "windows"]
 Array = NDArray[np.float32]
 TOKENS_PER_BATCH = 4096
 """Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
-
-
-class Encoder(Protocol):
-    """Protocol of an encoder for the workflow."""
-
-    def embed(
-        self,
-        series: Sequence[ArrayLike],
-        parcel_names: Sequence[str],
-        repetition_time: float | Sequence[float],
-        read: Read = "sequence",
-    ) -> Array:
-        """Embed n recordings (T_i, P): array (n, d)."""
-        ...
-
-    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
-        """Return what identifies the numbers: name, sha256, licence, window, and so on."""
-        ...
 
 
 E = TypeVar("E", bound=Any)
@@ -94,7 +76,14 @@ class SeriesEncoder:
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
         columns = self.columns(parcel_names)
-        self._check_repetition_times(np.broadcast_to(repetition_time, len(series)))
+        times = np.broadcast_to(repetition_time, len(series))
+        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
+            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
+        low, high = self.card.tr_range or (-np.inf, np.inf)
+        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
+            logger.warning(
+                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
+            )
         arrays = [np.asarray(one) for one in series]
         for array in arrays:
             if array.ndim != 2 or array.shape[1] != len(parcel_names):
@@ -110,7 +99,13 @@ class SeriesEncoder:
                 windows = np.stack([x[start : start + length] for start in starts])
                 embeddings.append(self._forward(windows).mean(axis=0))
             return np.stack(embeddings)
-        return self._by_length(prepared)
+        out = np.empty((len(prepared), self.model.config.d), np.float32)
+        lengths = np.array([len(one) for one in prepared])
+        for n in np.unique(lengths):
+            members, size = np.flatnonzero(lengths == n), max(1, TOKENS_PER_BATCH // int(n))
+            for batch in (members[start : start + size] for start in range(0, len(members), size)):
+                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
+        return out
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -153,17 +148,6 @@ class SeriesEncoder:
             )
         return columns
 
-    def _check_repetition_times(self, times: NDArray[Any]) -> None:
-        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
-            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
-        if self.card.tr_range is None:
-            return
-        low, high = self.card.tr_range
-        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
-            logger.warning(
-                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
-            )
-
     def _prepare(self, series: NDArray[Any], columns: NDArray[np.intp]) -> Array:
         """Select, check and z-score one recording: (T, P) float32 in the encoder's order."""
         if len(series) < self.card.window:
@@ -191,17 +175,6 @@ class SeriesEncoder:
                 "allow missing parcels to fill them with their mean, or exclude" if fillable else "repair or exclude"
             )
             raise RecordingError(f"{_listed(names)} of the recording are {what}; {remedy} the recording.")
-
-    def _by_length(self, prepared: Sequence[Array]) -> Array:
-        out = np.empty((len(prepared), self.model.config.d), np.float32)
-        lengths = np.array([len(one) for one in prepared])
-        for length in np.unique(lengths):
-            members = np.flatnonzero(lengths == length)
-            size = max(1, TOKENS_PER_BATCH // int(length))
-            for start in range(0, len(members), size):
-                batch = members[start : start + size]
-                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
-        return out
 
     @torch.inference_mode()
     def _forward(self, batch: Array) -> Array:

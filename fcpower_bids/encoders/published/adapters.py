@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +23,6 @@ from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.encoders.published.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
-
-logger = logging.getLogger(__name__)
 
 Self = TypeVar("Self", bound="PublishedEncoder")
 
