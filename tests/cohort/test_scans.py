@@ -94,7 +94,7 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
     scans, rows, _, _ = load(tmp_path)
     assert [scan[0].connectome.participant for scan in scans] == ["sub-02"]
     assert "repetition times 0.72 s, 2 s" in rows[0].reason
-    assert scans[0][0].repetition_time == 2.0
+    assert scans[0][0].quality.repetition_time == 2.0
 
 
 def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
