@@ -110,42 +110,6 @@ def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
     ]
 
 
-@dataclass(frozen=True)
-class Decided:
-    """What the decisions say of recordings."""
-
-    rejected: Mapping[Path, str]  # why, by the path of the FC
-    # accepted, doubtful: of recordings that take part, the paths of their FC
-    accepted: frozenset[Path]
-    doubtful: frozenset[Path]
-    absent: tuple[Exclusion, ...]  # whom they name and who are not here
-
-
-def decide(found: Sequence[Connectome], path: Path) -> Decided:
-    """Say which recordings a file of decisions rejects, has in doubt, or names in vain. Raises DatasetError."""
-    by_person: dict[str, list[Connectome]] = {}
-    for one in found:
-        by_person.setdefault(bare(one.participant, "sub"), []).append(one)
-    rejected, absent = dict[Path, str](), list[Exclusion]()
-    taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
-    for decision in decisions_about(found, path):
-        own = by_person.get(decision.wanted["sub"], [])
-        meant = [one for one in own if decision.means(one.recording, one.labels)]
-        if decision.decision != REJECT:
-            taking_part[decision.decision] |= {one.path for one in meant}
-            continue
-        for one in meant:
-            rejected.setdefault(one.path, f"{path.name}: {decision.reason or 'named there'}")
-        if not meant:
-            session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
-            which = f"{decision.recording}: " if decision.recording else ""
-            what = RECORDING if decision.recording else PERSON
-            said = f"{which}{path.name} {ABSENT}"
-            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, said))
-    accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
-    return Decided(rejected, accepted, doubtful, tuple(absent))
-
-
 REJECTED, COMBINED = "rejected", "combination"
 RECORDINGS = TABLES["recordings"]
 FILE = f"{RECORDINGS.name}.tsv"
@@ -202,7 +166,7 @@ def selected(output_dir: Path) -> Selected:
     Those that are finished and whole, that ``exclude.tsv`` does not reject, and that were not made from others that
     are there.
     """
-    return _decide(_gather(output_dir), decisions_of(output_dir))
+    return decide(_gather(output_dir), decisions_of(output_dir))
 
 
 def selected_of(settings: Assembly) -> Selected:
@@ -213,9 +177,9 @@ def selected_of(settings: Assembly) -> Selected:
     folders = output_folders(settings, settings.output_dir)
     gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
     if settings.exclude_file is not None:
-        found = _decide(_unite(gathered.values()), settings.exclude_file)
+        found = decide(_unite(gathered.values()), settings.exclude_file)
     else:
-        found = _unite(_decide(each, decisions_of(folder)) for folder, each in gathered.items())
+        found = _unite(decide(each, decisions_of(folder)) for folder, each in gathered.items())
     if not found.connectomes:
         raise DatasetError(describe_nothing_left([one.row() for one in found.left_out], *gathered))
     return found
@@ -306,18 +270,37 @@ def _without_fc(output_dir: Path, found: Sequence[Connectome]) -> Iterator[LeftO
                 yield LeftOut(entities, "", state, reason)
 
 
-def _decide(gathered: Selected, path: Path | None) -> Selected:
-    """Leave out what the file of decisions rejects."""
+def decide(gathered: Selected, path: Path | None) -> Selected:
+    """Leave out what the file of decisions rejects, and keep what it accepts or has in doubt. Raises DatasetError."""
     if path is None:
         return gathered
-    decided = decide(gathered.connectomes, path)
-    rejected = tuple(
-        LeftOut(one.entities, one.atlas_name, REJECTED, decided.rejected[one.path], one.site, one)
+    by_person: dict[str, list[Connectome]] = {}
+    for one in gathered.connectomes:
+        by_person.setdefault(bare(one.participant, "sub"), []).append(one)
+    rejected, absent = dict[Path, str](), list[Exclusion]()
+    taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
+    for decision in decisions_about(gathered.connectomes, path):
+        own = by_person.get(decision.wanted["sub"], [])
+        meant = [one for one in own if decision.means(one.recording, one.labels)]
+        if decision.decision != REJECT:
+            taking_part[decision.decision] |= {one.path for one in meant}
+            continue
+        for one in meant:
+            rejected.setdefault(one.path, f"{path.name}: {decision.reason or 'named there'}")
+        if not meant:
+            session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
+            which = f"{decision.recording}: " if decision.recording else ""
+            what = RECORDING if decision.recording else PERSON
+            said = f"{which}{path.name} {ABSENT}"
+            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, said))
+    accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
+    left_out = tuple(
+        LeftOut(one.entities, one.atlas_name, REJECTED, rejected[one.path], one.site, one)
         for one in gathered.connectomes
-        if one.path in decided.rejected
+        if one.path in rejected
     )
-    kept = tuple(one for one in gathered.connectomes if one.path not in decided.rejected)
-    return Selected(kept, gathered.left_out + rejected, decided.absent, decided.accepted, decided.doubtful)
+    kept = tuple(one for one in gathered.connectomes if one.path not in rejected)
+    return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
 
 
 def _quality_facts(one: Connectome) -> dict[str, Any]:
