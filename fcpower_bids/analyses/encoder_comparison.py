@@ -112,7 +112,6 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
 
 
 def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -> TableRows:
-    """One row per target and representation."""
     rows: TableRows = []
     folds, pooled = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (of_folds, of_repeats))
     for target in study.targets:

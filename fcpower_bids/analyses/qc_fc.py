@@ -84,7 +84,6 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _test(
     cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the row of the summary of one representation, and its edges."""
     r, pooled, strengths = correlate_edges(each.features(), model)
     plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
     p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)

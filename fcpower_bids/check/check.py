@@ -266,7 +266,6 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
 
 
 def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
-    """Say what was found, copies first."""
 
     def words(part: pd.DataFrame) -> dict[str, str]:
         pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))

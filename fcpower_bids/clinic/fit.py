@@ -289,7 +289,6 @@ def _histogram(values: FloatArray) -> dict[str, Any]:
 
 
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
-    """Facts about the target, the people and their scans."""
 
     def spread(values: pd.Series) -> list[float]:
         there = values.dropna()

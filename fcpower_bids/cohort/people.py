@@ -189,7 +189,6 @@ def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) ->
 
 
 def _unite(each: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
-    """Put the people of several sites under each other, with their site in a column."""
     frames = [
         one.frame if SITE in one.frame else one.frame.assign(**{SITE: site})
         for site, one in zip(sites, each, strict=True)

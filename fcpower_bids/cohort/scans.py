@@ -69,8 +69,6 @@ class Edges:
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """One connectome as it was read."""
-
     edges: np.ndarray
     parcels: tuple[str, ...]
     missing: list[int]
@@ -111,7 +109,6 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
 
 
 def _try_read(path: Path) -> _Row | str:
-    """Return a connectome, or why the file is none."""
     try:
         return _read(path)
     except DatasetError as error:
@@ -159,7 +156,6 @@ def _row_of_edges(path: Path, array: Path) -> _Row:
 
 
 def _first_row(path: Path) -> tuple[list[str], np.ndarray]:
-    """Read the parcels and the first row of a table."""
     with path.open(encoding="utf-8") as file:
         names, row = (file.readline().rstrip("\n").split("\t")[1:] for _ in range(2))
     try:

@@ -78,7 +78,6 @@ def read_list(table: Path) -> list[Offered]:
 
 
 def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
-    """The recording of one line of a list."""
 
     def choice(name: str, allowed: tuple[str, ...], default: str) -> str:
         value = cells.get(name) or default
@@ -245,7 +244,6 @@ def bring_sources(settings: Settings) -> None:
 
 
 def _remove_others(place: Path, offered: Sequence[Offered], settings: Settings) -> None:
-    """Remove the recordings that were imported before and that the source has no more, and say so."""
     names, output = {one.name for one in offered}, settings.output_dir
     gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
     for status in gone:

@@ -336,7 +336,6 @@ def _matching(root: Path, files: Sequence[str], layout: Layout, kind: str, how: 
 
 
 def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entities, Entities]:
-    """Entities of the recording, and of the parcellation."""
     groups = {key: value for key, value in match.groupdict().items() if value}
     if layout.bids:
         labels, _, _ = parse_name(path.name)
@@ -354,7 +353,6 @@ def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entitie
 
 
 def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
-    """Content of the JSON of a file."""
     if not layout.sidecar:
         return {}
     stem = path.name.partition(".")[0]

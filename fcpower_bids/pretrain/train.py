@@ -127,8 +127,6 @@ def train(
 
 
 class _Run:
-    """One process of a run."""
-
     def __init__(
         self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: ExternalCohort | None
     ) -> None:
@@ -270,7 +268,6 @@ class _Run:
         return result
 
     def _choose(self) -> tuple[int, str, Choice | None]:
-        """Return the step of the model, how it was chosen, and by which scores."""
         log = self.folder.read_log(self.step)  # written by the first process, read by all
         saved = log[log["step"].isin(self.folder.steps())]
         if not (self.config.probe or self.held_out.sufficient):

@@ -78,7 +78,6 @@ def _coarse_vector(matrix: ArrayLike, whitener: FloatArray, product: Any = np.fl
 
 
 def _vector(tolerance: float) -> Callable[..., NDArray[np.floating]]:
-    """Return the tangent vector that is exact enough."""
     return _coarse_vector if tolerance >= SINGLE else _tangent_vector
 
 
