@@ -296,30 +296,23 @@ def assemble_edges(
     return assembled
 
 
-def weights_of(scan: Scan, settings: Assembly) -> list[float]:
-    """Weights of runs: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other.
-
-    Other programs may state neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
-    """
-    each = [run.quality for run in scan]
-    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
-    known = known[combination_of(settings) == "concat" :]
-    return next((weights for weights in known if not np.isnan(weights).any()), known[-1])
-
-
 def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    weights = np.array(weights_of(scan, settings))
+    each, concat = [run.quality for run in scan], combination_of(settings) == "concat"
+    # Degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other. Other programs may state
+    # neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
+    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
+    weights = np.array(next((own for own in known[concat:] if not np.isnan(own).any()), known[-1]))
     names = f"{scan[0].connectome.recording} and the other runs of its session"
     if not (weights > 0).all():
         raise DatasetError(
             f"{names} have no known length. Run the participant level again, state minutes in the list of "
             "another program's files, or choose with --bids-filter-file."
         )
-    if combination_of(settings) == "concat":
+    if concat:
         return weights @ rows / weights.sum()
     diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
     try:

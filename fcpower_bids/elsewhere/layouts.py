@@ -106,7 +106,9 @@ def _npz(path: Path, key: str) -> Read:
 def _mat(path: Path, key: str) -> Read:
     from scipy.io import loadmat  # few have such files
 
-    if _is_hdf5(path):  # version 7.3, with the axes of MATLAB
+    with path.open("rb") as stream:
+        beginning = stream.read(520)
+    if SIGNATURE in (beginning[:8], beginning[512:]):  # HDF5 of version 7.3, with the axes of MATLAB
         values, names = _hdf5(path, key)
         return values.T, names
     try:  # scipy calls kinds of files and of cells that it does not read NotImplementedError
@@ -115,13 +117,6 @@ def _mat(path: Path, key: str) -> Read:
         raise DatasetError(f"{path} cannot be read as a MATLAB file ({error}). Save it again.") from None
     variables = {name: value for name, value in content.items() if not name.startswith("__")}
     return _pick(variables, key, path), ()
-
-
-def _is_hdf5(path: Path) -> bool:
-    """Whether a file has the signature of HDF5, before which MATLAB has a block of 512 bytes."""
-    with path.open("rb") as stream:
-        beginning = stream.read(520)
-    return SIGNATURE in (beginning[:8], beginning[512:])
 
 
 def _hdf5(path: Path, key: str) -> Read:
