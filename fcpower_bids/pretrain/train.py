@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ from fcpower_bids.pretrain.engine import (
     draw_batch,
     handled,
     make_optimizer,
-    on_all_processes,
 )
 from fcpower_bids.pretrain.judgement import judge
 from fcpower_bids.pretrain.selection import (
@@ -96,20 +94,6 @@ class Pretrained:  # not frozen: Lightning takes apart what comes back
     verdict: str  # why, in a sentence
 
 
-def pretrain(
-    corpus: Path,
-    output: Path,
-    config: PretrainConfig | None = None,
-    *,
-    stop_step: int | None = None,
-    probe: ExternalCohort | None = None,
-) -> Pretrained:
-    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`."""
-    config = config or PretrainConfig()
-    work = partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
-    return on_all_processes(config, work)
-
-
 def train(
     processes: Processes,
     corpus: Path,
@@ -118,7 +102,7 @@ def train(
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
 ) -> Pretrained:
-    """Do the share of one process in `pretrain`."""
+    """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process."""
     processes.first_only(lambda: prepare_corpus(corpus, output))
     opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
     run = _Run(processes, opened, output, config, probe)

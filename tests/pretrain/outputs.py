@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from fcpower_bids.pretrain.corpus import (
     open_pack,
     stored_vector,
 )
+from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
+from fcpower_bids.pretrain.train import Pretrained, train
 from tests.command import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
@@ -63,6 +66,11 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
 def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK) -> int:
     """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone."""
     return main([str(folder / "bids"), str(folder / out), "pretrain", *quick, *map(str, options)])
+
+
+def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:
+    """Train in all processes of a run, or go on with one."""
+    return on_all_processes(config, partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step))
 
 
 def write_public(pack: Path, folder: Path, window: int = 20) -> None:
