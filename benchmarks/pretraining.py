@@ -24,8 +24,8 @@ from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.pretrain.configuration import PretrainConfig
 from fcpower_bids.pretrain.corpus import teacher_vector
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
 from fcpower_bids.pretrain.train import pretrain
 

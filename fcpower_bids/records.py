@@ -241,15 +241,11 @@ class Cohort:
     embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # (P, 3), or None: where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known
     centroids: np.ndarray | None = None
-    # by the names of embeddings that are fed relative to a cohort: ``(training series) -> encoder`` as in `encoders`
-    refits: Mapping[str, Callable[[Sequence[np.ndarray]], Callable[[np.ndarray, float], np.ndarray]]] = field(
-        default_factory=dict
-    )
     # people with scans (``scanned``), in the phenotype tables (``phenotypes``), in both (``matched``), and those of the
     # latter whose names match only without leading zeros (``renamed``)
     joined: Mapping[str, int] = field(default_factory=dict)
     # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person (the keys of
-    # `fcpower_bids.encoders.training_people.SEEN`)
+    # `fcpower_bids.encoders.checkpoints.SEEN`)
     seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()  # people who seem to share a scan: they never span a split
     # folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),

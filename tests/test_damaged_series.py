@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.command import main
 from tests.planting.damage import SOUND, UNCHANGED, label, observe, plant, read_catalogue, sample
 from tests.running import run_app
 
@@ -80,26 +79,6 @@ def test_agreement_with_the_table_is_that_of_the_files(damaged):
             start = rows.start - 1
             both = np.corrcoef(values[start:], theirs[name][start:])[0, 1]
             assert row[f"table_{name}"] == pytest.approx(both, abs=0.03)
-
-
-def test_the_group_level_says_which_scans_have_a_caution(damaged):
-    """The cautions of the pages are a column of ``scans.tsv``, and findings of the check that count them."""
-    bids = damaged.output.parent / "in"
-    options = ("--check", "--quiet", "--min-time", "0", "--drop-people-missing", "1")
-    assert main([str(bids), str(damaged.output), "group", *options]) == 0
-    scans = read(damaged.output / "group" / "scans.tsv").set_index("participant_id")
-    used = {f"sub-{LABELS[line.name]}": line.part for line in LINES}
-    sound = {f"sub-{number:02d}": "n/a" for number in range(1, SOUND + 1)}
-    used = {name: part for name, part in used.items() if damaged.files(f"{name}_*_relmat.tsv")}
-    assert scans["damage"].to_dict() == sound | used
-    assert str(damaged.output.parent) not in (damaged.output / "group" / "excluded.tsv").read_text()
-    check = read(damaged.output / "group" / "check.tsv")
-    told = check[check["check"] == "damaged series"]
-    words = {"volumes": "volumes that are", "parcels": "parcels that", "gain": "a step", "table": "a confounds table"}
-    for kind, what in words.items():
-        (row,) = told[told["finding"].str.contains(what)].to_dict("records")
-        assert int(row["n"]) == sum(kind in text.split(", ") for text in scans["damage"])
-        assert row["level"] == ("alarm" if int(row["n"]) >= max(5, len(scans) / 4) else "look")
 
 
 def read(path):

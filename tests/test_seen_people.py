@@ -1,6 +1,6 @@
 """An encoder that was trained on the people that it is judged on is named, and its scores are marked.
 
-Those of the others stand beside them: from the images to the page, by the commands.
+From the images to the page, by the commands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.training_people import find_in_training
+from fcpower_bids.encoders.checkpoints import find_in_training
 from fcpower_bids.inputs.roots import dataset_identity
 from tests.command import main
 from tests.telling import telling
@@ -79,7 +79,6 @@ def test_without_them_nothing_is_said(study):
     assert "people seen in pretraining" not in set(table(study, "check", "group/others")["check"])
     quick = ("--analyses", "fingerprinting", "--permutations", "20", "--quiet")
     assert group(study, *quick, "--name", "others", "--participant-label", *OTHERS) == 0
-    assert not len(table(study, "identification_unseen", "group/others"))
     page = (study / "out" / "group_others.html").read_text()
     assert "Its encoder was trained on none of these people." in page
     assert "no finding here" not in page
@@ -112,55 +111,36 @@ def scored(study):
     return study
 
 
-def test_scores_are_marked_and_those_of_the_others_stand_beside_them(scored):
+def test_scores_are_marked(scored):
     study = scored
     whole = table(study, "identification").set_index("representation")
-    apart = table(study, "identification_unseen").set_index("representation")
     assert whole.loc[EMBEDDING, "n_trained"] == 2
     assert np.isnan(whole.loc["fc", "n_trained"])
     kinds = {"fc": "stat-pearsoncorrelation_relmat", EMBEDDING: "desc-fbert_embedding"}
     for name, kind in kinds.items():
-        assert apart.loc[name, "n_people"] == PEOPLE - 2
-        assert apart.loc[name, "accuracy"] == pytest.approx(share_found(study, OTHERS, kind))
         assert whole.loc[name, "accuracy"] == pytest.approx(share_found(study, (*TRAINED, *OTHERS), kind))
     scans = table(study, "identification_scans").set_index(["representation", "participant_id"])["seen_in_pretraining"]
     assert set(scans[EMBEDDING, "sub-01"]) == {"trained"}
     assert set(scans[EMBEDDING, "sub-03"]) == {"no"}
 
 
-def test_predictions_are_marked_and_scored_again_without_them(scored):
+def test_predictions_are_marked(scored):
     study = scored
     predictions = table(study, "predictions")
     marked = predictions[predictions["seen_in_pretraining"] == "trained"]
     assert set(marked["participant_id"]) == {"sub-01", "sub-02"}
     assert set(marked["representation"]) == {EMBEDDING}
     assert table(study, "prediction_summary").set_index("representation").loc[EMBEDDING, "n_trained"] == 2
-    unseen = table(study, "prediction_unseen").set_index("representation")
-    for name, part in predictions.groupby("representation"):
-        for column, rest in (("everyone", part), ("unseen", part[~part["participant_id"].isin(["sub-01", "sub-02"])])):
-            r = np.mean([one["observed"].corr(one["predicted"]) for _, one in rest.groupby("repeat")])
-            assert unseen.loc[name, column] == pytest.approx(r)
-        assert (unseen.loc[name, "n_people"], unseen.loc[name, "n_unseen"]) == (PEOPLE, PEOPLE - 2)
 
 
-def test_the_page_gives_them_no_headline_and_names_the_others(scored):
-    apart = table(scored, "identification_unseen").set_index("representation")
+def test_the_page_gives_them_no_headline(scored):
     page = (scored / "out" / "group.html").read_text()
-    share = f"{100 * apart.loc[EMBEDDING, 'accuracy']:.0f} %"
     assert f"embedding fbert is no finding here: its encoder was trained on 2 of these {PEOPLE} people" in page
-    assert f"Among the {PEOPLE - 2} people that no encoder was trained on it finds {share}" in page
     assert "embedding fbert identifies" not in page  # no headline
     assert "embedding fbert finds the person" not in page
 
 
-def test_a_renamed_dataset_is_found_by_its_series(study):
-    card = load_encoder("fbert", study / "out" / "encoder" / "model").card
-    (path,) = (study / "out" / "sub-01" / "ses-a" / "func").glob("*_stat-mean_timeseries.tsv")
-    series = pd.read_csv(path, sep="\t")
-    say = [series.to_numpy(), list(series.columns)]
-    name = dataset_identity(study / "bids")
-    other = [np.roll(say[0], 1, axis=1), say[1]]
-    assert find_in_training(card, name, "01", *other) == ("trained", "participant")
-    assert find_in_training(card, "renamed", "sub-77", *say) == find_in_training(card, name, "03", *say)
-    assert find_in_training(card, "renamed", "sub-77", *say) == ("trained", "series")
-    assert find_in_training(card, "renamed", "77", *other) == ("no", "")
+def test_the_model_knows_them_by_dataset_and_label(study):
+    card, name = load_encoder("fbert", study / "out" / "encoder" / "model").card, dataset_identity(study / "bids")
+    assert [find_in_training(card, name, one) for one in ("01", "sub-02", "03")] == ["trained", "trained", "no"]
+    assert find_in_training(card, "renamed", "01") == "no"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
-from fcpower_bids.clinic.folder import CARD, load_model, save_model
+from fcpower_bids.clinic.fit import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
 from fcpower_bids.outputs.status import write_status_table
@@ -192,15 +192,15 @@ KNOWN = {
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
     ),
-    "clinic/folder.py": (
+    "clinic/fit.py": (
         "folder / f'{stem}{digest}_model'",
         "folder / f'{spec.name}.tsv'",
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
     "pretrain/packing.py": ("folder / name",),
-    "pretrain/public.py": ("folder / name", "target / name"),
     "pretrain/corpus.py": (
+        "folder / name",
         "folder / f'teacher-{int(shard):05d}.safetensors'",
         "folder / f'series-{int(shard):05d}.safetensors'",
     ),

@@ -182,7 +182,6 @@ class Baselines:
         return {"value": found.score(target, SITE, None)[0], **found.describe(target, SITE, None)}
 
     def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
-        """Predictions of the true target and of permuted ones."""
         folds, classes = self.study.first_repeat, target.is_binary
         build = build_once(self._targets(target, known))
         assert callable(build)

@@ -179,10 +179,6 @@ class EdgeModel:
         equal = (1 - (t * error) ** 2) / self.df
         return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
-    def common_t(self, found: Statistic) -> FloatArray:
-        """The t of every edge at the degrees of freedom of the model, by which edges are compared, shape (E,)."""
-        return found.t if len(self.freedom) == 1 else comparable_t(found.t, found.df, self.df)
-
     def permuted_t(self, residuals: FloatArray, orders: Rows, shrinkage: Shrinkage | None = None) -> FloatArray:
         """Statistic (B, E) when residuals (n, E) of the reduced model change places: target and covariates move."""
         if len(self.freedom) == 1:
@@ -400,7 +396,9 @@ def permute_edges(
         residuals = model.residuals(values)
         found = model.statistic(residuals, own)
         t[columns], df[columns], spread[columns] = found.t, found.df, found.spread
-        size[columns], slope[columns] = model.common_t(found), model.slopes(values)
+        # compared at the degrees of freedom of the model
+        size[columns] = found.t if len(model.freedom) == 1 else comparable_t(found.t, found.df, model.df)
+        slope[columns] = model.slopes(values)
         observed.append(_find_above(np.nan_to_num(size[None, columns]), threshold, 0, start))
         residuals = model.made_alike(residuals, own)
         for rows, each in zip(parts, shrunk, strict=True):

@@ -127,11 +127,6 @@ def main_score(target: Target) -> str:
     return "auc" if target.is_binary else "r"
 
 
-def leading_summary(n_test: Sequence[int] | pd.Series) -> str:
-    """Which summary of a score ranks entries: `FOLD_MEAN`, but `POOLED_MEAN` where the folds test too few people."""
-    return POOLED_MEAN if np.median(n_test) < SMALL_FOLD else FOLD_MEAN
-
-
 def score_targets(
     targets: Sequence[Target], observed: FloatArray, predicted: FloatArray, train: Training
 ) -> dict[str, FloatArray]:

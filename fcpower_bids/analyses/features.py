@@ -24,11 +24,13 @@ from fcpower_bids.core.regression.kernels import (
     power_features,
 )
 from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Messages
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
@@ -69,12 +71,6 @@ def sharing_spectra(edges: FeatureSource) -> Iterator[None]:
         yield
     finally:
         _SHARED.reset(token)
-
-
-def shared_spectra(edges: FeatureSource) -> SharedSpectra | None:
-    """Return what is shared of these connectomes; None where nothing is."""
-    shared = _SHARED.get()
-    return shared if shared is not None and shared.edges is edges else None
 
 
 def fits(n: int, n_parcels: int) -> bool:
@@ -177,13 +173,6 @@ def describe_combination(settings: Analysis) -> str:
     return "mean over the scans of the person (Fisher z for connectivity)"
 
 
-def describe_parcels(cohort: Cohort) -> dict[str, Any]:
-    """Names, networks and, where they are known, places of the parcels, as columns of a table."""
-    columns: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
-    places = () if cohort.centroids is None else zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True)
-    return columns | dict(places)
-
-
 class PowerFamily:
     """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory."""
 
@@ -193,7 +182,8 @@ class PowerFamily:
         n, n_edges = connectivity.shape
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
         self._kept: tuple[FloatArray, list[FloatArray]] | None = None
-        shared = shared_spectra(connectivity.edges)
+        shared = _SHARED.get()
+        shared = shared if shared is not None and shared.edges is connectivity.edges else None
         if (keep or shared) and fits(n, self.n_parcels):
             keys = [connectivity.key(unit) for unit in range(n)]
             values, vectors = zip(
@@ -359,7 +349,12 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     for name in settings.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
-            names.append(_check_name(name))
+            usable = [FC, FC_POWER, *(each for each, one in TRANSFORMS.items() if one.stateless)]
+            if name not in usable:
+                why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
+                usable.insert(2, EMBEDDING)
+                raise UsageError(f"The representation '{name}' {why}. Choose from: {', '.join(usable)}.")
+            names.append(name)
             continue
         if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
             known = ", ".join(cohort.embeddings) or "none"
@@ -375,18 +370,6 @@ def encoder_of(name: str) -> str:
     """Label of the encoder whose embedding a representation is, else nothing."""
     kind, _, label = name.partition(":")
     return label if kind == EMBEDDING else ""
-
-
-def _check_name(name: str) -> str:
-    if name in (FC, FC_POWER):
-        return name
-    usable = [each for each, one in TRANSFORMS.items() if one.stateless]
-    if name not in usable:
-        why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
-        raise UsageError(
-            f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
-        )
-    return name
 
 
 def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -431,3 +414,46 @@ def transform_features(transform: Transform, connectivity: AveragedEdges) -> Fea
         matrix = transform.transform([connectivity.connectome(unit)])[0]
         rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
     return rows
+
+
+NONE = "n/a"
+"""The mark of what no encoder has made."""
+ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
+"""A person with several scans is what the first of them says."""
+EMBEDDED_PEOPLE = TABLES["embedded_people"]
+
+
+def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
+    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
+    people = cohort.scans["participant_id"].astype(str).tolist()
+    found: dict[str, str] = {}
+    if label := encoder_of(representation):
+        for person, state in zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True):
+            found[person] = min(found.get(person, state), state, key=ORDER.index)
+    return found
+
+
+def count_trained(cohort: Cohort, representation: str, people: set[str]) -> float:
+    """How many of these people the encoder was trained on; NaN where there is none, or it does not say it."""
+    states = [state for person, state in mark_people(cohort, representation).items() if person in people]
+    return states.count(TRAINED) if states and UNKNOWN not in states else np.nan
+
+
+def mark_rows(cohort: Cohort, frame: pd.DataFrame) -> pd.Series:
+    """The mark of every row of a table of people and representations."""
+    marks = {name: mark_people(cohort, str(name)) for name in frame["representation"].unique()}
+    values = [
+        marks[name].get(str(person), NONE)
+        for name, person in zip(frame["representation"], frame["participant_id"], strict=True)
+    ]
+    return pd.Series(values, index=frame.index, dtype=object)
+
+
+def tabulate_people(cohort: Cohort) -> pd.DataFrame:
+    """Rows of ``embedded_people``."""
+    rows = [
+        (name, person, state)
+        for name in (f"{EMBEDDING}:{label}" for label in cohort.embeddings)
+        for person, state in sorted(mark_people(cohort, name).items())
+    ]
+    return pd.DataFrame(rows, columns=list(EMBEDDED_PEOPLE.columns))

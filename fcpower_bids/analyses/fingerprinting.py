@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -14,10 +12,11 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.features import (
     build_representations,
+    count_trained,
     expand_names,
+    mark_rows,
     scans_without_features,
 )
-from fcpower_bids.analyses.pretraining_overlap import count_trained, enough_unseen, mark_rows
 from fcpower_bids.analyses.study import ScanBlocks, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import adjust_p_values, permutation_p_value
@@ -80,32 +79,27 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     names, rows = prepare(cohort, settings)
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
-    scans = _Scans(persons, sessions, plan_scan_blocks(cohort, persons.tolist(), settings), settings)
-    unseen = enough_unseen(cohort, names, persons)
+    blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
     found: dict[str, Identification] = {}
     summary: Rows = []
-    apart: Rows = []
     representations = build_representations(cohort, groups, names, settings)
     for representation in track(representations, "identification", settings, len(names)):
         name, similarity = representation.name, representation.similarity()
         found[name] = identify(similarity, persons, sessions)
         n_trained = count_trained(cohort, name, people)
-        summary += [{**row, "representation": name, "n_trained": n_trained} for row in scans.by_pair(similarity)]
-        if unseen.any():
-            others = scans.only(unseen).by_pair(similarity[np.ix_(unseen, unseen)])
-            apart += [{**row, "representation": name} for row in others]
-    facts = SHARED_FACTS | scans.blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
+        for row in describe_sessions(similarity, persons, sessions, blocks, settings):
+            summary.append({**row, "representation": name, "n_trained": n_trained})
+    facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
     each = [pd.DataFrame({"representation": name, **vars(one)}) for name, one in found.items()]
     searches = pd.concat(each, ignore_index=True).rename(columns={"person": "participant_id"})
     searches["seen_in_pretraining"] = mark_rows(cohort, searches)
-    pairs = compare_pairs(found, settings, scans.blocks.families)
+    pairs = compare_pairs(found, settings, blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)
     return tabulate(
         facts,
         identification=summary,
-        identification_unseen=apart,
         identification_scans=searches,
         identification_comparisons=pairs,
     )
@@ -126,64 +120,58 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
     return several.sort_values(["session", "participant_id"], kind="stable").index.to_numpy(dtype=np.intp)
 
 
-@dataclass(frozen=True, eq=False)
-class _Scans:
-    """Scans of people who are looked for in their other sessions."""
+def describe_sessions(
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], blocks: ScanBlocks, settings: Analysis
+) -> Rows:
+    """One row per pair of sessions of scans (n,), and one for all pairs where there are several."""
+    labels = sorted(set(sessions.tolist()))
+    people = {label: set(persons[sessions == label].tolist()) for label in labels}
+    pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
+    rows = []
+    for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
+        kept = np.isin(sessions, labels if pair[0] == "all" else pair)
+        row = _describe(similarity[np.ix_(kept, kept)], persons[kept], sessions[kept], pair, blocks, settings)
+        rows.append({"first_session": pair[0], "second_session": pair[1], **row})
+    return rows
 
-    persons: NDArray[Any]  # (n,)
-    sessions: NDArray[Any]  # (n,)
-    blocks: ScanBlocks
-    settings: Analysis
 
-    def only(self, kept: NDArray[np.bool_]) -> _Scans:
-        """Some of the scans."""
-        return dataclasses.replace(self, persons=self.persons[kept], sessions=self.sessions[kept])
-
-    def by_pair(self, similarity: FloatArray) -> Rows:
-        """One row per pair of sessions, and one for all pairs where there are several."""
-        labels = sorted(set(self.sessions.tolist()))
-        people = {label: set(self.persons[self.sessions == label].tolist()) for label in labels}
-        pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
-        rows = []
-        for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
-            kept = np.isin(self.sessions, labels if pair[0] == "all" else pair)
-            row = self.only(kept)._describe(similarity[np.ix_(kept, kept)], pair)
-            rows.append({"first_session": pair[0], "second_session": pair[1], **row})
-        return rows
-
-    def stand_out(self, similarity: FloatArray) -> dict[str, Any]:
-        """Accuracy, among the people of the site too, and how much scans of a person are more alike than others."""
-        persons, sessions, sites = self.persons, self.sessions, self.blocks.sites_of(self.persons)
-        found, apart = identify(similarity, persons, sessions), identifiability(similarity, persons, sessions)
-        values = {"accuracy": found.accuracy, "chance": found.chance, "d_prime": apart.d_prime}
-        values |= {"i_self": apart.i_self, "i_others": apart.i_others, "i_diff": apart.i_diff, "n_sites": 1}
-        values |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
-        if sites is not None:
-            values["n_sites"] = len(set(sites.tolist()))
-            if (within := identify_within(similarity, persons, sessions, sites)) is not None:
-                values |= {"accuracy_within": within.accuracy, "chance_within": within.chance}
-                values["i_diff_within"] = identifiability(similarity, persons, sessions, sites).i_diff
-        return values
-
-    def _describe(self, similarity: FloatArray, pair: tuple[str, str]) -> dict[str, Any]:
-        persons, sessions, settings = self.persons, self.sessions, self.settings
-        found, sites = identify(similarity, persons, sessions), self.blocks.sites_of(persons)
-        error, low, high = found.interval(self.blocks.families)
-        directions = found.by_direction()
-        n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
-        null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
-        return {
-            "n_people": len(set(found.person.tolist())),
-            "n_searches": len(found.credit),
-            "accuracy_first_to_second": directions.get(pair, np.nan),
-            "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
-            "sd": error,
-            "ci_low": low,
-            "ci_high": high,
-            **self.stand_out(similarity),
-            "p_permutation": permutation_p_value(found.accuracy, null),
-            "n_permutations": len(null),
-        }
+def _describe(
+    similarity: FloatArray,
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    pair: tuple[str, str],
+    blocks: ScanBlocks,
+    settings: Analysis,
+) -> dict[str, Any]:
+    """Accuracy, among the people of the site too, and how much scans of a person are more alike than others."""
+    found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
+    apart, directions = identifiability(similarity, persons, sessions), found.by_direction()
+    error, low, high = found.interval(blocks.families)
+    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
+    within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
+    within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
+    if sites is not None and (own := identify_within(similarity, persons, sessions, sites)) is not None:
+        within |= {"accuracy_within": own.accuracy, "chance_within": own.chance}
+        within["i_diff_within"] = identifiability(similarity, persons, sessions, sites).i_diff
+    return {
+        "n_people": len(set(found.person.tolist())),
+        "n_searches": len(found.credit),
+        "accuracy_first_to_second": directions.get(pair, np.nan),
+        "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
+        "sd": error,
+        "ci_low": low,
+        "ci_high": high,
+        "accuracy": found.accuracy,
+        "chance": found.chance,
+        "d_prime": apart.d_prime,
+        "i_self": apart.i_self,
+        "i_others": apart.i_others,
+        "i_diff": apart.i_diff,
+        **within,
+        "p_permutation": permutation_p_value(found.accuracy, null),
+        "n_permutations": len(null),
+    }
 
 
 def compare_pairs(

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.analyses.features import Representation, describe_parcels
+from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild_matrix
-from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
@@ -81,9 +80,12 @@ class EdgeImportance:
         features = representation.features()
         folds, n = self.study.first_repeat, len(self.study.people.names)
         # Targets as each fold of the first repeat defines them, (F, n, m), and whose train it.
-        targets = np.stack(
-            [np.column_stack([self._target(fold, j) for j in range(len(self.study.targets))]) for fold in folds]
-        )
+        covariates = self.study.people.covariates
+        builders = [target.build() for target in self.study.targets]
+        if covariates.shape[1]:
+            each = zip(builders, self.study.targets, strict=True)
+            builders = [residual_target(build, covariates, target.is_binary) for build, target in each]
+        targets = np.stack([np.column_stack([build(fold.train)[:, 0] for build in builders]) for fold in folds])
         masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
         chosen = result.chosen[: len(masks)]
         if representation.kernel == "correlation":
@@ -110,7 +112,11 @@ class EdgeImportance:
                 "importance": parcel_means(values, n_parcels),
                 "importance_absolute": parcel_means(np.abs(values), n_parcels),
             }
-            self.parcels.append(pd.DataFrame({**keys, **describe_parcels(self.study.cohort), **means}))
+            cohort = self.study.cohort
+            about: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
+            if cohort.centroids is not None:
+                about |= dict(zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True))
+            self.parcels.append(pd.DataFrame({**keys, **about, **means}))
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
@@ -142,13 +148,6 @@ class EdgeImportance:
             )
             fitted[i, :, j] = own.T
         return fitted
-
-    def _target(self, fold: Fold, target: int) -> FloatArray:
-        about = self.study.targets[target]
-        build = about.build()
-        if self.study.people.covariates.shape[1]:
-            build = residual_target(build, self.study.people.covariates, about.is_binary)
-        return build(fold.train)[:, 0]
 
 
 def _fit_probe(

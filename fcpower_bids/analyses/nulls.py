@@ -121,23 +121,17 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
 
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
-    orders = [None, *_orders(study, target)]
+    known, exchange = np.flatnonzero(target.known), study.protocol.exchange
+    number, covariates = choose_permutations(study).number, study.people.covariates
+    drawn, orders = target.is_binary and covariates.shape[1], list[Rows | None]([None])
+    for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
+        order = np.arange(target.known.size)  # only people who have the target change places
+        order[known] = known[among]
+        orders.append(order)
     chunks = [orders[start : start + CHUNK] for start in range(0, len(orders), CHUNK)]
     progress = track(chunks, f"permutations of {target.name} ({name})", study.settings)
     builders = (join_target_builders([target], study.people.covariates, chunk) for chunk in progress)
     return np.hstack([score_columns(solver, build_once(columns), study, target) for columns in builders])
-
-
-def _orders(study: Study, target: Target) -> list[Rows]:
-    """Orders of everyone in which only people who have the target change places."""
-    known, orders, exchange = np.flatnonzero(target.known), [], study.protocol.exchange
-    number, covariates = choose_permutations(study).number, study.people.covariates
-    drawn = target.is_binary and covariates.shape[1]
-    for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
-        order = np.arange(target.known.size)
-        order[known] = known[among]
-        orders.append(order)
-    return orders
 
 
 def score_columns(solver: Regression, columns: FloatArray | TargetBuilder, study: Study, target: Target) -> FloatArray:

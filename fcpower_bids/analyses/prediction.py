@@ -13,7 +13,10 @@ from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_alp
 from fcpower_bids.analyses.baselines import Baselines
 from fcpower_bids.analyses.evaluate import (
     COMPARED,
+    FOLD_MEAN,
+    POOLED_MEAN,
     SCORES,
+    SMALL_FOLD,
     WITHIN_MEAN,
     Results,
     add_people_tests,
@@ -23,13 +26,12 @@ from fcpower_bids.analyses.evaluate import (
     describe_scores,
     evaluate,
     fold_scores,
-    leading_summary,
     notes_of,
     person_frames,
     pooled_scores,
     predictions_by_repeat,
 )
-from fcpower_bids.analyses.features import EMBEDDING, cut_series, has_series
+from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.nulls import (
     NO_NULL,
@@ -38,15 +40,9 @@ from fcpower_bids.analyses.nulls import (
     null_p_values,
     null_rows,
 )
-from fcpower_bids.analyses.pretraining_overlap import (
-    count_trained,
-    mark_rows,
-    score_unseen,
-)
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
-    check_harmonisation,
     harmonisation_facts,
     make_solvers,
     scores_within_sites,
@@ -127,8 +123,8 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
 
 def prepare(cohort: Cohort, settings: Analysis) -> Study:
     """Open the study; refuses columns, targets and folds that allow no prediction, and too little memory."""
-    if changes_features(settings.sites):
-        check_harmonisation(settings)
+    if changes_features(settings.sites) and settings.site_column is None:
+        raise Unfit("Harmonisation needs the column of sites; give --site-column.")
     study = open_study(cohort, settings)
     check_memory(len(study.people.names))
     return study
@@ -166,12 +162,9 @@ def _tables_of(study: Study, results: Results) -> dict[str, Table]:
         facts |= harmonisation_facts(study)
     folds = fold_scores(study, results)
     comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
-    classes = [target.name for target in study.targets if target.is_binary]
-    unseen = score_unseen(study.cohort, list(results), study.people.names, person_frames(study, results), classes)
     return {
         **tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results)),
         **tabulate_people(study, results, facts),
-        **tabulate(facts, prediction_unseen=unseen),
         "folds": tabulate_folds(study, facts),
         "comparisons": Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study)),
     }
@@ -187,7 +180,9 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
-        row["ranked_by"] = WITHIN_MEAN if within else leading_summary(part["n_test"])
+        row["ranked_by"] = (
+            WITHIN_MEAN if within else FOLD_MEAN if np.median(part["n_test"]) >= SMALL_FOLD else POOLED_MEAN
+        )
         for score in SCORES:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= within[key] if within else {}

@@ -84,12 +84,14 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _test(
     cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the row of the summary of one representation, and its edges."""
     r, pooled, strengths = correlate_edges(each.features(), model)
-    p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
+    plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
+    p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
     q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
     of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
-    about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
+    about = {"representation": each.name, "n_people": len(model.score)}
+    about |= {"n_covariates": model.held.shape[1] - model.n_sites, "n_sites": model.n_sites}
+    about |= {"p_all": of_all, "n_permutations": len(strengths)}
     first, second = zip(*edge_names(cohort.parcels), strict=True)
     columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
     absent = ["distance"] if np.isnan(distance).all() else []
@@ -136,19 +138,6 @@ class MotionModel:
     def df(self) -> int:
         """Residual degrees of freedom of a correlation."""
         return len(self.score) - self.held.shape[1] - 1
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether t holds: no one is related, and no site can have a spread of its own."""
-        return not self.related and self.n_sites == 1
-
-    def facts(self) -> dict[str, int]:
-        """First columns of the summary."""
-        return {
-            "n_people": len(self.score),
-            "n_covariates": self.held.shape[1] - self.n_sites,
-            "n_sites": self.n_sites,
-        }
 
     def residuals(self, values: FloatArray) -> FloatArray:
         """Columns (n, k) without what is held constant."""

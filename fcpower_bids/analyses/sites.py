@@ -16,9 +16,7 @@ from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import site_scores, weighted_score
-from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table, tabulate
-from fcpower_bids.settings import GroupLevel
 from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
@@ -45,56 +43,48 @@ class Combat:
     # mean, scale: (E,): mean over sites, weighted by people, and standard deviation within sites
     mean: FloatArray
     scale: FloatArray
-    slopes: FloatArray  # (c, E): of what is kept
     # shift, spread: (k, E): shift of each site in units of the scale, and its standard deviation over the scale
     shift: FloatArray
     spread: FloatArray
-
-    def apply(self, block: FloatArray, sites: Labels, kept: FloatArray, columns: slice) -> FloatArray:
-        """Adjust some columns of features, shape (n, p), of people of known sites; the others stay as they are."""
-        rows = np.flatnonzero(np.isin(sites, self.sites))  # others stay as they are
-        adjusted = np.array(block, dtype=float)
-        if not rows.size:
-            return adjusted
-        place = np.searchsorted(self.sites, sites[rows])
-        level = self.mean[columns] + kept[rows] @ self.slopes[:, columns]
-        scale = self.scale[columns]
-        moved = adjusted[rows] - level - scale * self.shift[place, columns]
-        adjusted[rows] = moved / self.spread[place, columns] + level
-        return adjusted
 
 
 class HarmonisedFeatures:
     """Features (n, E) of people without the estimated effect of their site (n,), adjusted as they are read."""
 
-    def __init__(self, features: FeatureSource, combat: Combat, sites: Labels, kept: FloatArray) -> None:
-        self.features, self.combat, self.sites, self.kept = features, combat, sites, kept
+    def __init__(self, features: FeatureSource, combat: Combat, sites: Labels) -> None:
+        self.features, self.combat, self.sites = features, combat, sites
         self.shape: tuple[int, ...] = features.shape
 
     def __getitem__(self, key: Any) -> FloatArray:
-        """Return a block (rows, columns) given by two slices, or rows given by one."""
+        """Return a block (rows, columns) given by two slices, or rows given by one; unknown sites stay as they are."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        block = np.asarray(self.features[rows, columns], dtype=float)
-        return self.combat.apply(block, self.sites[rows], self.kept[rows], columns)
+        adjusted, sites, combat = np.array(self.features[rows, columns], dtype=float), self.sites[rows], self.combat
+        known = np.flatnonzero(np.isin(sites, combat.sites))
+        if known.size:
+            place, level = np.searchsorted(combat.sites, sites[known]), combat.mean[columns]
+            moved = adjusted[known] - level - combat.scale[columns] * combat.shift[place, columns]
+            adjusted[known] = moved / combat.spread[place, columns] + level
+        return adjusted
 
 
-def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: Rows) -> Combat:
-    """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people; ``kept`` (n, c) stays. Raises Unfit."""
+def fit_combat(features: FeatureSource, sites: Labels, train: Rows) -> Combat:
+    """ComBat (Johnson et al. 2007) of (n, E), sites (n,), by training people."""
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
-    names, n_features, n_kept = names if len(names) > 1 else names[:0], features.shape[1], kept.shape[1]
+    names, n_features = names if len(names) > 1 else names[:0], features.shape[1]
     rows = train[np.isin(sites[train], names)]
     members = (sites[rows][:, None] == names).astype(float)
-    design = np.hstack([members, kept[rows]])
-    if len(names) and np.linalg.matrix_rank(design) < design.shape[1]:
-        raise Unfit("The columns that harmonisation is to keep are confounded with the sites; keep fewer columns.")
     mean, scale = np.zeros(n_features), np.ones(n_features)
-    slopes = np.zeros((n_kept, n_features))
     shift, spread = np.zeros((len(names), n_features)), np.ones((len(names), n_features))
     for at in range(0, n_features if len(names) else 0, PANEL):
         columns = slice(at, at + PANEL)
         block = np.asarray(features[:, columns], dtype=float)[rows]
-        mean[columns], scale[columns], slopes[:, columns], standard = _standardise(block, design, len(names))
+        means = np.asarray(np.linalg.lstsq(members, block, rcond=None)[0], dtype=np.float64)
+        own = np.sqrt(np.mean((block - members @ means) ** 2, axis=0))
+        own[own <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
+        mean[columns], scale[columns] = members.mean(axis=0) @ means, own
+        about = block - mean[columns]
+        standard = np.divide(about, own, out=np.zeros_like(about), where=own > 0)
         shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
         residual = standard - members @ shift[:, columns]
         spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
@@ -102,21 +92,7 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     if n_features > 1 and len(names):  # priors are shared by the features of a site
         each = map(_shrink_site, shift, spread, members.sum(axis=0))
         shift, variance = (np.stack(own) for own in zip(*each, strict=True))
-    return Combat(names, mean, scale, slopes, shift, np.sqrt(variance))
-
-
-def _standardise(
-    block: FloatArray, design: FloatArray, n_sites: int
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean, scale and slopes of some features of the training people, and these features about them."""
-    coefficients: FloatArray = np.asarray(np.linalg.lstsq(design, block, rcond=None)[0], dtype=np.float64)
-    mean: FloatArray = design[:, :n_sites].mean(axis=0) @ coefficients[:n_sites]
-    scale = np.sqrt(np.mean((block - design @ coefficients) ** 2, axis=0))
-    scale[scale <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
-    slopes = coefficients[n_sites:]
-    about = block - mean - design[:, n_sites:] @ slopes
-    standard: FloatArray = np.divide(about, scale, out=np.zeros_like(about), where=scale > 0)
-    return mean, scale, slopes, standard
+    return Combat(names, mean, scale, shift, np.sqrt(variance))
 
 
 def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[FloatArray, FloatArray]:
@@ -139,35 +115,8 @@ def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[Flo
     return mean, spread
 
 
-def check_harmonisation(settings: GroupLevel) -> None:
-    """Refuse a harmonisation that lacks sites. Raises Unfit."""
-    if settings.site_column is None:
-        raise Unfit("Harmonisation needs the column of sites; give --site-column.")
-
-
-def harmonise(representation: Representation, study: Study) -> Representation:
-    """Give predictors features without site effects, fitted in every fold: a pass over features and a kernel each."""
-    sites = study.people.sites
-    if sites is None:
-        raise ValueError("Harmonisation was asked for without sites.")
-
-    kept = np.empty((len(sites), 0))  # the effect of no column on the features is kept
-
-    def fitted(train: Rows) -> FeatureSource:
-        features = representation.features()
-        return HarmonisedFeatures(features, fit_combat(features, sites, kept, train), sites, kept)
-
-    representation.fitted = fitted
-    return representation
-
-
 def harmonisation_facts(study: Study) -> dict[str, Any]:
-    """Say, for a sidecar, what was done, and which people were left as they were."""
-    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": people_unadjusted(study)}}
-
-
-def people_unadjusted(study: Study) -> list[str]:
-    """Names of the people who are tested in a fold that cannot adjust them, for one of the targets."""
+    """Say, for a sidecar, what was done, and which people are tested in a fold that cannot adjust them."""
     found: set[int] = set()
     sites = np.asarray(study.people.sites)
     for fold in study.folds:
@@ -175,7 +124,8 @@ def people_unadjusted(study: Study) -> list[str]:
             names, counts = np.unique(sites[fold.train[target.known[fold.train]]], return_counts=True)
             known = names[counts >= SMALLEST_SITE]
             found |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
-    return sorted(study.people.names[row] for row in found)
+    unadjusted = sorted(study.people.names[row] for row in found)
+    return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": unadjusted}}
 
 
 def changes_features(sites: str) -> bool:
@@ -186,10 +136,15 @@ def changes_features(sites: str) -> bool:
 def make_solvers(
     representations: Iterable[Representation], study: Study, sites: str
 ) -> Iterator[tuple[Representation, Regression]]:
-    """Yield the regression on every representation, one in memory at a time."""
+    """Yield the regression on every representation, one in memory at a time; ComBat is fitted anew in every fold."""
+    labels = study.people.sites
     for representation in representations:
         if changes_features(sites):
-            harmonise(representation, study)
+            assert labels is not None
+            features = representation.features
+            representation.fitted = lambda train, features=features: HarmonisedFeatures(  # type: ignore[misc]
+                features(), fit_combat(features(), labels, train), labels
+            )
         yield representation, make_solver(representation, study.preset)
 
 

@@ -35,7 +35,6 @@ from fcpower_bids.analyses.targets import (
     join_families,
     join_target_builders,
     read_targets,
-    shares_of,
     site_columns,
     site_labels,
 )
@@ -205,8 +204,9 @@ class Exchange:
     found: tuple[SiteShare, ...]  # targets that go with such a column
 
     def shares(self, target: str) -> list[SiteShare]:
-        """The columns of sites that a target goes with, the strongest first."""
-        return shares_of(target, self.found, self.settings)
+        """The columns of sites that a target, or a part of it, goes with, the strongest first."""
+        names = {target, *self.settings.composites.get(target, ())}
+        return sorted((each for each in self.found if each.target in names), key=lambda each: -each.share)
 
     def sites_of(self, target: str) -> Labels | None:
         """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""
@@ -242,7 +242,6 @@ class Exchange:
         return drawn_rows(classes[:, 0], odds, number, self.settings.random_seed, *self._blocks(target))
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
-        """Families and sites of the people who have a target."""
         labels = self.people.families, self.sites_of(target.name)
         families, sites = (None if each is None else each[target.known] for each in labels)
         return families, sites
@@ -405,7 +404,6 @@ def _draw_folds(
 
 
 def _check_size(people: People, settings: Analysis, preset: PredictionPreset) -> None:
-    """Refuse fewer people or families than folds, and a family that is larger than a fold."""
     few = Unfit if settings.folds else NotInCohort  # the folds of a preset are a default: the other analyses go on
     n, n_folds = len(people.names), preset.n_folds
     sizes = np.bincount(family_numbers(people.families, n))

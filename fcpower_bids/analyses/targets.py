@@ -348,12 +348,6 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> d
     return whole | {name: _numbers(table[name]) for name in parts if name in table}
 
 
-def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) -> list[SiteShare]:
-    """Those of a target, or of the parts of a composite, the largest first."""
-    names = {target, *settings.composites.get(target, ())}
-    return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
-
-
 def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
     """How choices, or the folds of a file, deal with a column of sites, one sentence; empty where they do not."""
     named = column == settings.site_column

@@ -3,24 +3,302 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from fcpower_bids.check.columns import check_columns
-from fcpower_bids.check.findings import (
-    CHECK,
-    NOTE,
-    check_damage,
-    check_joins,
-    check_left_out,
-    check_seen,
-    tabulate_findings,
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.features import (
+    EMBEDDING,
+    FC_POWER,
+    build_representations,
+    encoder_of,
+    expand_names,
+    mark_people,
 )
-from fcpower_bids.check.pairs import CHECK_PAIRS, SAME, build_similarity, check_copies, check_pairs
+from fcpower_bids.analyses.targets import (
+    AMOUNTS,
+    SIGNIFICANT,
+    Targets,
+    describe_handling,
+    find_site_shares,
+    held_out_column,
+    person_amounts,
+    read_targets,
+    site_columns,
+    site_labels,
+)
+from fcpower_bids.cohort.inclusion import TARGET
 from fcpower_bids.cohort.people import describe_join
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.duplicates import (
+    COPIED,
+    EXPONENT,
+    FAR_FROM_MANY,
+    MISNAMED_GAIN,
+    NEITHER,
+    SAME_SCORE,
+    SAME_SIMILARITY,
+    STRANGE_SCORE,
+    SWAP_SCORE,
+    Pair,
+    PairScores,
+    Swap,
+    aligned_correlation,
+    misnamed_scans,
+    strange_pairs,
+    swapped_scans,
+)
+from fcpower_bids.core.sentinel_codes import rank_association, repeated_extremes
+from fcpower_bids.encoders.checkpoints import TRAINED, UNKNOWN
+from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.reports.kit.page import look_up
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Settings
+
+ALARM, LOOK, NOTE = "alarm", "look", "note"
+"""The scores would mislead; a person should look; nothing wrong, but worth knowing."""
+
+NAMED = 5
+"""So many people or values are named in a sentence; the tables have all."""
+
+CHECK = TABLES["check"]
+FACTS = {
+    "Rule": (
+        "Every target is held against the site (one-way analysis of variance), minutes, degrees of freedom, number of "
+        "scans and mean FD (Spearman); p below 0.005 divided by the number of such tests is reported. Pairs of scans: "
+        "see check_pairs."
+    )
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of ``check.tsv``; the attributes are its columns."""
+
+    check: str
+    level: str
+    n: int
+    value: float
+    finding: str
+    consequence: str
+    remedy: str
+
+
+def find(check: str, level: str, n: int, value: float, words: str = "", /, **gaps: Any) -> Finding:
+    """Put a finding into the words of ``data/report/check.yml``, those of its own name unless others are named."""
+    said = look_up("check", words or check)
+    filled = (said[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
+    return Finding(check, level, int(n), float(value), *filled)
+
+
+def name_some(names: Sequence[str], most: int = NAMED) -> str:
+    """``a, b and 3 more``."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def check_seen(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
+    """Find embeddings whose encoder was trained on people of the cohort."""
+    try:
+        scored = {encoder_of(name) for name in expand_names(cohort, settings)}
+    except (Unfit, UsageError):  # the analysis that needs them says it
+        scored = set()
+    name = "people seen in pretraining"
+    for label in cohort.embeddings:
+        marks = mark_people(cohort, f"{EMBEDDING}:{label}")
+        trained, n = sorted(person for person, state in marks.items() if state == TRAINED), len(marks)
+        if trained:
+            about = {"label": label, "of": n, "named": name_some(trained)}
+            yield find(name, ALARM if label in scored else NOTE, len(trained), len(trained) / n, **about)
+        elif UNKNOWN in marks.values():
+            yield find(name, NOTE, n, math.nan, "people unknown in pretraining", label=label)
+
+
+def check_joins(cohort: Cohort) -> Iterator[Finding]:
+    """People without phenotypes, and phenotypes without people."""
+    counts = cohort.joined
+    if not counts or not counts["phenotypes"]:
+        return
+    scanned, phenotypes, matched = (counts[name] for name in ("scanned", "phenotypes", "matched"))
+    targets = [n for name, n in counts.items() if name.startswith("with ")]
+    least, apart = min([matched, *targets]), scanned + phenotypes - 2 * matched
+    if apart or least < matched:
+        about = {"scanned": scanned, "phenotypes": phenotypes, "matched": matched, "least": least}
+        more = " or more" * (len(set(targets)) > 1)
+        yield find("scans and phenotypes", NOTE, apart, matched / scanned, **about, more=more)
+    if counts.get("renamed"):
+        yield find("participant_id", NOTE, counts["renamed"], math.nan)
+
+
+FAMILY = re.compile(
+    r"(family|fam|pedigree|sibship|twin_?pair|household)(_?(id|no|nr|number|code|label))?", re.IGNORECASE
+)
+MOST_OF_A_FAMILY = 5
+"""On average; a column with larger groups is something else."""
+
+
+def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
+    """Hold every target against sites, length and motion, and look for codes among the values in use."""
+    if cohort.phenotypes.empty:
+        return
+    table = cohort.phenotypes.set_axis(cohort.phenotypes.index.astype(str))
+    targets = read_targets(table, cohort, settings)
+    used = list(dict.fromkeys(name for name in (*targets, *settings.covariates) if name in table))
+    for name in used:
+        for value, n in repeated_extremes(_numbers(table[name])):
+            people = "person" if n == 1 else "people"
+            yield find("repeated extreme value", LOOK, n, value, name=name, people=people)
+    yield from _families(table, settings)
+    yield from _sites(cohort, table, targets, settings)
+    amounts = person_amounts(cohort.scans).reindex(table.index)
+    names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
+    for name, (target, values) in itertools.product(names, targets.items()):
+        found = rank_association(values, amounts[name].to_numpy(dtype=float))
+        if found.p < SIGNIFICANT / (len(names) * len(targets)):
+            kind = "motion and target" if name == "mean_fd" else "amount of data and target"
+            level, words = (NOTE, f"removed {kind}") if name in settings.covariates else (LOOK, kind)
+            yield find(kind, level, found.n, found.size, words, target=target, amount=AMOUNTS[name], name=name)
+
+
+def _numbers(column: pd.Series) -> FloatArray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+
+
+def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
+    """Columns that look like undeclared families: most people have a value of their own, or share it with a few."""
+    if settings.family_column in table:
+        return
+    for column in (str(name) for name in table if FAMILY.fullmatch(str(name))):
+        sizes = table[column].dropna().value_counts()
+        related = int(sizes[sizes > 1].sum())
+        if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
+            yield find("families", LOOK, related, sizes.max(), column=column)
+
+
+def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    columns = site_columns(table, settings)
+    by_person = {name: dict(zip(table.index, site_labels(table, name).tolist(), strict=True)) for name in columns}
+    held_out = held_out_column(cohort.folds, by_person)
+    for share in find_site_shares(table, targets, settings):
+        handled = describe_handling(share.column, held_out, settings)
+        about = {"name": share.target, "column": share.column, "percent": 100 * share.share, "handled": handled}
+        level, words = (NOTE, "handled site and target") if handled else (ALARM, "")
+        yield find("site and target", level, share.n_sites, share.share, words, **about)
+    for column in columns:
+        if not settings.site_column and column != held_out:
+            sizes = table[column].dropna().astype(str).value_counts()
+            among = "; it is a covariate" if column in settings.covariates else ""
+            about = {"column": column, "least": sizes.min(), "most": sizes.max(), "used": among}
+            yield find("site", NOTE, len(sizes), math.nan, **about)
+
+
+SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
+MISNAMED = "another name"
+MOST_SERIES = 50
+"""Pairs, the most alike first, whose series are read."""
+ONE_SERIES = 0.4
+"""Series that agree better than this are of one scan; independent ones stay below 0.2."""
+
+CHECK_PAIRS = TABLES["check_pairs"]
+PAIR_FACTS = {
+    "Rule": (
+        f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
+        f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
+        f"{STRANGE_SCORE:g}. For both, where the scores of either scan with everyone spread wider than "
+        f"{FAR_FROM_MANY:g} times those of the cohort, the score divided by what exceeds must be above "
+        f"{STRANGE_SCORE:g}, or the series agree. swapped sessions: two people whose scans are each "
+        "other's nearest crosswise, and far from their own; each such person has one row per scan that belongs to "
+        "the other. another name: a scan whose score "
+        f"with another person is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
+    )
+}
+
+
+def check_pairs(cohort: Cohort, similarity: FloatArray) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+    """Look for scans of different people that are one, and for exchanged and moved labels. Similarity (N, N)."""
+    persons = cohort.scans["participant_id"].astype(str).to_numpy()
+    sessions = cohort.scans["session"].astype(str).to_numpy()
+    scores = PairScores(similarity, persons)
+    same, strange, doubtful = strange_pairs(scores)
+    agreement = _agreements(cohort, [*same, *strange]) | _agreements(cohort, doubtful)
+    same = same + [pair for pair in [*strange, *doubtful] if agreement.get(pair, 0.0) > ONE_SERIES]
+    strange = [pair for pair in strange if pair not in same]
+    swaps = swapped_scans(scores, sessions)
+    crossed = [scores.pair(i, j) for swap in swaps for i, j in swap.pairs]
+    known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
+    moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
+    settled = [{pair.first, pair.second} for pair in (*crossed, *moved)]
+    strange = [pair for pair in strange if {pair.first, pair.second} not in settled]
+    rows = [
+        (verdict, persons[i], sessions[i], persons[j], sessions[j], *numbers, agreement.get(pair, np.nan))
+        for verdict, pairs in ((SAME, same), (SWAPPED, crossed), (MISNAMED, moved), (STRANGE, strange))
+        for pair in pairs
+        for i, j, numbers in [(pair.first, pair.second, (pair.similarity, pair.score))]
+    ]
+    frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
+    alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
+    swapped = [*_describe_swaps(swaps, persons, sessions)]
+    findings = [*_describe_pairs(frame, len(set(persons)), swapped)]
+    return Table(frame, CHECK_PAIRS, PAIR_FACTS), findings, tuple(alike)
+
+
+def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
+    """How well the series of the most suspicious pairs agree, where they are stored."""
+    if not cohort.series:
+        return {}
+    found = {}
+    for pair in pairs[:MOST_SERIES]:
+        times = {round(cohort.repetition_times[row], 3) for row in (pair.first, pair.second)}
+        runs = [cohort.series[row]() for row in (pair.first, pair.second)]
+        if len(times) == 1:
+            found[pair] = max(aligned_correlation(one, other) for one in runs[0] for other in runs[1])
+    return found
+
+
+def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
+
+    def words(part: pd.DataFrame) -> dict[str, str]:
+        pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))
+        counted = f"{len(part)} pair{'s' if len(part) > 1 else ''}"
+        return {"named": name_some([f"{one} and {other}" for one, other in pairs]), "pairs": counted}
+
+    same, moved, strange = (frame[frame["verdict"] == verdict] for verdict in (SAME, MISNAMED, STRANGE))
+    if len(same):
+        people = len(set(same["participant_id"]) | set(same["other"]))
+        yield find("same scan", ALARM, len(same), same["similarity"].max(), **words(same), people=people, of=n_people)
+    yield from swaps
+    if len(moved):
+        said = [
+            f"{one}{'' if session == 'n/a' else ' ' + session} as {other}"
+            for one, session, other in moved[["participant_id", "session", "other"]].to_numpy().tolist()
+        ]
+        scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
+        yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(said))
+    if len(strange):
+        yield find("unusually alike", LOOK, len(strange), strange["score"].max(), **words(strange))
+
+
+def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
+    places = [(swap.pairs[0], swap.pairs[1][0]) for swap in swaps]
+    people = dict.fromkeys(
+        f"{persons[one]} and {persons[other]} ({sessions[session]} or the other session)"
+        for (one, session), other in places
+    )
+    if people:
+        crossed, own = swaps[0].crossed, swaps[0].named
+        about = {"named": name_some(list(people)), "crossed": crossed, "own": own}
+        yield find("swapped sessions", ALARM, len(people), crossed - own, **about)
+
 
 READ = (
     *("targets", "covariates", "site_column", "family_column", "preset", "representations", "sites"),
@@ -31,17 +309,23 @@ READ = (
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead; also return people who share a scan and therefore a fold."""
-    similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity)
-    findings += [
-        *check_left_out(cohort),
-        *check_seen(cohort, settings),
-        *check_copies(cohort),
-        *check_damage(cohort),
-        *check_joins(cohort),
-        *check_columns(cohort, settings),
-    ]
-    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
+    chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
+    groups = [np.array([row]) for row in range(len(cohort.scans))]
+    (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
+    pairs, findings, alike = check_pairs(cohort, representation.similarity())
+    excluded = cohort.excluded
+    for reason in excluded.loc[excluded["what"] == TARGET, "reason"].astype(str):  # columns that look like targets
+        said, _, remedy = reason.partition(". ")
+        findings.append(find("not predicted", LOOK, 1, math.nan, said=said, remedy=remedy))
+    findings += check_seen(cohort, settings)
+    copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
+    if len(copied):  # scans that are one to the bit under the names of two people
+        people = list(dict.fromkeys(copied["participant_id"].astype(str)))
+        findings.append(find("copied scans", ALARM, len(copied), 1.0, named=name_some(people)))
+    findings += [*check_joins(cohort), *check_columns(cohort, settings)]
+    ranked = sorted(findings, key=lambda each: (ALARM, LOOK, NOTE).index(each.level))
+    frame = pd.DataFrame([asdict(each) for each in ranked], columns=list(CHECK.columns))
+    return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}, alike
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +17,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids._version import __version__
 from fcpower_bids.analyses.baselines import BASELINES, find_added
 from fcpower_bids.analyses.evaluate import main_score, make_solver
 from fcpower_bids.analyses.features import FC, FC_POWER, build_representations, expand_names
 from fcpower_bids.analyses.prediction import SUMMARY
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.analyses.targets import join_target_builders
+from fcpower_bids.clinic.page import SIGNIFICANT, say_in_full, was_tested
+from fcpower_bids.cohort.feature_choice import choose_connectomes, gather_preprocessing
+from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import connectome_summary
@@ -26,28 +34,22 @@ from fcpower_bids.core.regression.krr import LAST_DECADE, decades
 from fcpower_bids.core.regression.nested import score_penalties
 from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import best_penalty, score_predictions
-from fcpower_bids.errors import Unfit
-from fcpower_bids.outputs.group import find_table
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.errors import DatasetError, Unfit
+from fcpower_bids.outputs.group import Attempts, find_table
+from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
+from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
-from fcpower_bids.schema import TABLES
-from fcpower_bids.settings import Analysis
+from fcpower_bids.schema import TABLES, TableSpec
+from fcpower_bids.settings import Analysis, Settings
 from fcpower_bids.settings.group import PERMUTE
+from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
 REFERENCE, UNUSUAL = TABLES["reference"], TABLES["predicted/target-TARGET-REPRESENTATION_reference"]
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
-SEX = ("sex", "gender")
-"""Columns of a phenotype table, in lower case."""
-FEMALE = {"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}
-ABOUT = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
-"""Properties of a scan that its reference is adjusted for, and their words."""
 ERROR, LEVEL = "pooled_mse", 0.9
-FEWEST_SLOPES = 20
-"""Scans below which a reference has a mean and no slopes."""
 FEWEST_SHOWN = 5
 """People below which a model has no numbers of a group: they would be those of single people."""
-SIGNIFICANT = 0.05
 SPREAD = (0.05, 0.95)
 """Share of the training values that an interval of 90 % would have without any scan."""
 UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": math.nan}
@@ -118,73 +120,16 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
 # --- The reference of unusual scans ---------------------------------------------------------------------------------
 
 
-def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
-    """Mean at covariates (n, k) of 0, SD around the plane, and slopes (k,) of values (n,), by least squares."""
-    y = np.asarray(values, dtype=float)
-    x = about if len(y) >= FEWEST_SLOPES else np.zeros_like(about)
-    centred = x - x.mean(axis=0)
-    slopes, _, rank, _ = np.linalg.lstsq(centred, y - y.mean(), rcond=1e-9)
-    rest = y - y.mean() - centred @ slopes
-    spare = len(y) - 1 - int(rank)
-    sd = float(np.sqrt(np.sum(rest**2) / spare)) if spare > 0 else np.nan
-    return float(y.mean() - x.mean(axis=0) @ slopes), sd, slopes
-
-
-def compare_with_reference(
-    reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """Say how unusual a connectome is against training scans at its motion, length and sex, as far as known."""
-    away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
-    known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
-    rows = []
-    for row in reference[reference["measure"].isin(list(summary))].to_dict("records"):
-        slopes = np.array([row[f"per_{name}"] for name in ABOUT], dtype=float)
-        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(row["measure"])]
-        numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
-        adjusted = ", ".join(ABOUT[name] for name in known if row[f"per_{name}"])
-        rows.append({"measure": row["measure"], **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
-    return rows
-
-
-def _away(about: pd.DataFrame, at: Mapping[str, float]) -> FloatArray:
-    """Distances of scans from where the means stand: doublings of motion and length, and sex; 0 where unknown."""
-    centre, away = pd.Series(at, dtype=float).reindex(list(ABOUT)), about[list(ABOUT)].astype(float)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log2(away[["mean_fd", "seconds"]] / centre[["mean_fd", "seconds"]])
-    away = logs.assign(female=away["female"] - centre["female"])
-    return np.where(np.isfinite(away), away, 0.0)
-
-
-def is_female(column: pd.Series) -> pd.Series:
-    """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
-    return column.astype(object).map(lambda cell: FEMALE.get(str(cell).strip().casefold(), np.nan)).astype(float)
-
-
-def reference_scans(
-    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
-) -> tuple[pd.DataFrame, dict[str, float]]:
-    """`REFERENCE` of scans (n,) of a cohort, and the motion, length and share of women of its means."""
-
-    def rounded(value: float) -> float:  # the numbers of many scans, and not those of one in another form
-        return float(f"{value:.4g}")
-
-    scans = cohort.scans.iloc[rows]
+def reference_scans(cohort: Cohort, rows: Rows, similarity: NDArray[np.float64]) -> pd.DataFrame:
+    """`REFERENCE` of scans (n,) of a cohort, rounded to the numbers of many scans."""
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ("mean_fd", "seconds")}).astype(float)
-    about["female"] = scans["participant_id"].astype(str).map(people.get("female", pd.Series(dtype=float))).to_numpy()
-    with np.errstate(divide="ignore"):
-        logs = np.log2(about[["mean_fd", "seconds"]]).replace([np.inf, -np.inf], np.nan).mean()
-    at = {name: rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
-    if about["female"].notna().any():
-        at["female"] = rounded(float(about["female"].mean()))
-    away, found = _away(about, at), []
-    for name, column in measures.items():
-        known = column.notna().to_numpy()
-        if known.sum() >= FEWEST_SHOWN:
-            mean, sd, slopes = normal_at(column[known], away[known])
-            found.append((name, int(known.sum()), *map(rounded, (mean, sd, *slopes))))
-    return pd.DataFrame(found, columns=list(REFERENCE.columns)), at
+    found = [
+        (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
+        for name, column in measures.items()
+        if column.count() >= FEWEST_SHOWN
+    ]
+    return pd.DataFrame(found, columns=list(REFERENCE.columns))
 
 
 # --- Skill ----------------------------------------------------------------------------------------------------------
@@ -324,8 +269,7 @@ def fit_final_model(
         facts["TrainingValues"] = _histogram(observed)
         arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
     facts["Skill"] = judge_skill(tested, residuals, held_out, 2 * interval["Radius"], pd.Series(observed))
-    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, similarity, _of_people(cohort))
-    return FinalModel(arrays, facts, reference)
+    return FinalModel(arrays, facts, reference_scans(cohort, rows, similarity))
 
 
 def _histogram(values: FloatArray) -> dict[str, Any]:
@@ -344,16 +288,7 @@ def _histogram(values: FloatArray) -> dict[str, Any]:
     return {"Edges": edges, "People": people}
 
 
-def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
-    """Columns age and sex by participant, whatever the case of their names."""
-    columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
-    found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
-    sex = next((columns[name] for name in SEX if name in columns), None)
-    return found if sex is None else found | {"female": is_female(sex)}
-
-
 def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, Any]:
-    """Facts about the target, the people and their scans."""
 
     def spread(values: pd.Series) -> list[float]:
         there = values.dropna()
@@ -362,7 +297,9 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
     target, cohort, (representation,) = study.targets[0], study.cohort, study.settings.representations
     scans, times = cohort.scans.iloc[rows], [cohort.repetition_times[row] for row in rows if cohort.repetition_times]
     sites = {} if study.people.sites is None else pd.Series(study.people.sites[known]).value_counts()
-    ages = _of_people(cohort).get("age", pd.Series(dtype=float)).reindex([study.people.names[row] for row in known])
+    column = next((name for name in cohort.phenotypes if str(name).lower() == "age"), None)
+    ages = pd.Series(dtype=float) if column is None else pd.to_numeric(cohort.phenotypes[column], errors="coerce")
+    ages = ages.reindex([study.people.names[row] for row in known])
     return {
         "Target": target.name,
         "PositiveClass": target.positive,
@@ -401,3 +338,142 @@ def _step(width: float) -> float:
     """1, 2 or 5 times a power of ten, about a tenth of a width."""
     power = 10.0 ** math.floor(math.log10(width / 10))
     return float(next(each * power for each in (1, 2, 5, 10) if each * power >= width / 10 * (1 - 1e-9)))
+
+
+FORMAT = "fcpower_bids model 5"
+CARD, WEIGHTS = "model.json", "weights.npz"
+RECOGNISED_BY, DECIMALS = 48, 2
+"""Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
+WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
+
+
+def model_path(folder: Path, target: str, representation: str) -> Path:
+    """Return where the model of a target is kept."""
+    wanted = f"target-{target}_{representation}"
+    stem = re.sub(r"[^A-Za-z0-9.]+", "-", wanted).strip("-")
+    digest = "" if stem == wanted.replace("_", "-") else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    return folder / f"{stem}{digest}_model"
+
+
+def save_model(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+    tables: Iterable[tuple[TableSpec, pd.DataFrame]] = (),
+) -> Path:
+    """Write a fitted model in one step: its arrays, its tables, and last ``model.json`` with the digests of these."""
+
+    def fill(folder: Path) -> None:
+        np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
+        for spec, frame in tables:
+            write_declared(folder / f"{spec.name}.tsv", frame, spec)
+            write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
+        digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
+        card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
+        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_folder(path, fill)
+    return path
+
+
+def load_model(
+    path: Path, specs: Iterable[TableSpec] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, Any], list[pd.DataFrame]]:
+    """Read a fitted model: arrays, facts, and the tables that are asked for. Raises DatasetError."""
+    if not (path / CARD).is_file():
+        older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
+        raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
+    damaged = DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}")
+    try:
+        facts = load_json(path / CARD)
+    except (OSError, ValueError) as error:
+        raise damaged from error
+    if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
+        raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
+    digests = facts.get("Digests")
+    if not isinstance(digests, dict) or CARD not in digests:
+        raise damaged
+    own, _ = digests.pop(CARD), facts.pop("Signature", "")  # models of earlier versions could be signed
+    try:
+        found = {name: digest_of(stored_path(path, name)) for name in digests}
+    except OSError as error:
+        raise damaged from error
+    changed = [name for name, digest in digests.items() if found[name] != digest]
+    changed += [CARD] if own != _digest_of(facts) else []
+    if changed:
+        raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
+    # these are the files as they were written: a failure from here on is a mistake of ours
+    with np.load(path / WEIGHTS, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    numbers = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if numbers:
+        raise DatasetError(
+            f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
+        )
+    return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
+
+
+def _digest_of(card: Mapping[str, Any]) -> str:
+    """Digest of what ``model.json`` says, however it is laid out, its own digest apart."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
+
+
+def scan_digest(salt: str, edges: np.ndarray) -> str:
+    """Digest of a connectome (E,): the same scan, under whatever name, has the same one in the same model."""
+    return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
+
+
+def telling_edges(matrix: np.ndarray) -> np.ndarray:
+    """Return some correlations of a connectome (P, P), rounded: scans differ in them, roundings of a scan do not."""
+    edges = matrix[np.triu_indices(len(matrix), 1)]
+    some = edges[np.linspace(0, len(edges) - 1, min(RECOGNISED_BY, len(edges))).astype(int)]
+    return np.nan_to_num(np.round(some, DECIMALS), nan=9.0) + 0.0  # + 0.0: minus zero is zero
+
+
+def save_models(cohort: Cohort, settings: Settings, attempts: Attempts) -> None:
+    """Write a model of every target under every representation that follows from one connectome alone."""
+    for target in (*cohort.targets, *settings.composites):
+        for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
+            name = f"model of {target} from {representation}"
+            there = "prediction" in attempts.done  # tables of this cohort, and not of an earlier one
+            tested = tested_at_group_level(settings.results, target, representation) if there else UNTESTED
+            path = attempts.run(name, partial(write_model, cohort, settings, target, representation, tested))
+            if path is not None:
+                say(f"Model: {path}", settings)
+
+
+def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
+    """Refuse a model without skill, unless it is asked for by name. Raises DatasetError."""
+    if facts["Skill"]["Found"] or accepted:
+        return
+    remedy = "do not use it" if was_tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"
+    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with --accept-no-skill.")
+
+
+def write_model(
+    cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any]
+) -> Path:
+    """Fit a model of one target and write its folder. Raises Unfit, DatasetError."""
+    model = fit_final_model(cohort, settings, target, representation, tested)
+    refuse_without_skill(model.facts, settings.accept_no_skill)
+    places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
+    own = dataclasses.replace(settings, atlas=(cohort.atlas,))
+    chosen, _ = choose_connectomes(selected_of(settings).connectomes, own)
+    used = [one for one in chosen if (one.participant, one.session) in places]
+    # The salt keeps digests of different models apart, and is the same when a model is made again.
+    salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
+    facts = {
+        **model.facts,
+        "Preprocessing": gather_preprocessing(used),
+        "Salt": salt,
+        "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),
+    }
+    path = model_path(settings.results / "models", target, representation)
+    return save_model(path, model.arrays, facts, [(REFERENCE, model.reference)])
+
+
+@cache
+def _telling(path: Path, _changed: int) -> np.ndarray:
+    """Read the 48 numbers that identify a scan, once for all models of a run."""
+    return telling_edges(read_series(path)[0])

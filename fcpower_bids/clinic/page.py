@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.baselines import Added
-from fcpower_bids.clinic.fit import SIGNIFICANT
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.reports.kit.figures import AFTER
 from fcpower_bids.reports.kit.page import render_page, show_number, write_page
 from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
 
+SIGNIFICANT = 0.05
 WIDTH, HEIGHT = 4.4, 1.3
 GREY, BLUE, DARK = "#c3c9d0", AFTER, "#000"
 PREDICTED, CAUTION = "predicted", "caution"
@@ -157,7 +157,9 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan
     """Put the rows of one scan into words."""
     measures = tuple({**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared))
     name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
-    title = title_of(name)
+    entities = dict(parse_name(f"{name}_bold.tsv")[0])
+    parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
+    title = ", ".join(parts).capitalize() or "The scan"
     if row["state"] != PREDICTED:
         return Scan(title, name, f"No prediction. {row['reason']}")
     result = say_result(row["prediction"], row["low"], row["high"], facts)
@@ -170,13 +172,6 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan
         ("Digest of the connectome", str(row["sha256"])[:16]),
     )
     return Scan(title, name, result, tuple(sentences), about, say_unusual(measures) if measures else "", measures)
-
-
-def title_of(name: str) -> str:
-    """Session, task and run of a scan in words."""
-    entities = dict(parse_name(f"{name}_bold.tsv")[0])
-    parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
-    return ", ".join(parts).capitalize() or "The scan"
 
 
 def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:
@@ -195,18 +190,13 @@ def possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name, radius in radii.items() if abs(score - float(name == facts["PositiveClass"])) <= radius)
 
 
-def name_guess(facts: Mapping[str, Any]) -> str:
-    """The guess that a model is measured against."""
-    if facts["PositiveClass"] is not None:
-        return "guessing by the share of each class"
-    if facts["Covariates"]:
-        return f"{_listed(facts['Covariates'])} alone"
-    return f"guessing the average {facts['Target']}"
-
-
 def say_skill(facts: Mapping[str, Any]) -> str:
     """The sentence that heads a page; that of a model without skill comes before everything."""
-    skill, guess = facts["Skill"], name_guess(facts)
+    skill, guess = facts["Skill"], f"guessing the average {facts['Target']}"
+    if facts["PositiveClass"] is not None:
+        guess = "guessing by the share of each class"
+    elif facts["Covariates"]:
+        guess = f"{_listed(facts['Covariates'])} alone"
     if skill["Found"]:
         return f"This model does better than {guess}."
     if not was_tested(skill):
@@ -288,9 +278,7 @@ def _of_several(done: Sequence[Row], width: float) -> list[str]:
 def say_unusual(measures: Sequence[Row]) -> str:
     """How unusual the connectome is, in one sentence."""
     far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
-    adjusted = " and ".join(str(measures[0]["adjusted_for"] or "").rsplit(", ", 1))
-    like = f", at the {adjusted} of this scan" if adjusted else ""
-    against = f"against the {int(measures[0]['scans'])} training scans{like}"
+    against = f"against the {int(measures[0]['scans'])} training scans"
     if not far:
         return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
     return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
@@ -318,7 +306,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows with text where text is missing empty."""
     rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
     for row in rows:
-        for key in ("warning", "reason", "differences", "classes", "adjusted_for"):
+        for key in ("warning", "reason", "differences", "classes"):
             if key in row and not isinstance(row[key], str):
                 row[key] = ""
     return rows

@@ -16,11 +16,25 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
-from fcpower_bids.clinic.fit import REFERENCE, SEX, SIGNIFICANT, UNUSUAL, FinalModel, compare_with_reference, is_female
-from fcpower_bids.clinic.folder import load_model, refuse_without_skill, scan_digest, telling_edges
+from fcpower_bids.clinic.fit import (
+    REFERENCE,
+    UNUSUAL,
+    FinalModel,
+    load_model,
+    refuse_without_skill,
+    scan_digest,
+    telling_edges,
+)
 from fcpower_bids.clinic.page import PREDICTED as DONE
-from fcpower_bids.clinic.page import ends_of, possible_classes, say_in_full, say_skill, write_prediction_pages
-from fcpower_bids.cohort.feature_choice import differences, repetition_time
+from fcpower_bids.clinic.page import (
+    SIGNIFICANT,
+    ends_of,
+    possible_classes,
+    say_in_full,
+    say_skill,
+    write_prediction_pages,
+)
+from fcpower_bids.cohort.feature_choice import differences
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import CAUTION, SOUND, UNUSABLE, cautions_of, read_quality
 from fcpower_bids.cohort.people import Source, load_people, tables_of
@@ -50,7 +64,7 @@ COVERAGE = "Coverage"
 KNOWN = "known"
 """The target, where the tables have it."""
 Known = dict[str, dict[tuple[str, str], float]]
-"""Age, 1 for female and 0 for male, and the target, by person and session."""
+"""Age and the target, by person and session."""
 
 
 # --- One scan -------------------------------------------------------------------------------------------------------
@@ -64,9 +78,7 @@ class NewScan:
     mean_fd: float = math.nan
     degrees_of_freedom: float = math.nan
     repetition_time: float = math.nan
-    # age, female: from a phenotype table of the new people; 1 for female, 0 for male
-    age: float = math.nan
-    female: float = math.nan
+    age: float = math.nan  # from a phenotype table of the new people
     in_training: bool = False  # whether the model was fitted on this very connectome
 
 
@@ -113,9 +125,18 @@ def apply_model(
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
     found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
-    about = {"seconds": known.seconds, "mean_fd": known.mean_fd, "female": known.female}
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
-    compared = tuple(compare_with_reference(model.reference, facts["ReferenceAt"], measures, about))
+    compared = tuple(
+        {
+            "measure": row["measure"],
+            "value": (value := measures[str(row["measure"])]),
+            "mean": (mean := float(row["mean"])),
+            "sd": (sd := float(row["sd"])),
+            "z": (value - mean) / sd if sd > 0 else np.nan,
+            "scans": float(row["scans"]),
+        }
+        for row in model.reference[model.reference["measure"].isin(list(measures))].to_dict("records")
+    )
     low, high = ends_of(prediction, facts)
     warnings = tuple(_warnings(known, compared, prediction, facts))
     return AppliedModel(prediction, low, high, possible_classes(prediction, facts), similarity, compared, warnings)
@@ -179,9 +200,9 @@ def predict_scans(
 ) -> Predictions:
     """Apply a model to every scan of its atlas in outputs of the participant level, and write the table.
 
-    `participants`: labels; all where empty. `phenotypes`: table with the age of the new people, and their sex; else
-    that of the dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of
-    their page. Raises DatasetError.
+    `participants`: labels; all where empty. `phenotypes`: table with the age of the new people; else that of the
+    dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of their page.
+    Raises DatasetError.
     """
     arrays, facts, (reference,) = load_model(path, (REFERENCE,))
     refuse_without_skill(facts, accept_no_skill)
@@ -273,9 +294,9 @@ def _attempt(
         if matrix.shape != (len(parcels), len(parcels)):
             raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
         seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
-        age, female = (people[key].get((scan.participant, scan.session), math.nan) for key in ("age", "female"))
-        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, repetition_time(scan))
-        found = apply_model(model, matrix, parcels, NewScan(*about, age, female, seen))
+        age = people["age"].get((scan.participant, scan.session), math.nan)
+        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, quality.repetition_time)
+        found = apply_model(model, matrix, parcels, NewScan(*about, age, seen))
     except (FcPowerError, OSError) as error:
         reason = str(error)
     except Exception as error:
@@ -297,11 +318,11 @@ def _attempt(
 def read_people(
     output_dir: Path, phenotypes: Path | None, scans: Collection[tuple[str, str]], target: str = ""
 ) -> Known:
-    """Return ``age``, ``female`` and the target at each scan (person, session), as far as known. Raises DatasetError.
+    """Return ``age`` and the target at each scan (person, session), as far as known. Raises DatasetError.
 
     No number is guessed to be a code for missing values: some people are 77.
     """
-    found: Known = {"age": {}, "female": {}, KNOWN: {}}
+    found: Known = {"age": {}, KNOWN: {}}
     if not scans:
         return found
     datasets = dict.fromkeys(path.parent for path in people_tables(output_dir))
@@ -317,9 +338,7 @@ def read_people(
             table = people.frame.drop(columns=[name for name in people.conflicts if name in people.frame])
             table = table.loc[[person for person in table.index if person in scanned]]
             unknown, columns = pd.Series(np.nan, table.index), {str(name).lower(): table[name] for name in table}
-            sex = next((columns[name] for name in SEX if name in columns), unknown)
-            known = {"age": columns.get("age", unknown), "female": is_female(sex)}
-            for key, values in {**known, KNOWN: table.get(target, unknown)}.items():
+            for key, values in (("age", columns.get("age", unknown)), (KNOWN, table.get(target, unknown))):
                 numbers = pd.to_numeric(values, errors="coerce").dropna()
                 found[key] |= {
                     (str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)

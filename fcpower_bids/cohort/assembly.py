@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.edges import Edges, edges_beside, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import (
@@ -22,16 +19,15 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude,
     exclude_by_quality,
-    exclude_unreadable,
     read_quality,
     tabulate_exclusions,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import (
+    WITH,
     Phenotypes,
     Scanned,
     count_people,
-    count_values,
     load_phenotypes,
     match_ids,
     read_rows,
@@ -40,11 +36,11 @@ from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolv
 from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
     Run,
-    Scan,
     assemble_edges,
     combination_of,
     group_scans,
     missing_parcels,
+    read_edges,
     read_embeddings,
     read_parcel_facts,
     read_seen,
@@ -53,46 +49,20 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
-from fcpower_bids.store import known_digest
-
-END = 4096
-"""Bytes at the end of a file that are compared first among files of its size."""
-
-
-def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
-    """By recording, the identical connectome file of a person outside the request."""
-
-    def file(one: Connectome) -> Path:
-        return array if (array := edges_beside(one.path)).is_file() else one.path
-
-    def end(path: Path) -> bytes:
-        with path.open("rb") as stream:
-            stream.seek(-min(END, path.stat().st_size), os.SEEK_END)
-            return stream.read()
-
-    kinds, by_size, copies = {(one.atlas_name, one.space) for one in found}, dict[int, list[Connectome]](), {}
-    for other in (each for each in others if (each.atlas_name, each.space) in kinds):
-        by_size.setdefault(file(other).stat().st_size, []).append(other)
-    for one in found:
-        own = file(one)
-        for other in by_size.get(own.stat().st_size, ()):
-            if end(own) == end(file(other)) and known_digest(own) == known_digest(file(other)):
-                copies[one.recording] = other
-    return copies
 
 
 def exclude_duplicates(
     found: Sequence[Connectome],
     digests: Sequence[str],
     accepted: Collection[Path] = (),
-    elsewhere: Mapping[str, Connectome] = MappingProxyType({}),
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
-        alike.setdefault(digest, []).extend([one, elsewhere[one.recording]] if one.recording in elsewhere else [one])
+        alike.setdefault(digest, []).append(one)
     used: dict[str, Connectome | None] = {}
     for digest, copies in alike.items():
         named = [one for one in copies if one.path in accepted]
@@ -120,10 +90,19 @@ def load_cohort(settings: Assembly) -> Cohort:
     scanned = sessions_of((one.participant, one.session) for one in chosen)
     check_phenotypes(settings, scanned)  # before thousands of files are read
     edges = read_edges([one.path for one in chosen], settings)
-    keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
+    folders = known_folders(settings.output_dir, *{one.root for one in chosen})
+    keep, said = exclude(
+        chosen, [describe_without_folders(edges.unreadable.get(one.path, ""), folders) for one in chosen]
+    )
     rows += said
-    scans, said = _make_scans(door, list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
-    rows += said
+    read, known = list(compress(chosen, keep)), list(compress(quality, keep))
+    keep, copies = exclude_duplicates(read, edges.digests, door.accepted)
+    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(read, known, strict=True))]
+    scans, said = group_scans(list(compress(runs, keep)))
+    if not scans:
+        why = next(iter([*said, *copies]))
+        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
+    rows += copies + said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
     rows += said
@@ -166,7 +145,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         embeddings=embeddings,
         seen=read_seen(scans, embeddings),
         series=series,
-        repetition_times=tuple(scan[0].repetition_time for scan in scans),
+        repetition_times=tuple(scan[0].quality.repetition_time for scan in scans),
         targets=columns.targets,
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
@@ -174,7 +153,11 @@ def load_cohort(settings: Assembly) -> Cohort:
         cleaning=cleaning_of(chosen),
         joined={
             **count_people(phenotypes.frame.index, people, phenotypes.renamed, settings),
-            **count_values(columns.frame, columns.targets),
+            **{
+                f"{WITH}{name}": int(columns.frame[name].notna().sum())
+                for name in columns.targets
+                if name in columns.frame
+            },
         },
     )
 
@@ -233,23 +216,6 @@ def _concerns(one: LeftOut, chosen: Sequence[Connectome], settings: Selection) -
     )
 
 
-def _make_scans(
-    door: Selected, chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
-) -> tuple[list[Scan], list[Exclusion]]:
-    # People outside --participant-label whom no decision leaves out.
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    elsewhere = find_copies_elsewhere(
-        chosen, [one for one in door.connectomes if asked and one.participant not in asked]
-    )
-    keep, rows = exclude_duplicates(chosen, edges.digests, door.accepted, elsewhere)
-    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
-    scans, said = group_scans(list(compress(runs, keep)))
-    if not scans:
-        why = next(iter([*said, *rows]))
-        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
-    return scans, rows + said
-
-
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:
     there = set(phenotypes.frame.index)
     if len(there) and there.isdisjoint(people):
@@ -297,7 +263,13 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     names = match_ids(table[PERSON_ID].drop_duplicates().tolist(), people)
     table[PERSON_ID] = table[PERSON_ID].replace(names)
     frame = _roles(table, path) if "role" in table.columns else _splits(table, path)
-    _check(frame, path)
+    if frame.duplicated([*KEYS, PERSON_ID]).any():
+        twice = frame[frame.duplicated([*KEYS, PERSON_ID])][PERSON_ID].iloc[0]
+        raise DatasetError(f"{path} names {twice} twice in one fold. Keep one row.")
+    tested = frame[frame["role"] == "test"]
+    if tested.duplicated(["repeat", PERSON_ID]).any():
+        again = tested[tested.duplicated(["repeat", PERSON_ID])][PERSON_ID].iloc[0]
+        raise DatasetError(f"{path} tests {again} twice in one repeat; give each repeat a label of its own.")
     absent = sorted(set(table[PERSON_ID]) - set(people))
     if len(absent) == table[PERSON_ID].nunique():
         raise DatasetError(
@@ -345,15 +317,3 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if not parts:
         raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
     return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)
-
-
-def _check(frame: pd.DataFrame, path: Path) -> None:
-    twice = frame[frame.duplicated([*KEYS, PERSON_ID])]
-    if len(twice):
-        raise DatasetError(f"{path} names {twice[PERSON_ID].iloc[0]} twice in one fold. Keep one row.")
-    tested = frame[frame["role"] == "test"]
-    again = tested[tested.duplicated(["repeat", PERSON_ID])]
-    if len(again):
-        raise DatasetError(
-            f"{path} tests {again[PERSON_ID].iloc[0]} twice in one repeat; give each repeat a label of its own."
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import read_quality
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.atlas.files import declared_atlases
@@ -27,11 +25,36 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
     kept, notes = _filter(found, settings)
-    steps: tuple[Callable[[list[Connectome], Assembly], tuple[list[Connectome], list[str]]], ...]
-    steps = (_choose_atlas, _choose_space, _check_tasks, _check_versions)
-    for step in steps:
-        kept, said = step(kept, settings)
-        notes += said
+    kept, said = _choose_atlas(kept, settings)
+    notes += said
+    spaces, folder = {one.space for one in kept}, settings.output_dir
+    kept = [one for one in kept if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
+    if not kept:
+        wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
+        raise DatasetError(f"{folder} has no FC in --space {wanted}, only in {there}.")
+    if len({one.space for one in kept}) > 1:
+        counts = _count(one.space for one in kept)
+        raise DatasetError(f"{folder} has FC in several spaces: {counts}. Name one with --space.")
+    tasks = sorted({one.entity("task") or "(none)" for one in kept})
+    if len(tasks) > 1:
+        if not any(condition.key == "task" for condition in read_filters(settings)):
+            counts = _count(one.entity("task") or "(none)" for one in kept)
+            raise DatasetError(
+                f"{folder} has FC of several tasks: {counts}. Name one with --task-id; several names are combined "
+                "like runs."
+            )
+        notes.append(
+            f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."
+        )
+    seen: dict[Hashable, Connectome] = {}
+    for one in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
+        other = seen.setdefault((one.site, *(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS)), one)
+        if other is not one:
+            keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})
+            raise DatasetError(
+                f"{other.path} and {one.path.name} are the same acquisition and differ in {', '.join(keys)} only. "
+                f"Choose one with --bids-filter-file, or remove the other."
+            )
     return kept, notes
 
 
@@ -88,46 +111,6 @@ def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def _choose_space(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
-    spaces = {one.space for one in found}
-    kept = [one for one in found if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
-    if not kept:
-        wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
-        raise DatasetError(f"{settings.output_dir} has no FC in --space {wanted}, only in {there}.")
-    counts = _count(one.space for one in kept)
-    if len({one.space for one in kept}) > 1:
-        raise DatasetError(f"{settings.output_dir} has FC in several spaces: {counts}. Name one with --space.")
-    return kept, []
-
-
-def _check_tasks(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
-    tasks = sorted({one.entity("task") or "(none)" for one in found})
-    if len(tasks) == 1:
-        return found, []
-    if not any(condition.key == "task" for condition in read_filters(settings)):
-        counts = _count(one.entity("task") or "(none)" for one in found)
-        raise DatasetError(
-            f"{settings.output_dir} has FC of several tasks: {counts}. Name one with --task-id; several names are "
-            "combined like runs."
-        )
-    return found, [f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."]
-
-
-def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
-    """Two files of one acquisition (two resolutions, say) would count a recording twice."""
-    seen: dict[Hashable, Connectome] = {}
-    for one in found:
-        acquisition = (one.site, *(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS))
-        other = seen.setdefault(acquisition, one)
-        if other is not one:
-            keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})
-            raise DatasetError(
-                f"{other.path} and {one.path.name} are the same acquisition and differ in {', '.join(keys)} only. "
-                f"Choose one with --bids-filter-file, or remove the other."
-            )
-    return found, []
-
-
 OTHER_ATLAS = (
     " Unless they are of one parcellation at several resolutions, parcels of one name lie elsewhere in some of them: "
     "run the participant level for all with one file."
@@ -137,7 +120,12 @@ OTHER_ATLAS = (
 def check_alike(found: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
     _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
-    _same(found, "pass-band in Hz", _band)
+
+    def band(one: Connectome) -> str | None:
+        edges = one.facts.get("SoftwareFilters", {}).get("Butterworth", {})
+        return f"{edges.get('HighPassHz')} to {edges.get('LowPassHz')}" if edges else None
+
+    _same(found, "pass-band in Hz", band)
     notes = _other_choices(found)
     powers = [set(one.powers) for one in found if one.powers]
     if powers and not set.intersection(*powers):
@@ -186,11 +174,6 @@ def cleaning_of(found: Sequence[Connectome]) -> dict[str, Any]:
     if band:
         cleaning["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
     return cleaning | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
-
-
-def _band(one: Connectome) -> Any:
-    band = one.facts.get("SoftwareFilters", {}).get("Butterworth", {})
-    return f"{band.get('HighPassHz')} to {band.get('LowPassHz')}" if band else None
 
 
 def _same(found: Sequence[Connectome], what: str, value: Callable[[Connectome], Any]) -> None:
@@ -263,11 +246,8 @@ def _choices(how: Any) -> str:
 
 def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
     """Return all ways in which connectomes were made, by what differs."""
-    found: dict[str, set[str]] = {name: set() for name in (*GRAVE, *NAMED)}
-    for one in those:
-        for name, value in preprocessing_of(one).items():
-            found[name].add(value)
-    return {name: sorted(values) for name, values in found.items()}
+    each = [preprocessing_of(one) for one in those]
+    return {name: sorted({made[name] for made in each}) for name in (*GRAVE, *NAMED)}
 
 
 def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
@@ -279,9 +259,3 @@ def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple
         if of_model.get(name) and own[name] not in of_model[name]
     }
     return [unlike[name] for name in GRAVE if name in unlike], [unlike[name] for name in NAMED if name in unlike]
-
-
-def repetition_time(one: Connectome) -> float:
-    """Seconds between volumes, NaN where not known."""
-    quality = read_quality(one)
-    return round(quality.seconds / quality.volumes, 9) if quality.volumes > 0 else math.nan

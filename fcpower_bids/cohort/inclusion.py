@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
-from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import QUALITY, TIMESERIES, short_name
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import TABLES
@@ -26,8 +23,6 @@ from fcpower_bids.settings import Assembly, GroupLevel
 
 RECORDING, PERSON, PARCEL, VALUE, TARGET = "recording", "person", "parcel", "value", "target"
 FEWEST_PARCELS = 3
-DAMAGE = ("volumes", "parcels", "gain", "table")
-"""Parts of a recording that can have a caution: see docs/check.md."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
     "kept_volumes": "NumberOfVolumesUsed",
@@ -65,14 +60,18 @@ class Exclusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording, NaN where unknown; its implausible parts (`DAMAGE`) and unreadable files."""
+    """Figures of one recording, NaN where unknown; its unreadable files."""
 
     seconds: float
     volumes: float
     mean_fd: float
     degrees_of_freedom: float
-    damage: tuple[str, ...] = ()
     fault: str = ""
+
+    @property
+    def repetition_time(self) -> float:
+        """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
+        return round(self.seconds / self.volumes, 9) if self.volumes > 0 else math.nan
 
 
 def read_quality(one: Connectome) -> Quality:
@@ -92,21 +91,7 @@ def read_quality(one: Connectome) -> Quality:
         name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
         fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
     seconds, volumes, mean_fd, degrees_of_freedom = map(_number, figures.values())
-    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, find_damage(row), fault)
-
-
-def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return which parts of a recording got a caution as it was read: `DAMAGE`, from its row of quality."""
-    volumes = (_number(row.get(f"{kind}_volumes")) for kind in ("empty", "copied", "stray"))
-    fits = (_number(row.get(f"table_{what}")) for what in ("global_signal", "dvars"))
-    level = _number(row.get("table_level"))
-    found = (
-        any(number > 0 for number in volumes),
-        _number(row.get("stray_parcels")) > 0,
-        _number(row.get("gain_step")) >= STEP_TOLD,
-        any(r < FOREIGN for r in fits) or level >= SCALED or level <= 1 / SCALED,
-    )
-    return tuple(part for part, is_damaged in zip(DAMAGE, found, strict=True) if is_damaged)
+    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault)
 
 
 def quality_row(one: Connectome) -> dict[str, str]:
@@ -195,14 +180,6 @@ def exclude_by_quality(
     return exclude(
         found, [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
     )
-
-
-def exclude_unreadable(
-    found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
-) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out recordings whose FC file is no connectome, and say why."""
-    folders = known_folders(settings.output_dir, *{one.root for one in found})
-    return exclude(found, [describe_without_folders(unreadable.get(one.path, ""), folders) for one in found])
 
 
 def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:

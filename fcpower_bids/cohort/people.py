@@ -10,17 +10,103 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, person_at
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
-from fcpower_bids.cohort.missing_codes import as_numbers, remove_codes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import SITE, output_folders, people_tables
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import label_order
 from fcpower_bids.settings import Assembly
+
+CODES = frozenset(
+    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
+    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
+)
+"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
+MEANS_MISSING = re.compile(
+    r"\b(missing|unknown|refused?|declined|not (available|applicable|known|done|assessed|collected|administered)|"
+    r"no (data|answer|response)|don'?t know|do not know|n/?a)\b",
+    re.IGNORECASE,
+)
+HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
+
+
+def remove_codes(
+    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = (), guess: bool = True
+) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+    """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart (`guess`)."""
+    cleaned = frame.copy()
+    found: dict[str, list[str]] = {}
+    for name in map(str, frame.columns):
+        column = frame[name]
+        pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
+        listed = [*_codes_of(hints.get(name)), *(code for of, _, code in pairs if of in ("", name))]
+        codes = {str(code) for code in listed} | {shorten(_number(code)) for code in listed}
+        declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
+        is_code = np.array(declared, dtype=bool) | (_obvious(column) if guess else False)
+        for person in column.index[is_code]:
+            found.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
+        cleaned[name] = column.mask(is_code)
+    return as_numbers(cleaned) if named else cleaned, [
+        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())
+    ]
+
+
+def shorten(value: Any) -> str:
+    """Text of a value, whole numbers without decimals."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def as_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers where a column has nothing else; identifiers such as ``family_id`` stay text."""
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if not name.endswith("_id") and numbers.notna().sum() == frame[name].notna().sum():
+            frame[name] = numbers.astype(float)
+    return frame
+
+
+def _codes_of(hint: Any) -> Iterable[Any]:
+    if not isinstance(hint, Mapping):
+        return
+    for key in HINT_KEYS:
+        value = hint.get(key, [])
+        yield from value if isinstance(value, list) else [value]
+    levels = hint.get("Levels")
+    if isinstance(levels, Mapping):
+        for code, level in levels.items():
+            text = " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
+            if MEANS_MISSING.search(text):
+                yield code
+
+
+def _number(code: Any) -> Any:
+    try:
+        return float(code)
+    except (TypeError, ValueError):
+        return code
+
+
+def _obvious(column: pd.Series) -> NDArray[np.bool_]:
+    if column.dtype != np.float64:
+        return np.zeros(len(column), dtype=bool)
+    values = column.to_numpy()
+    suspect = np.isin(values, list(CODES))
+    others = values[np.isfinite(values) & ~suspect]
+    if not len(others):
+        return suspect | np.isinf(values)
+    low, high = float(others.min()), float(others.max())
+    width = high - low
+    with np.errstate(over="ignore"):  # of values that no measurement is, which are named where they are used
+        above = (values > high + width) & (values > 2 * high)
+        below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
+    return (suspect & (above | below)) | np.isinf(values)
+
 
 PERSON = "participant_id"
 SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
@@ -103,7 +189,6 @@ def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) ->
 
 
 def _unite(each: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
-    """Put the people of several sites under each other, with their site in a column."""
     frames = [
         one.frame if SITE in one.frame else one.frame.assign(**{SITE: site})
         for site, one in zip(sites, each, strict=True)
@@ -148,8 +233,19 @@ def load_people(
         names = match_ids(table.frame[PERSON].drop_duplicates().tolist(), scanned)
         matched |= names
         tables[place] = replace(table, frame=table.frame.assign(**{PERSON: table.frame[PERSON].replace(names)}))
-    notes += [describe_matches(matched)] if matched else []
-    _check_codes(missing_values, tables)
+    if matched:
+        example = next(iter(matched))
+        notes.append(
+            f"{len(matched)} participant_id of the phenotype tables match scans only without leading zeros, capitals "
+            f"or underscores (such as {example} and {matched[example]})."
+        )
+    known = [str(name) for table in tables for name in table.frame.columns]
+    for code in missing_values:  # of a column that is not there: its values would be taken as measured
+        column, sign, _ = code.rpartition("=")
+        if sign and column not in known:
+            raise DatasetError(
+                f"missing_values {code}: no phenotype table has a column {describe_unknown(column, known)}"
+            )
     rows: list[Exclusion] = []
     conflicts = _alike_but_for_capitals(tables)
     cleaned = []
@@ -323,15 +419,6 @@ def without_zeros(name: str) -> str:
     return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
 
 
-def describe_matches(names: Mapping[str, str]) -> str:
-    """Say which ids were taken for those of scans."""
-    example = next(iter(names))
-    return (
-        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros, capitals or "
-        f"underscores (such as {example} and {names[example]})."
-    )
-
-
 def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both. Raises DatasetError."""
     named = {str(name) for name in tables}
@@ -344,11 +431,6 @@ def count_people(tables: Collection[str], people: Collection[str], renamed: int,
             "the participant_id."
         )
     return counts
-
-
-def count_values(frame: pd.DataFrame, targets: Collection[str]) -> dict[str, int]:
-    """Count the people who have each target."""
-    return {f"{WITH}{name}": int(frame[name].notna().sum()) for name in targets if name in frame}
 
 
 def describe_join(counts: Mapping[str, int]) -> str:
@@ -399,17 +481,6 @@ def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path,
         f"The column '{name}' differs between {paths[0]} and {paths[1]}: {person} has {first[person]} in one and "
         f"{second[person]} in the other. Rename or remove one of the two columns."
     )
-
-
-def _check_codes(named: Sequence[str], tables: Iterable[PeopleTable]) -> None:
-    """Refuse a code of a column that is not there, whose values would be taken as measured."""
-    known = [str(name) for table in tables for name in table.frame.columns]
-    for code in named:
-        column, sign, _ = code.rpartition("=")
-        if sign and column not in known:
-            raise DatasetError(
-                f"missing_values {code}: no phenotype table has a column {describe_unknown(column, known)}"
-            )
 
 
 def describe_unknown(name: str, known: Sequence[str]) -> str:

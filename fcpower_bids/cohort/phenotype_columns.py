@@ -100,7 +100,9 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
-    if _is_text(column) and (spellings := _spelled_in_several_ways(column)):
+    levels = sorted({str(value) for value in column.dropna()}) if _is_text(column) else []
+    alike = Counter(level.casefold() for level in levels)
+    if spellings := [level for level in levels if alike[level.casefold()] > 1]:  # in capitals alone
         yield f"The column '{column.name}' writes one level in several ways ({', '.join(spellings)}); use one of them."
         return
     if column.isna().all() and of_all.notna().any():
@@ -176,13 +178,6 @@ def _of_no_size(column: pd.Series) -> Iterator[str]:
             f"The column '{column.name}' varies by {spread:g} around {largest:g}, which is lost in rounding. Give its "
             "differences, or leave it out."
         )
-
-
-def _spelled_in_several_ways(column: pd.Series) -> list[str]:
-    """Levels of text that differ in capitals alone."""
-    levels = sorted({str(value) for value in column.dropna()})
-    alike = Counter(level.casefold() for level in levels)
-    return [level for level in levels if alike[level.casefold()] > 1]
 
 
 def _default_targets(

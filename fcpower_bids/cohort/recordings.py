@@ -8,14 +8,13 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.cohort.decisions import decide, decisions_of
-from fcpower_bids.cohort.features import Connectome, Named, list_connectomes, list_quality_sidecars
+from fcpower_bids.cohort.features import NO_SESSION, Connectome, Named, list_connectomes, list_quality_sidecars
 from fcpower_bids.cohort.inclusion import (
     CAUTION,
     PERSON,
@@ -23,12 +22,15 @@ from fcpower_bids.cohort.inclusion import (
     SOUND,
     UNUSABLE,
     Exclusion,
+    bare,
     cautions_of,
     read_quality,
 )
+from fcpower_bids.cohort.people import match_ids, read_rows, without_zeros
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import drop, join
+from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
@@ -46,6 +48,67 @@ from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly
 from fcpower_bids.store import may_write, write_text
+
+ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
+DECISIONS = TABLES["exclude"]
+EXCLUDE_FILE = f"{DECISIONS.name}.tsv"
+"""Where every level looks in the output folder when no other file is named."""
+KEYS = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
+ENTITIES = ("sub", "ses", "task", "run")
+ABSENT = "names it, but it is not here"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of the file."""
+
+    wanted: dict[str, str]  # bare labels by entity; ``sub`` is always there
+    recording: str  # name of the one recording that is meant; empty where the labels say which
+    # decision, reason, decided: ``accept``, ``doubt`` or ``reject``, why, and when
+    decision: str
+    reason: str
+    decided: str = ""
+
+    def means(self, recording: str, labels: Mapping[str, str]) -> bool:
+        """Whether a recording with these labels by entity is one of those meant."""
+        if self.recording:
+            return recording == self.recording
+        own = {key: bare(labels.get(key, ""), key) for key in self.wanted}
+        return all(without_zeros(own[key]) == without_zeros(label) for key, label in self.wanted.items())
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as the columns of the table have it; empty where it says nothing."""
+        labels = (self.wanted.get(key, "") for key in ENTITIES[1:])
+        return (f"sub-{self.wanted['sub']}", *labels, self.recording, self.decision, self.reason, self.decided)
+
+
+def decisions_of(output_dir: Path) -> Path | None:
+    """Return the file of decisions of an output folder, if there is one."""
+    return path if is_table(path := output_dir / EXCLUDE_FILE) else None
+
+
+def read_decisions(path: Path) -> list[Decision]:
+    """Read the file. Raises DatasetError."""
+    found = []
+    for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
+        wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
+        what = row.get("decision", "") or REJECT
+        if what not in (ACCEPT, DOUBT, REJECT):
+            raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
+        found.append(Decision(wanted, row.get("recording", ""), what, row.get("reason", ""), row.get("decided", "")))
+    return found
+
+
+def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
+    """Read the file, its people called as their scans are: a spreadsheet turns ``0012`` into ``12``."""
+    decisions = read_decisions(path)
+    there = list(dict.fromkeys(f"sub-{one.wanted['sub']}" for one in decisions))
+    names = match_ids(there, {one.participant for one in found})
+    own = {old.removeprefix("sub-"): new.removeprefix("sub-") for old, new in names.items()}
+    return [
+        replace(one, wanted=one.wanted | {"sub": own.get(one.wanted["sub"], one.wanted["sub"])}) for one in decisions
+    ]
+
 
 REJECTED, COMBINED = "rejected", "combination"
 RECORDINGS = TABLES["recordings"]
@@ -103,7 +166,7 @@ def selected(output_dir: Path) -> Selected:
     Those that are finished and whole, that ``exclude.tsv`` does not reject, and that were not made from others that
     are there.
     """
-    return _decide(_gather(output_dir), decisions_of(output_dir))
+    return decide(_gather(output_dir), decisions_of(output_dir))
 
 
 def selected_of(settings: Assembly) -> Selected:
@@ -114,9 +177,9 @@ def selected_of(settings: Assembly) -> Selected:
     folders = output_folders(settings, settings.output_dir)
     gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
     if settings.exclude_file is not None:
-        found = _decide(_unite(gathered.values()), settings.exclude_file)
+        found = decide(_unite(gathered.values()), settings.exclude_file)
     else:
-        found = _unite(_decide(each, decisions_of(folder)) for folder, each in gathered.items())
+        found = _unite(decide(each, decisions_of(folder)) for folder, each in gathered.items())
     if not found.connectomes:
         raise DatasetError(describe_nothing_left([one.row() for one in found.left_out], *gathered))
     return found
@@ -207,18 +270,37 @@ def _without_fc(output_dir: Path, found: Sequence[Connectome]) -> Iterator[LeftO
                 yield LeftOut(entities, "", state, reason)
 
 
-def _decide(gathered: Selected, path: Path | None) -> Selected:
-    """Leave out what the file of decisions rejects."""
+def decide(gathered: Selected, path: Path | None) -> Selected:
+    """Leave out what the file of decisions rejects, and keep what it accepts or has in doubt. Raises DatasetError."""
     if path is None:
         return gathered
-    decided = decide(gathered.connectomes, path)
-    rejected = tuple(
-        LeftOut(one.entities, one.atlas_name, REJECTED, decided.rejected[one.path], one.site, one)
+    by_person: dict[str, list[Connectome]] = {}
+    for one in gathered.connectomes:
+        by_person.setdefault(bare(one.participant, "sub"), []).append(one)
+    rejected, absent = dict[Path, str](), list[Exclusion]()
+    taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
+    for decision in decisions_about(gathered.connectomes, path):
+        own = by_person.get(decision.wanted["sub"], [])
+        meant = [one for one in own if decision.means(one.recording, one.labels)]
+        if decision.decision != REJECT:
+            taking_part[decision.decision] |= {one.path for one in meant}
+            continue
+        for one in meant:
+            rejected.setdefault(one.path, f"{path.name}: {decision.reason or 'named there'}")
+        if not meant:
+            session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
+            which = f"{decision.recording}: " if decision.recording else ""
+            what = RECORDING if decision.recording else PERSON
+            said = f"{which}{path.name} {ABSENT}"
+            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, said))
+    accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
+    left_out = tuple(
+        LeftOut(one.entities, one.atlas_name, REJECTED, rejected[one.path], one.site, one)
         for one in gathered.connectomes
-        if one.path in decided.rejected
+        if one.path in rejected
     )
-    kept = tuple(one for one in gathered.connectomes if one.path not in decided.rejected)
-    return Selected(kept, gathered.left_out + rejected, decided.absent, decided.accepted, decided.doubtful)
+    kept = tuple(one for one in gathered.connectomes if one.path not in rejected)
+    return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
 
 
 def _quality_facts(one: Connectome) -> dict[str, Any]:

@@ -2,34 +2,226 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.edges import Edges
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, VALUE, Exclusion, Quality
-from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
-from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.cohort.inclusion import RECORDING, VALUE, Exclusion, Quality
+from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity, covered_parcels
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
-from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
+from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import network_of
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
+from fcpower_bids.outputs.tables import (
+    MISSING,
+    column_names,
+    read_array,
+    read_json,
+    read_matrix,
+    read_table,
+    refuse_pipe,
+    series_file,
+)
 from fcpower_bids.outputs.tables import read_series as read_whole
 from fcpower_bids.progress import track
+from fcpower_bids.resources import given_bytes, machine_bytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Assembly
+
+WORTH_PROCESSES = 100
+"""Files to parse from which on starting other processes pays."""
+MOST_LACKING = 0.5
+"""Share of the parcels of all that a connectome must have to be of the same parcellation."""
+PLACE = re.compile(r"parcel\d+")
+"""Names that were given by place: which parcel is lacking cannot be told by them."""
+ROUNDING = 1e-8
+"""Largest asymmetry of a matrix of another program, or excess over 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of n connectomes of P parcels."""
+
+    parcels: tuple[str, ...]  # names of the P parcels
+    # (n or more, P (P - 1) / 2): Pearson correlations, NaN where a parcel is not covered; rows after the n are void
+    array: NDArray[np.floating]
+    missing: NDArray[np.bool_]  # (n, P): parcels that are not covered
+    digests: tuple[str, ...]  # of length n: equal for connectomes that are equal to the bit
+    # files that were asked for and are no connectomes, and why; they are not among the n
+    unreadable: Mapping[Path, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    edges: np.ndarray
+    parcels: tuple[str, ...]
+    missing: list[int]
+
+
+def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
+    """Read connectomes. Raises DatasetError, UsageError: they need more than the memory that is given."""
+    unreadable: dict[Path, str] = {}
+    parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
+    missing: list[list[int]] = []
+    digests: list[str] = []
+    array: NDArray[np.floating] = np.empty((0, 0))
+    tables = sum(not edges_beside(path).is_file() for path in paths)
+    processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
+    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
+    for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
+        if isinstance(row, str):
+            unreadable[path] = row
+            continue
+        if not digests:
+            shape = len(paths), edge_count(len(parcels))
+            if (needed := 8 * shape[0] * shape[1]) > min(given_bytes(), machine_bytes()):
+                raise UsageError(
+                    f"{shape[0]:,} connectomes of {len(parcels)} parcels need {needed / 1e9:.2g} GB of memory: give "
+                    "more (--mem-mb, or another machine), or choose an atlas of fewer parcels."
+                )
+            array = np.empty(shape)
+        row = _spread(row, parcels)
+        array[len(digests)] = row.edges
+        missing.append(row.missing)
+        digests.append(hashlib.blake2b(row.edges.data, digest_size=16).hexdigest())
+    if not digests:
+        raise DatasetError(next(iter(unreadable.values())))
+    uncovered = np.zeros((len(digests), len(parcels)), dtype=bool)
+    for number, each in enumerate(missing):
+        uncovered[number, each] = True
+    return Edges(parcels, array, uncovered, tuple(digests), unreadable)
+
+
+def _try_read(path: Path) -> _Row | str:
+    try:
+        return _read(path)
+    except DatasetError as error:
+        return str(error)
+
+
+def _read(path: Path) -> _Row:
+    refuse_pipe(path)
+    array = edges_beside(path)
+    if array.is_file():  # the numbers of the table, which takes ten times as long to read
+        return _row_of_edges(path, array)
+    matrix, parcels = read_matrix(path)
+    return _row_of(path, matrix, parcels)
+
+
+def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
+    if matrix.shape != (len(parcels), len(parcels)):
+        raise _unusable(path, f"It has {len(matrix)} rows for {len(parcels)} parcels")
+    try:
+        covered = covered_parcels(matrix)
+    except Unfit as error:
+        raise _unusable(path, str(error)) from error
+    known = matrix[np.ix_(covered, covered)]
+    if np.abs(known - known.T).max() > ROUNDING or np.abs(known).max() > 1 + ROUNDING:
+        raise _unusable(path, "It is not symmetric, or has values outside -1 to 1")
+    return _Row(vectorise_edges(matrix, weighted=False), tuple(parcels), np.flatnonzero(~covered).tolist())
+
+
+def _row_of_edges(path: Path, array: Path) -> _Row:
+    """Take the array in the place of the table, unless one of them has changed since."""
+    edges = read_array(array)
+    parcels, first = (column_names(path), edges[:0]) if array == path else _first_row(path)
+    if edges.shape != (edge_count(len(parcels)),):
+        raise _unusable(path, f"{array.name} has {edges.size} edges for {len(parcels)} parcels")
+    if array != path and not _same(edges[: len(parcels) - 1], first[1:]):
+        raise _unusable(path, f"{array.name} is not of it")
+    if array.stat().st_mtime_ns < path.stat().st_mtime_ns:  # a copy may be so, too
+        row = _row_of(path, *read_matrix(path))
+        if not _same(edges, row.edges):
+            raise _unusable(path, f"{array.name} is not of it")
+        return row
+    if np.isfinite(edges).all() and np.abs(edges).max(initial=0) <= 1 + ROUNDING:
+        return _Row(edges, tuple(parcels), [])
+    return _row_of(path, rebuild_connectome(edges), parcels)
+
+
+def _first_row(path: Path) -> tuple[list[str], np.ndarray]:
+    with path.open(encoding="utf-8") as file:
+        names, row = (file.readline().rstrip("\n").split("\t")[1:] for _ in range(2))
+    try:
+        return names, np.array([float(cell.replace(MISSING, "nan")) for cell in row])
+    except ValueError:
+        return names, np.empty(0)
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=ROUNDING, equal_nan=True)
+
+
+def edges_beside(path: Path) -> Path:
+    """Return the path of the edges of a connectome, in the folder of its table."""
+    return path.with_suffix(".npy")
+
+
+def _unusable(path: Path, reason: str) -> DatasetError:
+    return DatasetError(
+        f"{path} is no connectome. {reason.rstrip('.')}. Remove it and run the participant level again."
+    )
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    """Parcels of a connectome by its header; nothing where that cannot be read, which is said when it is parsed."""
+    try:
+        return tuple(column_names(path))
+    except (DatasetError, OSError):
+        return ()
+
+
+def parcels_of_all(named: Mapping[Path, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the longest list of parcels; what another lacks of it has no value there.
+
+    Raises DatasetError: another has names or an order of its own, less than `MOST_LACKING` of them, or names that are
+    places.
+    """
+    counts = Counter(filter(None, named.values()))
+    longest = max(counts, key=lambda names: (len(names), counts[names]), default=())
+    for path, names in named.items():
+        if names in ((), longest):
+            continue
+        there = set(names)
+        is_by_name = not all(map(PLACE.fullmatch, names))
+        is_part = tuple(name for name in longest if name in there) == names
+        if not (is_part and is_by_name and len(names) > MOST_LACKING * len(longest)):
+            other = [name for name in names if name not in set(longest)][:3]
+            how = f"the others lack {', '.join(other)}" if other else "which are lacking cannot be told"
+            raise DatasetError(
+                f"The parcels differ between people: {path.name} has {len(names)}, others have {len(longest)}, and "
+                f"{how}. Run the participant level for all with one atlas, or leave one kind out with --exclude-file."
+            )
+    return longest
+
+
+def _spread(row: _Row, parcels: tuple[str, ...]) -> _Row:
+    """Put the edges of a connectome among those of all parcels, NaN where it lacks one."""
+    if row.parcels == parcels:
+        return row
+    place = [parcels.index(name) for name in row.parcels]
+    diagonal = np.ones(len(place))
+    diagonal[row.missing] = np.nan
+    matrix = np.full((len(parcels), len(parcels)), np.nan)
+    matrix[np.ix_(place, place)] = rebuild_matrix(row.edges, diagonal, weighted=False)
+    lacking = sorted({*range(len(parcels))}.difference(place) | {place[parcel] for parcel in row.missing})
+    return _Row(vectorise_edges(matrix, weighted=False), parcels, lacking)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +231,6 @@ class Run:
     connectome: Connectome  # its FC file
     quality: Quality  # its figures
     place: int  # its position among the `Edges`
-
-    @property
-    def repetition_time(self) -> float:
-        """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
-        return round(self.quality.seconds / self.quality.volumes, 9) if self.quality.volumes > 0 else math.nan
 
 
 Scan = tuple[Run, ...]
@@ -57,7 +244,7 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     scans: list[Scan] = []
     rows = []
     for (participant, session), members in groups.items():
-        times = sorted({run.repetition_time for run in members if math.isfinite(run.repetition_time)})
+        times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
         if len(times) > 1:
             each = ", ".join(f"{one:g} s" for one in times)
             reason = f"its runs have the repetition times {each}; choose with --bids-filter-file"
@@ -86,9 +273,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
         row |= {name: float(sum(getattr(one, name) for one in runs)) for name in ("seconds", "volumes", DEGREES)}
         row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
         row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
-        rows.append(
-            row | {"damage": ", ".join(part for part in DAMAGE if any(part in one.damage for one in runs)) or None}
-        )
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -111,30 +296,23 @@ def assemble_edges(
     return assembled
 
 
-def weights_of(scan: Scan, settings: Assembly) -> list[float]:
-    """Weights of runs: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other.
-
-    Other programs may state neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
-    """
-    each = [run.quality for run in scan]
-    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
-    known = known[combination_of(settings) == "concat" :]
-    return next((weights for weights in known if not np.isnan(weights).any()), known[-1])
-
-
 def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     """Edges of a scan (P (P - 1) / 2,): of its runs put end to end, or their mean Fisher z. Raises DatasetError."""
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    weights = np.array(weights_of(scan, settings))
+    each, concat = [run.quality for run in scan], combination_of(settings) == "concat"
+    # Degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other. Other programs may state
+    # neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
+    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
+    weights = np.array(next((own for own in known[concat:] if not np.isnan(own).any()), known[-1]))
     names = f"{scan[0].connectome.recording} and the other runs of its session"
     if not (weights > 0).all():
         raise DatasetError(
             f"{names} have no known length. Run the participant level again, state minutes in the list of "
             "another program's files, or choose with --bids-filter-file."
         )
-    if combination_of(settings) == "concat":
+    if concat:
         return weights @ rows / weights.sum()
     diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
     try:
@@ -163,20 +341,26 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
     rows: list[Exclusion] = []
     for label in labels:
         vectors, faults = zip(*(_embed(scan, label) for scan in scans), strict=True)
-        _check_encoder(scans, label)
+        first: dict[str, Path] = {}
+        for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
+            facts = read_json(sidecar)
+            known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+            if known["sha256"]:
+                del known["weights"]  # the same weights may lie in different places
+            first.setdefault(repr(known), sidecar)
+        if len(first) > 1:
+            one, other, *_ = first.values()
+            raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
         sizes = sorted({len(vector) for vector in vectors if vector is not None})
         if len(sizes) > 1:
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
         if sizes:
             empty = np.full(sizes[0], np.nan)
             embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
-        rows += [
-            Exclusion(
-                scan[0].connectome.participant, scan[0].connectome.session, VALUE, f"no embedding '{label}'{fault}"
-            )
-            for scan, vector, fault in zip(scans, vectors, faults, strict=True)
-            if vector is None
-        ]
+        for scan, vector, fault in zip(scans, vectors, faults, strict=True):
+            if vector is None:
+                whose = scan[0].connectome
+                rows.append(Exclusion(whose.participant, whose.session, VALUE, f"no embedding '{label}'{fault}"))
     return embeddings, rows
 
 
@@ -203,19 +387,6 @@ def _sidecars(scan: Scan, label: str) -> list[Path]:
     """Sidecars of the embeddings of its runs, as far as they are there."""
     own = (run.connectome for run in scan if label in run.connectome.encoders)
     return [path for path in (one.embedding(label).with_suffix(".json") for one in own) if path.is_file()]
-
-
-def _check_encoder(scans: Sequence[Scan], label: str) -> None:
-    first: dict[str, Path] = {}
-    for sidecar in (path for scan in scans for path in _sidecars(scan, label)):
-        facts = read_json(sidecar)
-        known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
-        if known["sha256"]:
-            del known["weights"]  # the same weights may lie in different places
-        first.setdefault(repr(known), sidecar)
-    if len(first) > 1:
-        one, other, *_ = first.values()
-        raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:

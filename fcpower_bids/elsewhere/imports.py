@@ -21,7 +21,6 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_c
 from fcpower_bids.core.connectome.edges import (
     ORDERS,
     SCALES,
-    Rounding,
     correlations_from,
     rounding_step,
     vectorise_edges,
@@ -29,7 +28,6 @@ from fcpower_bids.core.connectome.edges import (
 )
 from fcpower_bids.core.connectome.spd import eigenvalues
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
-from fcpower_bids.elsewhere.arrays import read_array
 from fcpower_bids.elsewhere.layouts import (
     MATRIX,
     SERIES,
@@ -39,6 +37,7 @@ from fcpower_bids.elsewhere.layouts import (
     label_of,
     layout_names,
     load_layout,
+    read_array,
     recognise,
 )
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
@@ -52,7 +51,7 @@ from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, describe_files, read_table, write_array, write_declared
 from fcpower_bids.progress import say
-from fcpower_bids.records import Entities, space_of
+from fcpower_bids.records import space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
 
@@ -70,100 +69,70 @@ def read_list(table: Path) -> list[Offered]:
     if lacking or unknown:
         fault = f"lacks the column {lacking[0]}" if lacking else f"has the unknown column {unknown[0]}"
         raise DatasetError(f"{table} {fault}. Its columns can be: {', '.join(COLUMNS)}.")
-    cells = (dict(zip(sheet.names, row, strict=True)) for row in sheet.rows)
-    offered = [_offer(_Row(row, table, line)) for row, line in zip(cells, sheet.lines, strict=True)]
+    rows = zip(sheet.rows, sheet.lines, strict=True)
+    offered = [_offer(dict(zip(sheet.names, row, strict=True)), table, f"{table}, line {line}") for row, line in rows]
     if not offered:
         raise DatasetError(f"{table} has no rows. Write one per recording.")
     check_names(offered)
     return offered
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One line of the list."""
+def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
 
-    cells: Mapping[str, str]
-    table: Path
-    line: int
-
-    def text(self, name: str, default: str = "") -> str:
-        return self.cells.get(name) or default
-
-    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.text(name, default)
+    def choice(name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = cells.get(name) or default
         if value not in allowed:
-            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not one of {', '.join(allowed)}.")
+            raise DatasetError(f"{line}: {name} is '{value}', not one of {', '.join(allowed)}.")
         return value
 
-    def number(self, name: str) -> float:
-        value = self.text(name, "nan")
+    def number(name: str) -> float:
+        value = cells.get(name) or "nan"
         try:
             found = float(value)
         except ValueError:
-            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not a number.") from None
+            raise DatasetError(f"{line}: {name} is '{value}', not a number.") from None
         if found < 0:
-            raise DatasetError(f"{self.table}, line {self.line}: {name} is {value}, below 0.")
+            raise DatasetError(f"{line}: {name} is {value}, below 0.")
         return found
 
-    def entities(self) -> Entities:
-        found = [("sub", label_of(self.text("participant_id").removeprefix("sub-"), self.table))]
-        for key, column, default in (("ses", "session_id", ""), ("task", "task", "rest"), ("run", "run", "")):
-            text = self.text(column, default).removeprefix(f"{key}-").removesuffix(".0")
-            if text:
-                found.append((key, label_of(text, self.table)))
-        return tuple(found)
-
-
-def _offer(row: _Row) -> Offered:
-    if not row.text("participant_id") or not row.text("path"):
-        raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
-    text = row.text("path")
-    if not (row.table.parent / text).exists():  # as Windows writes it
-        text = text.replace("\\", "/")
-    path = (row.table.parent / text).resolve()
-    _refuse_another(row)
-    return Offered(
-        path,
-        row.choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
-        row.entities(),
-        (("atlas", label_of(row.text("atlas", "listed"), row.table)),),
-        key=row.text("key"),
-        scale=row.choice("scale", SCALES, "r"),
-        order=row.choice("order", ORDERS, "upper"),
-        parcels_first=row.choice("orientation", ("time", "parcels"), "time") == "parcels",
-        repetition_time=row.number("repetition_time"),
-        seconds=row.number("minutes") * 60,
-        mean_fd=row.number("mean_fd"),
-        strategy=row.text("strategy", "unknown"),
-    )
-
-
-def _refuse_another(row: _Row) -> None:
-    """Refuse a row whose path names another person: lines of two columns have slipped against each other."""
-    label = row.text("participant_id").removeprefix("sub-")
-    named = set(re.findall(r"(?:^|[/\\_])sub-([A-Za-z0-9+]+)", row.text("path")))
+    text, label = cells.get("path", ""), cells.get("participant_id", "").removeprefix("sub-")
+    if not label or not text:
+        raise DatasetError(f"{line} lacks participant_id or path.")
+    path = (table.parent / (text if (table.parent / text).exists() else text.replace("\\", "/"))).resolve()  # Windows
+    named = set(re.findall(r"(?:^|[/\\_])sub-([A-Za-z0-9+]+)", text))
+    # A path that names another person: lines of two columns have slipped against each other.
     if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
         raise DatasetError(
-            f"{row.table}, line {row.line}: the path {row.text('path')} is of sub-{others[0]}, and participant_id says "
-            f"{label}. Correct one of them."
+            f"{line}: the path {text} is of sub-{others[0]}, and participant_id says {label}. Correct one of them."
         )
+    entities = [("sub", label_of(label, table))]
+    for key, column, default in (("ses", "session_id", ""), ("task", "task", "rest"), ("run", "run", "")):
+        if own := (cells.get(column) or default).removeprefix(f"{key}-").removesuffix(".0"):
+            entities.append((key, label_of(own, table)))
+    return Offered(
+        path,
+        choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
+        tuple(entities),
+        (("atlas", label_of(cells.get("atlas") or "listed", table)),),
+        key=cells.get("key", ""),
+        scale=choice("scale", SCALES, "r"),
+        order=choice("order", ORDERS, "upper"),
+        parcels_first=choice("orientation", ("time", "parcels"), "time") == "parcels",
+        repetition_time=number("repetition_time"),
+        seconds=number("minutes") * 60,
+        mean_fd=number("mean_fd"),
+        strategy=cells.get("strategy") or "unknown",
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Imported:
     """One recording under one parcellation."""
 
-    # entities, atlas: for the names of the files
-    entities: Entities
-    atlas: Entities
+    offered: Offered  # with the volumes and seconds that its series has
     parcels: tuple[str, ...]
     series: np.ndarray | None  # (T, P), or None: Z-scored; None where the source has matrices only
     connectivity: np.ndarray  # (P, P): Pearson correlations
-    # volumes, seconds, mean_fd, repetition_time: NaN where unknown
-    volumes: float
-    seconds: float
-    mean_fd: float
-    repetition_time: float
     facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
     eigenvalues: np.ndarray  # (number of covered parcels,): of the connectivity, descending
 
@@ -175,15 +144,15 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
     """
     paths: list[Path] = []
     for one in of_recording:
-        facts = {**_facts(one), SERIES_COLUMNS: one.parcels}
+        facts, entities, atlas = {**_facts(one), SERIES_COLUMNS: one.parcels}, one.offered.entities, one.offered.atlas
         if one.series is not None:
-            path = path_of(output_dir, one.entities, one.atlas, TIMESERIES).with_suffix(".npy")
+            path = path_of(output_dir, entities, atlas, TIMESERIES).with_suffix(".npy")
             paths.append(write_array(path, one.series))
             paths.append(describe_files({**facts, "Units": "standard deviations (z-scored)"}, path))
-        path = path_of(output_dir, one.entities, one.atlas, CONNECTIVITY).with_suffix(".npy")
+        path = path_of(output_dir, entities, atlas, CONNECTIVITY).with_suffix(".npy")
         paths.append(write_array(path, vectorise_edges(one.connectivity, weighted=False)))
         paths.append(describe_files(facts, path))
-    path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
+    path = path_of(output_dir, of_recording[0].offered.entities, (), QUALITY)
     paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_TABLE))
     about = {**_facts(of_recording[0]), **QUALITY_TABLE.describe()}
     del about["Atlas"]
@@ -191,14 +160,12 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
 
 
 def _facts(one: Imported) -> dict[str, Any]:
-    known = {
-        SERIES_VOLUMES: one.volumes,
-        "SecondsUsed": one.seconds,
-        "RepetitionTime": one.repetition_time,
-    }
+    source = one.offered
+    space = space_of(dict(source.entities)) or "unknown"
+    known = {SERIES_VOLUMES: source.volumes, "SecondsUsed": source.seconds, "RepetitionTime": source.repetition_time}
     return {
         **one.facts,
-        "Atlas": {"Name": join(one.atlas), "Space": space_of(dict(one.entities)) or "unknown", "Source": "n/a"},
+        "Atlas": {"Name": join(source.atlas), "Space": space, "Source": "n/a"},
         **{key: value for key, value in known.items() if math.isfinite(value)},
         "Software": "fcpower_bids",
         "SoftwareVersion": __version__,
@@ -207,16 +174,15 @@ def _facts(one: Imported) -> dict[str, Any]:
 
 def _quality(one: Imported) -> dict[str, Any]:
     """Every column of the participant level; n/a where only that level can know it."""
-    covered = covered_parcels(one.connectivity)
     summary = spectrum_summary(one.eigenvalues)
     return dict.fromkeys(QUALITY_TABLE.columns, math.nan) | {
-        "atlas": join(one.atlas),
+        "atlas": join(one.offered.atlas),
         "state": "done",
-        "kept_volumes": one.volumes,
-        "seconds_kept": one.seconds,
-        "mean_fd": one.mean_fd,
+        "kept_volumes": one.offered.volumes,
+        "seconds_kept": one.offered.seconds,
+        "mean_fd": one.offered.mean_fd,
         "parcels": len(one.parcels),
-        "uncovered_parcels": int((~covered).sum()),
+        "uncovered_parcels": int((~covered_parcels(one.connectivity)).sum()),
         "rank": summary["rank"],
         "clipped": summary["n_clipped"],
         "participation_ratio": summary["participation_ratio"],
@@ -278,7 +244,6 @@ def bring_sources(settings: Settings) -> None:
 
 
 def _remove_others(place: Path, offered: Sequence[Offered], settings: Settings) -> None:
-    """Remove the recordings that were imported before and that the source has no more, and say so."""
     names, output = {one.name for one in offered}, settings.output_dir
     gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
     for status in gone:
@@ -369,7 +334,10 @@ def _state_of(one: Offered) -> str:
 
 def _read(one: Offered, source: str, root: Path) -> Imported:
     values, names = read_array(one.path, one.key)
-    facts = {"Sources": [bids_uri(one.path, {source: root})], "NuisanceStrategy": f"{source}: {one.strategy}"}
+    facts: dict[str, Any] = {
+        "Sources": [bids_uri(one.path, {source: root})],
+        "NuisanceStrategy": f"{source}: {one.strategy}",
+    }
     series, volumes, spectrum = None, one.volumes, np.empty(0)
     if one.kind == SERIES:
         series = _series(values.T if one.parcels_first else values, one)
@@ -379,7 +347,14 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
             correlations_from(values, one.scale, one.order), rounding_step(values)
         )
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
-        facts |= _describe_rounding(rounding)
+        if rounding.step:
+            facts |= {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise}
+            facts["ClearedEigenvalues"] = rounding.cleared
+        if rounding.indefinite:
+            facts["LowestEigenvalue"] = rounding.lowest
+            facts["Note"] = (
+                "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
+            )
         spectrum = np.empty(0) if rounding.cleared else rounding.eigenvalues[::-1]
     if not spectrum.size:
         covered = covered_parcels(connectivity)
@@ -389,29 +364,8 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
     numbers = range(1, len(connectivity) + 1)
     parcels = unique_names(numbers, names) if len(names) == len(numbers) else tuple(f"parcel{n:04d}" for n in numbers)
     seconds = volumes * one.repetition_time if np.isfinite(volumes * one.repetition_time) else one.seconds
-    return Imported(
-        one.entities,
-        one.atlas,
-        parcels,
-        series,
-        connectivity,
-        volumes,
-        seconds,
-        one.mean_fd,
-        one.repetition_time,
-        facts,
-        spectrum,
-    )
-
-
-def _describe_rounding(rounding: Rounding) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    if rounding.step:
-        facts = {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise, "ClearedEigenvalues": rounding.cleared}
-    if rounding.indefinite:
-        facts["LowestEigenvalue"] = rounding.lowest
-        facts["Note"] = "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
-    return facts
+    resolved = replace(one, volumes=volumes, seconds=seconds)
+    return Imported(resolved, parcels, series, connectivity, facts, spectrum)
 
 
 def _series(values: np.ndarray, one: Offered) -> np.ndarray:

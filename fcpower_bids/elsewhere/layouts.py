@@ -6,18 +6,168 @@ import csv
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from fcpower_bids.errors import DatasetError, UsageError
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, UsageError
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.names import order_entities, parse_name
 from fcpower_bids.outputs.tables import program_names, read_json
 from fcpower_bids.records import Entities
+
+Read = tuple[NDArray[np.float64], tuple[str, ...]]
+"""Values, and the names of the columns; no names where the file has none."""
+PARCELS = "parcels"
+"""Array of a ``.npz`` that names the columns of the others."""
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
+
+
+def read_array(path: Path, key: str = "") -> Read:
+    """Read one array. Raises DatasetError."""
+    reader = next((reader for ending, reader in READERS.items() if path.name.lower().endswith(ending)), None)
+    if reader is None:
+        raise DatasetError(f"{path} has none of the endings that can be read: {' '.join(READERS)}. Save it as one.")
+    if not path.is_file():
+        raise DatasetError(f"{path} is not there. Correct the path, or fetch the file (datalad get).")
+    try:
+        values, names = reader(path, key)
+    except MemoryError:
+        raise DatasetError(f"{path} says of itself that it holds more than the memory. Save it again.") from None
+    if not values.size:
+        raise DatasetError(f"{path} holds no numbers. Take it out, or write it again.")
+    return values, names
+
+
+def _text(path: Path, key: str) -> Read:
+    """A table of numbers with tabs, commas, semicolons or blanks; a header and a column of names are recognised."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} cannot be read as text ({error}). Save it as UTF-8.") from None
+    rows = [_cells(line) for line in lines if line.strip()]
+    names: list[str] = []
+    if rows and not all(_is_number(cell) for cell in rows[0]):
+        names = [cell.lstrip("#").strip('"') for cell in rows.pop(0) if cell != "#"]
+    first = int(bool(rows) and not _is_number(rows[0][0]))  # a column of names, such as "Node"
+    width = {len(row) for row in rows}
+    if len(width) > 1:
+        raise DatasetError(f"{path} has rows of {min(width)} and of {max(width)} fields. Write it again.")
+    if names and rows and len(names) == len(rows[0]):
+        names = names[first:]
+    try:
+        values = np.array([[_parse(cell) for cell in row[first:]] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise DatasetError(f"{path} is not a table of numbers ({error}).") from None
+    if names and values.ndim == 2 and len(names) != values.shape[1]:
+        raise DatasetError(f"{path} has {len(names)} names over {values.shape[1]} columns. Write it again.")
+    return values, tuple(names)
+
+
+def _cells(line: str) -> list[str]:
+    separator = next((mark for mark in ("\t", ";", ",") if mark in line), None)
+    return [cell.strip() for cell in line.strip("\r\n").split(separator)] if separator else line.split()
+
+
+def _is_number(cell: str) -> bool:
+    return cell.lower() in MISSING or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", cell) is not None
+
+
+def _parse(cell: str) -> float:
+    return float("nan") if cell.lower() in MISSING else float(cell)
+
+
+def _npy(path: Path, key: str) -> Read:
+    try:
+        values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone, which may promise anything
+        if values.offset + values.nbytes != path.stat().st_size:
+            raise ValueError("its size is not that which its header says")
+        return np.array(values, dtype=np.float64), ()
+    except (*DAMAGED_ARRAY, OSError, TypeError) as error:
+        raise DatasetError(f"{path} cannot be read as an array of numbers ({error}). Save it again.") from None
+
+
+def _npz(path: Path, key: str) -> Read:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = tuple(map(str, archive[PARCELS])) if PARCELS in archive.files else ()
+            return _pick({name: archive[name] for name in archive.files if not key or name == key}, key, path), names
+    except (ValueError, OSError) as error:
+        raise DatasetError(f"{path} cannot be read as arrays of numbers ({error}). Save it again.") from None
+
+
+def _mat(path: Path, key: str) -> Read:
+    from scipy.io import loadmat  # few have such files
+
+    with path.open("rb") as stream:
+        beginning = stream.read(520)
+    if SIGNATURE in (beginning[:8], beginning[512:]):  # HDF5 of version 7.3, with the axes of MATLAB
+        values, names = _hdf5(path, key)
+        return values.T, names
+    try:  # scipy calls kinds of files and of cells that it does not read NotImplementedError
+        content = loadmat(path, squeeze_me=True, struct_as_record=True)
+    except (ValueError, OSError, TypeError, NotImplementedError) as error:
+        raise DatasetError(f"{path} cannot be read as a MATLAB file ({error}). Save it again.") from None
+    variables = {name: value for name, value in content.items() if not name.startswith("__")}
+    return _pick(variables, key, path), ()
+
+
+def _hdf5(path: Path, key: str) -> Read:
+    try:
+        import h5py  # an extra
+    except ImportError as error:
+        raise DatasetError(f"{path} is HDF5 and needs h5py: pip install 'fcpower_bids[matlab]'.") from error
+    try:
+        with h5py.File(path, "r") as file:
+            found: dict[str, Any] = {}
+            file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+            numeric = {n: np.asarray(d) for n, d in found.items() if d.dtype.kind in "fiu" and (not key or n == key)}
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read as HDF5 ({error}). Save it again.") from None
+    return _pick(numeric, key, path), ()
+
+
+def _pick(variables: Mapping[str, Any], key: str, path: Path) -> NDArray[np.float64]:
+    """The variable that is asked for, or the only numeric one of more than one value."""
+    numeric = {
+        name: np.asarray(value)
+        for name, value in variables.items()
+        if np.asarray(value).dtype.kind in "fiu" and np.asarray(value).size > 1
+    }
+    if key and key not in numeric:
+        raise DatasetError(f"{path} has no numeric variable '{key}'. It has: {', '.join(variables) or 'none'}.")
+    if not key and len(numeric) != 1:
+        raise DatasetError(f"{path} holds {', '.join(numeric) or 'nothing numeric'}: say which in the column 'key'.")
+    return np.asarray(numeric[key or next(iter(numeric))], dtype=np.float64)
+
+
+def _parcellated(path: Path, key: str) -> Read:
+    from fcpower_bids.imaging.series.cifti import read_parcellated  # loads nibabel
+
+    return read_parcellated(path)
+
+
+READERS: dict[str, Callable[[Path, str], Read]] = {
+    ".pconn.nii": _parcellated,
+    ".ptseries.nii": _parcellated,
+    ".tsv": _text,
+    ".csv": _text,
+    ".txt": _text,
+    ".1d": _text,
+    ".npy": _npy,
+    ".npz": _npz,
+    ".mat": _mat,
+    ".h5": _hdf5,
+    ".hdf5": _hdf5,
+}
+
 
 SERIES, MATRIX = "series", "matrix"
 
@@ -71,6 +221,7 @@ def check_names(offered: list[Offered]) -> None:
             )
 
 
+T = TypeVar("T")
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 GROUPS = {"participant": "sub", "session": "ses", "task": "task", "run": "run", "space": "space"}
 """Groups of a pattern, and the entity that each gives."""
@@ -137,8 +288,18 @@ def find_offered(root: Path, layout: Layout) -> list[Offered]:
         looked = ", ".join(str(how["pattern"]) for how in (*layout.series, *layout.matrices))
         raise DatasetError(f"{root} has no file as {layout.about} names them ({looked}). Name another layout.")
     quality = list(_quality_tables(root, files, layout))
-    outliers = list(_outlier_tables(root, files, layout))
-    return [_with_outliers(_with_quality(found[place], quality), outliers) for place in sorted(found)]
+    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
+    outliers = [
+        (frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name)
+        for name in files
+        if layout.outliers and pattern.fullmatch(name)
+    ]
+    offered = []
+    for one in (found[place] for place in sorted(found)):
+        own = replace(one, **(_most_specific(one, quality) or {}))
+        series = one.kind == SERIES
+        offered.append(replace(own, outliers=_most_specific(one, outliers)) if series else own)
+    return offered
 
 
 def _files(root: Path) -> Iterator[str]:
@@ -170,7 +331,6 @@ def _matching(root: Path, files: Sequence[str], layout: Layout, kind: str, how: 
 
 
 def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entities, Entities]:
-    """Entities of the recording, and of the parcellation."""
     groups = {key: value for key, value in match.groupdict().items() if value}
     if layout.bids:
         labels, _, _ = parse_name(path.name)
@@ -188,7 +348,6 @@ def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entitie
 
 
 def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
-    """Content of the JSON of a file."""
     if not layout.sidecar:
         return {}
     stem = path.name.partition(".")[0]
@@ -253,21 +412,8 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _with_quality(one: Offered, tables: Sequence[tuple[frozenset[Any], dict[str, float]]]) -> Offered:
-    """Add the most specific table whose entities are all among those of the recording."""
+def _most_specific(one: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:
+    """Of tables all entities of which are among those of a recording, that with the most."""
     own = frozenset(one.entities)
-    fitting = [(len(entities), figures) for entities, figures in tables if entities <= own]
-    return replace(one, **max(fitting, key=lambda each: each[0])[1]) if fitting else one  # type: ignore[arg-type]
-
-
-def _outlier_tables(root: Path, files: Sequence[str], layout: Layout) -> Iterator[tuple[frozenset[Any], Path]]:
-    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
-    for name in files if layout.outliers else ():
-        if pattern.fullmatch(name):
-            yield frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name
-
-
-def _with_outliers(one: Offered, tables: Sequence[tuple[frozenset[Any], Path]]) -> Offered:
-    own = frozenset(one.entities)
-    fitting = [(len(entities), path) for entities, path in tables if entities <= own]
-    return replace(one, outliers=max(fitting)[1]) if fitting and one.kind == SERIES else one
+    fitting = [(len(entities), content) for entities, content in tables if entities <= own]
+    return max(fitting, key=lambda each: each[0])[1] if fitting else None

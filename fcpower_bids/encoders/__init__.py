@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import Embedding, Participant
-
-if TYPE_CHECKING:
-    from fcpower_bids.encoders.embedding import Encoder
 
 OF_OTHERS = {
     "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
@@ -24,10 +21,10 @@ OF_OTHERS = {
 ENCODERS = Registry(
     "encoder",
     {
-        "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
-        "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
-        "fbert": "fcpower_bids.encoders.loading:load_fbert",
-        "random-init": "fcpower_bids.encoders.loading:load_random_init",
+        "fbert-1m": "fcpower_bids.encoders.embedding:load_fbert_1m",
+        "fbert-8m": "fcpower_bids.encoders.embedding:load_fbert_8m",
+        "fbert": "fcpower_bids.encoders.embedding:load_fbert",
+        "random-init": "fcpower_bids.encoders.embedding:load_random_init",
         **OF_OTHERS,
     },
 )
@@ -46,7 +43,7 @@ def load_encoder(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     **published: Any,
-) -> Encoder:
+) -> Any:
     """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
     if name in PUBLISHED:
         from fcpower_bids.encoders.published.adapters import PublishedOptions  # loads torch
@@ -54,7 +51,7 @@ def load_encoder(
         published = {"published": PublishedOptions(**published)}
     else:
         published = {"aux": tuple(map(Path, published.get("aux", ())))}
-    encoder: Encoder = ENCODERS[name](
+    return ENCODERS[name](
         weights,
         revision=revision,
         seed=seed,
@@ -62,7 +59,6 @@ def load_encoder(
         parcel_names=parcel_names,
         **published,
     )
-    return encoder
 
 
 def open_encoder(
@@ -92,10 +88,10 @@ def embed_recording(
     person: tuple[str, str],
 ) -> tuple[Any, dict[str, str]]:
     """Embed one recording: the vector (d,), and whether the encoder has seen its person (dataset and label)."""
-    from fcpower_bids.encoders.training_people import describe_training  # only where there is an encoder
+    from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder
 
     vectors = encoder.embed([series], parcels, repetition_time, read)
-    return vectors[0], describe_training(encoder, *person, series, parcels)
+    return vectors[0], {STATE: training_state(encoder, *person)}
 
 
 def name_of_weights(weights: str | Path) -> str:

@@ -9,13 +9,11 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import FcPowerError, UsageError
@@ -26,17 +24,54 @@ if TYPE_CHECKING:
 
     from fcpower_bids.encoders.fbert import FBertConfig
 
+STATE = "seen_in_pretraining"
+"""Where the sidecar of an embedding says it."""
+TRAINED, HELD_OUT, NO, UNKNOWN = "trained", "held out", "no", "unknown"
+SEEN = {
+    TRAINED: "the encoder was trained on this person",
+    HELD_OUT: "not trained on, but among those who chose or confirmed its checkpoint",
+    NO: "not in its corpus",
+    UNKNOWN: "the encoder does not say which people it was trained on",
+}
+
+DIGITS = 16
+"""Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
+
+
+def person_digest(salt: str, dataset: str, subject: str) -> str:
+    """Digest of one participant: the first `DIGITS` of SHA-256 of salt, dataset and label, one per line."""
+    label = subject.removeprefix("sub-")
+    return hashlib.sha256(f"{salt}\n{dataset}\n{label}".encode()).hexdigest()[:DIGITS]
+
+
+def people_digests(salt: str, people: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Digests of people, each once and in an order that says nothing of them."""
+    return tuple(sorted({person_digest(salt, dataset, subject) for dataset, subject in people}))
+
+
+def training_state(encoder: Any, dataset: str, subject: str) -> str:
+    """Say whether an encoder has seen a person; the models of others do not tell, and random weights saw nobody."""
+    card = getattr(encoder, "card", None)
+    if card is None:
+        return UNKNOWN
+    return NO if encoder.name == "random-init" else find_in_training(card, dataset, subject)
+
+
+def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
+    """Say whether a person was in the training of a model."""
+    if not card.trained_on:
+        return UNKNOWN
+    person = person_digest(card.corpus_sha256, dataset, subject)
+    return TRAINED if person in card.trained_on else HELD_OUT if person in card.held_out else NO
+
+
 logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
 """File that goes with the model so that it can be used without this program."""
 PROOF = "proof"
-"""Where ``config.json`` has the checksum of the tensors, and the embedding of a fixed series."""
-PROBE_LENGTH = 40
-"""Timepoints of the fixed series."""
-TOLERANCE = 1e-3
-"""Of the norm of the embedding; other machines differ by rounding (1e-6), another number of heads by about a half."""
+"""Where ``config.json`` has its own checksum and that of the tensors."""
 OTHER_NAMES = {
     "n_regions": "n_parcels",
     "hidden_size": "d",
@@ -109,12 +144,9 @@ class ModelCard:
     step: int | None = None
     seed: int | None = None
     # trained_on, held_out: digests of the people of the training, and of those kept out of it to choose and to confirm
-    # the checkpoint (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt)
+    # the checkpoint (`fcpower_bids.encoders.checkpoints`, with `corpus_sha256` as salt)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
-    # series_trained_on, series_held_out: digests of the parts of their series, which find them under another label
-    series_trained_on: tuple[str, ...] = ()
-    series_held_out: tuple[str, ...] = ()
 
 
 # --- What a checkpoint states ---------------------------------------------------------------------------------------
@@ -274,60 +306,33 @@ def resolved(folder: Path, revision: str | None) -> str | None:
 # --- The proof: that tensors and program compute what was written ---------------------------------------------------
 
 
-def probe_series(n_parcels: int) -> Tensor:
-    """Make the fixed series (1, `PROBE_LENGTH`, n_parcels): uniform, mean 0, variance 1."""
+def digest_tensors(config: FBertConfig, state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the tensors of a model, whatever file and precision they were stored in."""
     import torch
 
-    raw = np.random.PCG64(0).random_raw(PROBE_LENGTH * n_parcels) >> np.uint64(11)
-    uniform = raw.astype(np.float64) * 2.0**-53
-    series = ((uniform - 0.5) * 12**0.5).reshape(1, PROBE_LENGTH, n_parcels)
-    return torch.from_numpy(series.astype(np.float32))
-
-
-def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the checksum of the tensors and the embedding of the fixed series, which `check_proof` compares."""
-    import torch
-
-    model = config.build().eval()
+    model = config.build()
     model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.contiguous().numpy().tobytes())
-    with torch.inference_mode():
-        embedded = model(probe_series(config.n_parcels))[0].double().tolist()
-    return {"tensors_sha256": digest.hexdigest(), "probe_embedding": [float(f"{value:.7g}") for value in embedded]}
-
-
-def read_proof(folder: Path) -> dict[str, Any] | None:
-    """Return the proof that a checkpoint states, or None."""
-    proof: dict[str, Any] | None = load_json(folder / "config.json").get(PROOF)
-    return proof
+    return digest.hexdigest()
 
 
 def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors and their results with the proof; a lacking one is noted. Raises CheckpointError."""
-    proof = read_proof(folder)
+    """Compare tensors with their checksum; a lacking one is noted. Raises CheckpointError."""
+    proof = load_json(folder / "config.json").get(PROOF)
     if proof is None:
         logger.warning(
             "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
             "would not be noticed.",
             folder / "config.json",
         )
-        return
-    again, fault = prove(config, state), ""
-    expected, found = (np.array(each.get("probe_embedding"), dtype=np.float64) for each in (proof, again))
-    if proof.get("tensors_sha256") != again["tensors_sha256"]:
-        fault = "the tensors are not those that were written (their checksum differs from that in config.json)"
-    elif expected.shape != found.shape or not (
-        np.linalg.norm(found - expected) <= TOLERANCE * np.linalg.norm(expected)
-    ):
-        fault = (
-            "it does not compute what it did when it was written, although its tensors are intact, so config.json "
-            "describes another architecture (such as another number of heads)"
+    elif proof.get("tensors_sha256") != digest_tensors(config, state):
+        raise CheckpointError(
+            f"The model in {folder} is not sound: the tensors are not those that were written (their checksum differs "
+            "from that in config.json); download or copy the checkpoint again."
         )
-    if fault:
-        raise CheckpointError(f"The model in {folder} is not sound: {fault}; download or copy the checkpoint again.")
 
 
 # --- Writing --------------------------------------------------------------------------------------------------------
@@ -341,7 +346,7 @@ def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: Model
     with atomic(folder / WEIGHTS, flush=False) as part:  # the folder is written whole
         save_file(state, part)
     facts = {"model_type": config.model_type, **asdict(config), **asdict(card)}
-    proof = {"config_sha256": config_digest(facts), **prove(config, state)}
+    proof = {"config_sha256": config_digest(facts), "tensors_sha256": digest_tensors(config, state)}
     text = json.dumps({**facts, PROOF: proof}, indent=2, ensure_ascii=False)
     write_text(folder / "config.json", text + "\n")
 
@@ -352,8 +357,7 @@ def save_checkpoint(
     """Write a checkpoint folder with a model card, whole or not at all. Raises OSError."""
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
-    lists |= {"parts of scans trained on": len(card.series_trained_on), "parts held out": len(card.series_held_out)}
-    apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
+    apart = ("roi_labels", "atlas", "trained_on", "held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts or {})
 
     def write(target: Path) -> None:

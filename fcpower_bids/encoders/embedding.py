@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
-from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard
-from fcpower_bids.encoders.fbert import FBert, count_parameters
+from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, name_of_weights
+from fcpower_bids.encoders.checkpoints import (
+    CheckpointError,
+    EncoderUnavailable,
+    ModelCard,
+    check_proof,
+    load_strictly,
+    locate,
+    read_config,
+    read_tensors,
+    resolved,
+)
+from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.store import digest_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -22,24 +40,6 @@ Read = Literal["sequence", "windows"]
 Array = NDArray[np.float32]
 TOKENS_PER_BATCH = 4096
 """Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
-
-
-class Encoder(Protocol):
-    """Protocol of an encoder for the workflow."""
-
-    def embed(
-        self,
-        series: Sequence[ArrayLike],
-        parcel_names: Sequence[str],
-        repetition_time: float | Sequence[float],
-        read: Read = "sequence",
-    ) -> Array:
-        """Embed n recordings (T_i, P): array (n, d)."""
-        ...
-
-    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
-        """Return what identifies the numbers: name, sha256, licence, window, and so on."""
-        ...
 
 
 E = TypeVar("E", bound=Any)
@@ -76,7 +76,14 @@ class SeriesEncoder:
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
         columns = self.columns(parcel_names)
-        self._check_repetition_times(np.broadcast_to(repetition_time, len(series)))
+        times = np.broadcast_to(repetition_time, len(series))
+        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
+            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
+        low, high = self.card.tr_range or (-np.inf, np.inf)
+        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
+            logger.warning(
+                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
+            )
         arrays = [np.asarray(one) for one in series]
         for array in arrays:
             if array.ndim != 2 or array.shape[1] != len(parcel_names):
@@ -92,7 +99,13 @@ class SeriesEncoder:
                 windows = np.stack([x[start : start + length] for start in starts])
                 embeddings.append(self._forward(windows).mean(axis=0))
             return np.stack(embeddings)
-        return self._by_length(prepared)
+        out = np.empty((len(prepared), self.model.config.d), np.float32)
+        lengths = np.array([len(one) for one in prepared])
+        for n in np.unique(lengths):
+            members, size = np.flatnonzero(lengths == n), max(1, TOKENS_PER_BATCH // int(n))
+            for batch in (members[start : start + size] for start in range(0, len(members), size)):
+                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
+        return out
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
         """Identity of the embeddings, for the sidecar."""
@@ -135,17 +148,6 @@ class SeriesEncoder:
             )
         return columns
 
-    def _check_repetition_times(self, times: NDArray[Any]) -> None:
-        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
-            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
-        if self.card.tr_range is None:
-            return
-        low, high = self.card.tr_range
-        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
-            logger.warning(
-                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
-            )
-
     def _prepare(self, series: NDArray[Any], columns: NDArray[np.intp]) -> Array:
         """Select, check and z-score one recording: (T, P) float32 in the encoder's order."""
         if len(series) < self.card.window:
@@ -174,17 +176,6 @@ class SeriesEncoder:
             )
             raise RecordingError(f"{_listed(names)} of the recording are {what}; {remedy} the recording.")
 
-    def _by_length(self, prepared: Sequence[Array]) -> Array:
-        out = np.empty((len(prepared), self.model.config.d), np.float32)
-        lengths = np.array([len(one) for one in prepared])
-        for length in np.unique(lengths):
-            members = np.flatnonzero(lengths == length)
-            size = max(1, TOKENS_PER_BATCH // int(length))
-            for start in range(0, len(members), size):
-                batch = members[start : start + size]
-                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
-        return out
-
     @torch.inference_mode()
     def _forward(self, batch: Array) -> Array:
         placed = torch.from_numpy(batch).to(next(self.model.parameters()))
@@ -195,3 +186,129 @@ class SeriesEncoder:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{len(names)} parcels ({', '.join(names[:5])}{more})"
+
+
+RELEASED: dict[str, dict[str, Any]] = {
+    HUB_IDS[name]: {**SIZES[name], "n_parcels": 450, "window": 80, "band": [0.01, 0.08], "tr_range": [0.75, 3.0]}
+    for name in HUB_IDS
+}
+"""Facts that the cards of the released models and the paper state; activation, norms and parcels are not among them."""
+
+
+def _load(
+    weights: str | Path | None,
+    name: str,
+    *,
+    revision: str | None = None,
+    seed: int = 0,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+    aux: Sequence[Path] = (),
+) -> SeriesEncoder:
+    """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
+    if weights is None:
+        example = HUB_IDS.get(name, "your own checkpoint")
+        raise EncoderUnavailable(
+            f"No weights were given for the encoder {name}: give a checkpoint folder or a hub id ({example})."
+        )
+    folder = locate(weights, revision)
+    config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
+    _check_size(folder, config, name)
+    if str(weights) in HUB_IDS.values():
+        logger.warning(NOTICE)
+        card = replace(card, licence=LICENCE)
+    path = folder / "model.safetensors"
+    model = config.build().eval()
+    load_strictly(model, rename_keys(read_tensors(path)), str(path))
+    check_proof(folder, config, model.state_dict())
+    source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
+    source["sha256"] = digest_of(path)
+    source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
+    return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+
+
+load_fbert, load_fbert_1m, load_fbert_8m = (partial(_load, name=name) for name in ("fbert", "fbert-1m", "fbert-8m"))
+"""F-BERT of any size, of 850,944 parameters at 450 parcels, and of 8,069,632."""
+
+
+def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
+    """Heads too: the same tensors under another number of heads load as well, and embed otherwise."""
+    found = {"d": config.d, "layers": config.layers, "heads": config.heads}
+    expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
+    if found != expected:
+        raise CheckpointError(
+            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
+            f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
+            "'fbert' for other sizes."
+        )
+
+
+def load_random_init(
+    weights: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    seed: int = 0,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+    aux: Sequence[Path] = (),
+) -> SeriesEncoder:
+    """Make the negative control: F-BERT with seeded random weights, by default those of ``fbert-1m``'s sizes."""
+    if weights is not None:
+        folder = locate(weights, revision)
+        config, card = read_config(folder, aux)
+    elif parcel_names is not None:
+        config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
+        card = ModelCard(tuple(parcel_names))
+    else:
+        raise UsageError("The encoder random-init needs the names of the parcels or a checkpoint to copy the shape of.")
+    card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
+    card = replace(card, training="none", trained_on=(), held_out=())
+    source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
+    encoder = SeriesEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
+    return ready(encoder, parcel_names)
+
+
+STEM = {
+    "input_projection": ("input_proj", "projection", "proj", "embed", "embedding", "token_embedding"),
+    "cls_token": ("cls", "cls_embedding"),
+}
+HF_LAYER = {
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "norm1",
+    "intermediate.dense": "linear1",
+    "output.dense": "linear2",
+    "output.LayerNorm": "norm2",
+}
+HF_QKV = re.compile(
+    r"(?P<layer>encoder\.layers\.\d+)\.attention\.self\.(?P<part>query|key|value)\.(?P<kind>weight|bias)"
+)
+
+
+def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Translate the key names of ``nn.TransformerEncoder`` files and of HF-BERT files into those of `FBert`."""
+    import torch  # large, and an extra of the installation
+
+    renamed: dict[str, Tensor] = {}
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        name = _rename(key)
+        if match := HF_QKV.fullmatch(name):
+            stacked = f"{match['layer']}.self_attn.in_proj_{match['kind']}"
+            parts.setdefault(stacked, {})[match["part"]] = value
+        else:
+            renamed[name] = value.flatten() if name == "cls_token" else value
+    for name, qkv in parts.items():
+        if len(qkv) == 3:
+            renamed[name] = torch.cat([qkv["query"], qkv["key"], qkv["value"]])
+    return renamed
+
+
+def _rename(key: str) -> str:
+    key = re.sub(r"^(?:module\.|model\.|bert\.|student\.)+", "", key)
+    key = re.sub(r"^(?:encoder\.|transformer\.)?layers?\.(?=\d)", "encoder.layers.", key)
+    key = re.sub(r"^transformer\.norm\.", "encoder.norm.", key)
+    for ours, theirs in STEM.items():
+        key = re.sub(rf"^(?:{'|'.join(theirs)})(?=$|\.)", ours, key)
+    for theirs_layer, ours_layer in HF_LAYER.items():
+        key = re.sub(rf"(?<=\d\.){re.escape(theirs_layer)}(?=\.)", ours_layer, key)
+    return key

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +23,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
 
+from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
-from fcpower_bids.encoders.training_people import part_signatures
+from fcpower_bids.encoders.checkpoints import resolved
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
 
-BLOCK = 256
-"""Windows in memory at a time."""
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
@@ -75,12 +76,6 @@ class Corpus:
         family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
         return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
 
-    @property
-    def sites(self) -> NDArray[np.str_]:
-        """Label of the site of each recording, unique across datasets: the dataset where no site is known."""
-        site = self.table["site"].where(self.table["site"] == "n/a", "/" + self.table["site"])
-        return (self.table["dataset"] + site.where(site != "n/a", "")).to_numpy(dtype=str)
-
     def places(self, length: int) -> Indices:
         """Windows of this length that can be cut out of each recording, shape (N,)."""
         return self.count * np.maximum(self.volumes - length + 1, 0)
@@ -98,17 +93,6 @@ class Corpus:
         """Teacher kernel (B, B) of these recordings."""
         index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
         return self.kernel[index][:, index]
-
-    def signatures(self, rows: Indices, length: int) -> tuple[list[str], Indices]:
-        """Signatures of all parts of these recordings (`encoders.training_people`), and the recording of each."""
-        apart, within = self.windows_apart(length)[rows], np.maximum(self.volumes // length, 1)
-        owners, numbers = np.repeat(rows, apart), np.concatenate([np.arange(0), *map(np.arange, apart)])
-        which, part = np.divmod(numbers, within[owners])
-        places = which * np.maximum(self.volumes[owners] - length + 1, 1) + part * length
-        found: list[str] = []
-        for i in (slice(first, first + BLOCK) for first in range(0, len(owners), BLOCK)):
-            found += part_signatures(self.windows(owners[i], places[i], length).cpu().numpy())
-        return found, owners[: len(found)]
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -155,45 +139,21 @@ def unit_vectors(vectors: ArrayLike) -> FloatArray:
     return z
 
 
-def teacher_kernel(
-    block: Callable[[int, int], ArrayLike], n: int, size: int = 1024, known: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
+def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 1024) -> NDArray[np.float32]:
     """K = Z Z' (n, n), two blocks of vectors in memory at a time, products in double precision."""
     K = np.empty((n, n), np.float32)
-    m = 0 if known is None else len(known)
-    K[:m, :m] = 0 if known is None else known
     for i in range(0, n, size):
-        columns = [j for j in range(i, n, size) if min(j + size, n) > m]
-        if not columns:
-            continue
         rows = unit_vectors(block(i, min(i + size, n)))
-        for j in columns:
+        for j in range(i, n, size):
             K[i : i + size, j : j + size] = rows @ (rows if i == j else unit_vectors(block(j, min(j + size, n)))).T
             K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
     np.fill_diagonal(K, 1.0)
     return K
 
 
-def write_kernel(
-    path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int, recordings: Sequence[str] = ()
-) -> None:
-    """Compute and store the kernel of n recordings; with their digests, rows that the file has are taken from it."""
-    digests = np.array([list(bytes.fromhex(name)) for name in recordings], np.uint8).reshape(-1, 32)
-    known: NDArray[np.float32] | None = None
-    try:
-        with safe_open(path, "np") as file:  # the first recordings, as far as they are in the same order
-            before = {digest.tobytes(): i for i, digest in enumerate(file.get_tensor("digests"))}
-            old: list[int] = []
-            for digest in digests:
-                position = before.get(digest.tobytes(), -1)
-                if position <= (old[-1] if old else -1):
-                    break
-                old.append(position)
-            known = file.get_tensor("kernel")[np.ix_(old, old)]
-    except (OSError, SafetensorError):
-        pass
-    arrays = {"kernel": teacher_kernel(block, n, known=known)} | ({"digests": digests} if recordings else {})
-    write_arrays(arrays, path, {"corpus_sha256": corpus_sha256})
+def write_kernel(path: Path, corpus_sha256: str, block: Callable[[int, int], ArrayLike], n: int) -> None:
+    """Compute and store the kernel of n recordings."""
+    write_arrays({"kernel": teacher_kernel(block, n)}, path, {"corpus_sha256": corpus_sha256})
 
 
 def kernel_corpus(path: Path) -> str | None:
@@ -359,4 +319,182 @@ def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray
         raise DatasetError(
             f"The teacher kernel in {folder} is not that of its teacher vectors: a file was changed or damaged. "
             "Remove the folder and run the same command again, which packs anew."
+        )
+
+
+WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
+RECORDINGS, LICENCES, PUBLIC_FACTS = "recordings.json", "licenses.json", "corpus.json"
+FILES = (WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, PUBLIC_FACTS)
+PUBLIC_AGREEMENT = 0.3
+"""Least correlation of the teacher with FC^alpha of the stored windows of a recording."""
+SAMPLE = 64
+"""Rows of the large arrays that their digest is made of."""
+
+
+def is_public(folder: Path) -> bool:
+    """Whether a folder holds a corpus in the public layout."""
+    return (folder / WINDOWS).is_file()
+
+
+def prepare_corpus(folder: Path, output: Path) -> None:
+    """Check a corpus in the public layout, and compute its teacher kernel once; nothing to do for a pack."""
+    if not is_public(folder):
+        return
+    arrays = _Arrays.read(folder)
+    digest = arrays.digest()
+    if kernel_corpus(output / KERNEL) == digest:
+        return
+    arrays.prove()
+    write_kernel(output / KERNEL, digest, lambda start, stop: arrays.teachers[start:stop], len(arrays.teachers))
+
+
+def open_corpus(
+    folder: Path, output: Path, roi_labels: Sequence[str] = (), device: torch.device | str = "cpu"
+) -> Corpus:
+    """Open our pack, or a corpus in the public layout whose kernel is in `output`. Raises DatasetError."""
+    if not is_public(folder):
+        return open_pack(folder, device)
+    arrays = _Arrays.read(folder)
+    owners, n = np.asarray(arrays.owners, dtype=np.intp), len(arrays.recordings)
+    order, counts = np.argsort(owners, kind="stable"), np.bincount(owners, minlength=n)
+    _, parcels, volumes = arrays.windows.shape
+    # Names from the user, else from the corpus; without names no other data can be matched to the model.
+    names = tuple(roi_labels) or tuple(arrays.facts.get("roi_labels", ()))
+    if not names:
+        raise DatasetError(
+            f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
+            "order of the corpus, one per line, with roi_labels, a FILE."
+        )
+    if len(names) != parcels or len(set(names)) != len(names):
+        raise DatasetError(
+            f"{folder} has {parcels} parcels and {len(set(names))} different names were given; name each parcel once."
+        )
+
+    def cut(stretches: Indices, starts: Indices, length: int) -> Tensor:
+        out = torch.empty(len(starts), length, parcels)
+        windows = np.load(folder / WINDOWS, mmap_mode="r")  # mapped no longer than this, else its pages stay in memory
+        for member in np.argsort(order[stretches]):
+            window = windows[order[stretches[member]], :, starts[member] : starts[member] + length]
+            out[member] = torch.from_numpy(np.array(window, np.float32).T)
+        return to_device(out, device)
+
+    return Corpus(
+        table=arrays.table(counts),
+        parcel_names=names,
+        alpha=arrays.alpha,
+        sha256=arrays.digest(),
+        kernel=read_tensor(output / KERNEL, "kernel").to(device),
+        first=np.cumsum(counts) - counts,
+        count=counts,
+        volumes=np.full(n, volumes),
+        cut=cut,
+        atlas=str(arrays.facts.get("atlas", "n/a")),
+        revision=resolved(folder, None) or "n/a",
+    )
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The files of a folder, memory-mapped; their shapes fit each other."""
+
+    folder: Path
+    windows: NDArray[np.float32]  # (W, P, L)
+    owners: NDArray[np.integer]  # (W,)
+    teachers: NDArray[np.float32]  # (N, P (P - 1) / 2)
+    recordings: list[str]
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> _Arrays:
+        try:
+            windows, owners, teachers = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
+            facts = load_json(folder / PUBLIC_FACTS) if (folder / PUBLIC_FACTS).is_file() else {}
+            found = cls(folder, windows, owners, teachers, load_json(folder / RECORDINGS), facts)
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
+        if problem := found._misfit():
+            raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
+        return found
+
+    @property
+    def alpha(self) -> float:
+        return float(self.facts.get("alpha", ALPHA_STAR))
+
+    def _misfit(self) -> str:
+        """Say what is wrong with shapes, names and facts, or nothing."""
+        if not isinstance(self.recordings, list) or not all(isinstance(name, str) for name in self.recordings):
+            return f"{RECORDINGS} is not a list of names"
+        n, parcels = len(self.recordings), self.windows.shape[1] if self.windows.ndim == 3 else 0
+        if not parcels or self.owners.shape != (len(self.windows),):
+            return f"{WINDOWS} has the shape {self.windows.shape} and {OWNERS} {self.owners.shape}"
+        if self.teachers.shape != (n, edge_count(parcels)):
+            return f"{TEACHERS} has the shape {self.teachers.shape} for {n} recordings of {parcels} parcels"
+        if len(self.owners) and not 0 <= int(self.owners.min()) <= int(self.owners.max()) < n:
+            return f"{OWNERS} points outside {RECORDINGS}"
+        if not isinstance(self.facts, dict):
+            return f"{PUBLIC_FACTS} is not an object"
+        alpha = self.facts.get("alpha", ALPHA_STAR)
+        if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
+            return f"{PUBLIC_FACTS} has the alpha {alpha!r}"
+        kinds: dict[str, Any] = {"repetition_times": (int, float), "roi_labels": str}
+        for name, kind in (kinds | dict.fromkeys(("families", "site", *MADE), str)).items():
+            values = self.facts.get(name) or []
+            if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+                return (
+                    f"{name} in {PUBLIC_FACTS} must be a list of {'numbers' if name == 'repetition_times' else 'texts'}"
+                )
+            if values and name != "roi_labels" and len(values) != n:
+                return f"{PUBLIC_FACTS} has {len(values)} {name} for {n} recordings"
+        if bad := [time for time in self.facts.get("repetition_times") or [] if not 0 < time < math.inf]:
+            return f"{PUBLIC_FACTS} has a repetition time of {bad[0]} s"
+        return ""
+
+    def digest(self) -> str:
+        """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
+        digest = hashlib.sha256(json.dumps([self.recordings, dict(self.facts)]).encode())
+        digest.update(np.ascontiguousarray(self.owners).tobytes())
+        for array in (self.windows, self.teachers):
+            digest.update(str(array.shape).encode())
+            for row in np.linspace(0, len(array) - 1, min(SAMPLE, len(array))).astype(int):
+                digest.update(np.ascontiguousarray(array[row]).tobytes())
+        return digest.hexdigest()
+
+    def prove(self) -> None:
+        """Compare the stored teacher of a few recordings with FC^alpha of their windows."""
+        owners = np.asarray(self.owners)
+        counts = np.bincount(owners, minlength=len(self.recordings))
+        for recording in np.argsort(-counts, kind="stable")[:3]:
+            series = np.concatenate([self.windows[i].T for i in np.flatnonzero(owners == recording)])
+            try:
+                again = teacher_vector(series, self.alpha)
+            except ParcelError as error:
+                raise DatasetError(
+                    f"{self.recordings[recording]} in {self.folder} has missing or constant parcels ({error})."
+                ) from error
+            agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
+            if not agreement > PUBLIC_AGREEMENT:
+                raise DatasetError(
+                    f"The windows of {self.recordings[recording]} in {self.folder} are not those that its teacher was "
+                    f"computed from (correlation {agreement:.2f}, expected {PUBLIC_AGREEMENT} or more): {WINDOWS} must "
+                    f"be windows x parcels x volumes, in the order of {OWNERS}. Download or write the corpus again."
+                )
+
+    def table(self, counts: Indices) -> pd.DataFrame:
+        """One row per recording, with as many windows as `counts` says."""
+        path, facts, names = self.folder / LICENCES, self.facts, self.recordings
+        licences = load_json(path) if path.is_file() else {}
+        dataset, unknown = [name.split("/")[0] for name in names], ["n/a"] * len(names)
+        stem = pd.Series([name.rsplit("/", 1)[-1] for name in names])
+        return pd.DataFrame(
+            {
+                "id": names,
+                "dataset": dataset,
+                "subject": [match[1] if (match := re.search(r"/(?:sub-)?([^/]+)/", name)) else name for name in names],
+                "session": stem.str.extract(r"_ses-([a-zA-Z0-9]+)")[0].fillna("n/a"),
+                "family": facts.get("families") or unknown,
+                "licence": [str(licences.get(name, "n/a")) for name in dataset],
+                "TR": facts.get("repetition_times") or [np.nan] * len(names),
+                "T": counts * self.windows.shape[2],
+                **{name: facts.get(name) or unknown for name in ("site", *MADE)},
+            }
         )

@@ -19,28 +19,22 @@ from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.pretrain.configuration import PretrainConfig, unbiased_centre
-from fcpower_bids.pretrain.engine import EVALUATION
+from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.selection import CONFIRM, HeldOut, Map, encode
 from fcpower_bids.schema import TABLES
 
-MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
-FC, FC_POWER, PCA = "fc", "fc_power", "pca"
+MODEL, INITIAL, RANDOM, FC, FC_POWER = "model", "initial", "random-init", "fc", "fc_power"
 IN_WORDS = {
     MODEL: "this model",
     INITIAL: "before training",
     RANDOM: "random weights",
     FC: "FC of the window",
     FC_POWER: "FC^α of the window",
-    PCA: "PCA of FC of the window",
-    CHANCE: "chance",
 }
 """Names of the rows of the table ``alignment``."""
 COLUMNS = list(TABLES["alignment"].columns)
 RANDOM_SEEDS = tuple(range(1000, 1010))
-SHUFFLES = 20
-MOST_FITTED = 500
-"""Training windows that the principal components are fitted to."""
 FEWEST_FAMILIES = 5
 CONFIDENCE = 0.95
 
@@ -75,7 +69,7 @@ def judge(
     if len(np.unique(everyone)) < FEWEST_FAMILIES:
         return pd.DataFrame(columns=COLUMNS), facts
     teacher = corpus.kernel_of(held_out.rows).cpu().double().numpy()
-    sites, people, ends = corpus.sites[held_out.rows], *two_windows(held_out, window)
+    people, ends = two_windows(held_out, window)
     if len(people) < 2:  # nobody is identified, and the size of a vector is known from any window
         ends = [(rows[:1], np.zeros(1, int))]
     windows = [corpus.windows(*end, window) for end in ends]
@@ -90,7 +84,6 @@ def judge(
             "dimensions": vectors[0].shape[1],
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
-            "cka_within": within_alignment(kernel, teacher, sites),
             "cka_judged": kernel_alignment(kernel[block], teacher[block], debiased=True),
             "identification": found,
         }
@@ -109,7 +102,7 @@ def judge(
         difference, without = float(seeds.mean()), [gains(families != name).mean() for name in names]
         return difference, jackknife_limit(difference, without, CONFIDENCE, seeds if len(seeds) > 1 else None)
 
-    maps = {MODEL: [encode(model)], **_without_training(held_out, rows, config, model)}
+    maps = {MODEL: [encode(model)], **_without_training(corpus, config, model)}
     means = held_out.average(*(embed for seeds in maps.values() for embed in seeds))
     every = iter([(vectors - vectors.mean(axis=0)) for vectors in means])
     kernels = {name: [(vectors := next(every)) @ vectors.T for _ in seeds] for name, seeds in maps.items()}
@@ -119,29 +112,15 @@ def judge(
         limits = ahead(kernels[MODEL][0], kernels[name]) if name != MODEL else (np.nan, np.nan)
         scores = {column: float(described[column].to_numpy().mean()) for column in described}
         table.append({"map": name, **scores, "ahead": limits[0], "ahead_low": limits[1]})
-    rng = np.random.default_rng((held_out.seed, EVALUATION, 1))
-    orders = [rng.permutation(len(teacher)) for _ in range(SHUFFLES)]
-    shuffled = [kernels[MODEL][0][np.ix_(order, order)] for order in orders]
-    chance: dict[str, Any] = {
-        "map": CHANCE,
-        "cka": float(np.mean([kernel_alignment(K, teacher) for K in shuffled])),
-        "cka_debiased": float(np.mean([kernel_alignment(K, teacher, debiased=True) for K in shuffled])),
-        "identification": 1 / len(people) if len(people) > 1 else np.nan,
-    }
-    compared = pd.DataFrame([*table, chance], columns=COLUMNS)
+    compared = pd.DataFrame(table, columns=COLUMNS)
     if len(names) >= FEWEST_FAMILIES:
         facts |= _conclude(compared.set_index("map"), whom)
     return compared, facts
 
 
-def _without_training(
-    held_out: HeldOut, rows: NDArray[np.intp], config: PretrainConfig, model: FBert
-) -> dict[str, list[Map]]:
-    """Maps without training: the model as it began and with random weights, and connectivity of the window.
-
-    Components of connectivity are fitted to windows of training recordings.
-    """
-    corpus, window, like = held_out.corpus, config.window, next(model.parameters())
+def _without_training(corpus: Corpus, config: PretrainConfig, model: FBert) -> dict[str, list[Map]]:
+    """Maps without training: the model as it began and with random weights, and connectivity of the window."""
+    like = next(model.parameters())
     shape = config.model_config(len(corpus.parcel_names))
 
     def edges(x: torch.Tensor, matrix: Callable[[FloatArray], FloatArray] = pearson_connectivity) -> FloatArray:
@@ -149,16 +128,11 @@ def _without_training(
         matrices = [matrix(np.asarray(series, np.float64)) for series in x.cpu().numpy()]
         return normalise_rows(np.stack([vectorise_edges(each) for each in matrices]))
 
-    rng = np.random.default_rng((held_out.seed, EVALUATION, len(rows)))
-    some = rng.permutation(rows)[:MOST_FITTED]
-    windows = corpus.windows(some, rng.integers(0, corpus.places(window)[some]), window)
-    components = fit_components(edges(windows), model.config.d)
     return {
         INITIAL: [encode(FBert(model.config, config.seed).to(like))],
         RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS],
         FC: [edges],
         FC_POWER: [lambda x: edges(x, lambda series: power_from_series(series, corpus.alpha))],
-        PCA: [lambda x: components(edges(x))],
     }
 
 
@@ -172,7 +146,7 @@ def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
         f"above {low:+.3f}, over {whom}"
     )
     said = f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw"
-    plain = rows.loc[[FC, FC_POWER, PCA]]
+    plain = rows.loc[[FC, FC_POWER]]
     name = str(plain["cka_judged"].idxmax())
     ahead, ahead_low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
     where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it"
@@ -197,35 +171,6 @@ def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seed
             freedom = float(total**2 / (variance**2 / (n - 1) + of_seed**2 / (k - 1)))
         variance = total
     return float(estimate - stats.t.ppf(confidence, freedom) * np.sqrt(variance))
-
-
-def fit_components(features: ArrayLike, d: int) -> Callable[[ArrayLike], FloatArray]:
-    """Fit `d` principal components to features (n, E), or as many as n people allow, each of unit variance among them.
-
-    Returns the projection of features (m, E) to (m, d).
-    """
-    features = np.asarray(features, np.float64)
-    mean = features.mean(axis=0)
-    centred = features - mean
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    d = min(d, len(features) - 1)
-    values, vectors = values[::-1][:d], vectors[:, ::-1][:, :d]
-    loadings = centred.T @ vectors * (np.sqrt(len(features) - 1) / values)
-    return lambda others: np.asarray((np.asarray(others, np.float64) - mean) @ loadings)
-
-
-def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
-    """Debiased alignment of kernels (n, n) over pairs of one group, centred within it: 0 where only groups differ."""
-    names = np.unique(groups)
-    if len(names) < 2:
-        return np.nan
-    inner = np.zeros(3)
-    for members in (np.flatnonzero(groups == name) for name in names):
-        if len(members) >= 4:
-            block = np.ix_(members, members)
-            a, b = (unbiased_centre(torch.from_numpy(K[block])).numpy() for K in (kernel, teacher))
-            inner += [(a * b).sum(), (a * a).sum(), (b * b).sum()]
-    return float(inner[0] / np.sqrt(inner[1] * inner[2])) if inner.all() else np.nan
 
 
 def two_windows(

@@ -351,7 +351,7 @@ class _Pack:
                     [stored.stored_vector(self.folder, row) for _, row in table.iloc[start:stop].iterrows()]
                 )
 
-            stored.write_kernel(kernel, facts["sha256"], block, len(table), table["sha256"].tolist())
+            stored.write_kernel(kernel, facts["sha256"], block, len(table))
         kinds = (stored.series_file, stored.teacher_file)
         files = [*(place(self.folder, shard) for shard in range(self.shard) for place in kinds), kernel]
         # Files that were not written anew keep their digests, so that a change is found later.

@@ -14,9 +14,8 @@ from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretrain.judgement import IN_WORDS, MODEL
 from fcpower_bids.reports.cohort.page import GroupVerdict
 from fcpower_bids.reports.cohort.tables import Section, count, make_grid, percent, read_long
-from fcpower_bids.reports.kit.charts import GREY, draw_curves, draw_row_bars
-from fcpower_bids.reports.kit.figures import AFTER
-from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number
+from fcpower_bids.reports.kit.charts import draw_curves
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
@@ -24,19 +23,6 @@ from fcpower_bids.store import write_text
 
 SOUND = 0.3
 """Debiased alignment of FC^alpha of windows with the teacher below which something is wrong; 80 volumes give .9."""
-FIRST = {
-    "cka_debiased": (
-        "Alignment",
-        "debiased CKA with the teacher",
-        "Windows of people kept out of training against the kernel of whole recordings; 0: nothing in common.",
-    ),
-    "identification": (
-        "Identification",
-        "share of windows recognised",
-        "Each person's first window looks for their last one among all held-out people, and the other way round.",
-    ),
-}
-"""Columns of the first figures: title, axis, how to read it."""
 FILES = ("log.tsv", "alignment.tsv", "alignment.json", "model/README.md")
 
 
@@ -47,7 +33,7 @@ def write_training_page(settings: Places) -> Path:
     links = {path.name: (path.name, relative_link(path, root)) for path in paths if path.is_file()}
     facts, log = read_json(root / "encoder" / "alignment.json"), read_long(root / "encoder" / "log.tsv", TABLES["log"])
     compared = read_long(root / "encoder" / "alignment.tsv", TABLES["alignment"])
-    said, table = str(facts["Verdict"]), tuple(links[name] for name in FILES[1:2] if name in links)
+    said = str(facts["Verdict"])
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
         re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
@@ -55,7 +41,6 @@ def write_training_page(settings: Places) -> Path:
         (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
         (),
         tuple(_cautions(compared)),
-        figures=tuple(_ranking(compared, column, table) for column in FIRST if compared[column].notna().any()),
     )
     text = render_page(
         "group.html",
@@ -67,17 +52,6 @@ def write_training_page(settings: Places) -> Path:
         links=list(links.values()),
     )
     return write_text(root / "pretrain.html", text)
-
-
-def _ranking(compared: pd.DataFrame, column: str, links: tuple[tuple[str, str], ...]) -> Panel:
-    title, label, text = FIRST[column]
-    ranked = compared[compared[column].notna()].sort_values(column, ascending=False, kind="stable")
-    names = [IN_WORDS.get(str(name), str(name)) for name in ranked["map"]]
-    values = ranked[column].to_numpy(dtype=float)
-    listed = ", ".join(f"{name} {show_number(value)}" for name, value in zip(names, values, strict=True))
-    colours = [AFTER if name == MODEL else GREY for name in ranked["map"]]
-    drawing = draw_row_bars(names, values, label, colours=colours)
-    return Panel(title, text, drawing, f"{label[0].upper()}{label[1:]}: {listed}.", sources=links)
 
 
 def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -101,7 +75,7 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     if "model" not in rows:
         return
     model, power = rows["model"], rows["fc_power"]["cka_debiased"]
-    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power", "pca") if name in rows}
+    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power")}
     better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > model["identification"]]
     if better:
         yield (
@@ -112,12 +86,6 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
         yield (
             f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
             "short for it, or not of its recordings."
-        )
-    within = model["cka_within"]
-    if within < model["cka_debiased"] / 2:  # false where there is one site: NaN
-        yield (
-            f"Most of the alignment separates sites: {model['cka_debiased']:.2f} over all pairs, {within:.2f} within "
-            "datasets and sites."
         )
 
 

@@ -22,24 +22,18 @@ from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, people_digests
 from fcpower_bids.encoders.embedding import SeriesEncoder
-from fcpower_bids.encoders.training_people import (
-    NO,
-    find_in_training,
-    part_signatures,
-    people_digests,
-    series_digests,
-)
 from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.pretrain.configuration import PretrainConfig, cka, cka_debiased
 from fcpower_bids.pretrain.corpus import Corpus
-from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, draw_batch
+from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, cka, cka_debiased, draw_batch
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
 
 TRAIN, SELECT, CONFIRM = 0, 1, 2
+TWINS = 1 - 1e-6
+"""Similarity to the teacher from which two recordings are one scan."""
 MINIMUM = 5
 """Recordings that a half needs: the unbiased alignment is undefined below four."""
 VIEWS = 8
@@ -148,28 +142,25 @@ class Division:
     held_out: NDArray[np.intp]
     roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
     places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
-    # signatures of parts of the recordings that train, and of those held out
-    signatures: tuple[list[str], list[str]]
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
     """Hold out whole families; recordings without a window take no part. Raises DatasetError.
 
-    One scan, or a part of it, under two names of which one trains and the other judges is refused.
+    One scan under two names of which one trains and the other judges is refused.
     """
     places = corpus.places(config.window)
     roles = split_families(corpus.families, config.held_out, config.seed)
     rows = np.flatnonzero((roles == TRAIN) & (places > 0))
     held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
-    trains, judges = (corpus.signatures(some, config.window) for some in (rows, held_out))
-    known = dict(zip(*trains, strict=True))
-    if twins := sorted({(known[part], row) for part, row in zip(*judges, strict=True) if part in known}):
-        first, second = corpus.table["id"].iloc[list(twins[0])]
+    twins = np.argwhere(corpus.kernel.cpu().numpy()[np.ix_(rows, held_out)] > TWINS)
+    if len(twins):
+        first, second = corpus.table["id"].iloc[[rows[twins[0, 0]], held_out[twins[0, 1]]]]
         raise DatasetError(
             f"{first} and {second} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
             "would be judged on what it learned from: pack into a new folder without one of the two."
         )
-    return Division(rows, held_out, roles[held_out], places, (trains[0], judges[0]))
+    return Division(rows, held_out, roles[held_out], places)
 
 
 def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
@@ -213,8 +204,6 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         seed=config.seed,
         trained_on=trained_on,
         held_out=apart,
-        series_trained_on=series_digests(corpus.sha256, division.signatures[0]),
-        series_held_out=series_digests(corpus.sha256, division.signatures[1]),
     )
 
 
@@ -266,9 +255,7 @@ class ExternalCohort:
 
     def known_to(self, card: ModelCard) -> ModelCard:
         """Return the card with these people among those who choose the checkpoint. Raises DatasetError."""
-        runs = [(person, run) for person, scan in zip(self.people, self.series, strict=True) for run in scan]
-        states = [find_in_training(card, self.name, person, run, self.parcels)[0] for person, run in runs]
-        if seen := sum(state != NO for state in states):
+        if seen := sum(find_in_training(card, self.name, person) != NO for person in self.people):
             raise DatasetError(
                 f"{seen} scans of probe are in the corpus too, and the probe must be of others: pack a corpus "
                 "without these people, or give another cohort."
@@ -278,17 +265,8 @@ class ExternalCohort:
                 f"The cohort of probe lacks {len(missing)} parcels of the corpus ({', '.join(missing[:3])}): run the "
                 f"participant level on it with the atlas of the corpus ({card.atlas})."
             )
-        columns = [self.parcels.index(name) for name in card.roi_labels]
-        salt, window = card.corpus_sha256, card.window
-        starts = [(run, first) for _, run in runs for first in range(0, len(run) - window + 1, window)]
-        parts = [run[first : first + window, columns] for run, first in starts]
-        people = people_digests(salt, [(self.name, person) for person in self.names])
-        digests = series_digests(salt, part_signatures(np.array(parts)))
-        return replace(
-            card,
-            held_out=tuple(sorted({*card.held_out, *people})),
-            series_held_out=tuple(sorted({*card.series_held_out, *digests})),
-        )
+        people = people_digests(card.corpus_sha256, [(self.name, person) for person in self.names])
+        return replace(card, held_out=tuple(sorted({*card.held_out, *people})))
 
     def score(self, model: nn.Module, card: ModelCard) -> dict[str, float]:
         """Score a model by all people, and by each half of the families."""

@@ -9,15 +9,13 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from lightning.fabric.plugins.precision import Precision
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -36,22 +34,22 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
-from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig, diagonal_share
-from fcpower_bids.pretrain.corpus import Corpus
+from fcpower_bids.pretrain.corpus import Corpus, open_corpus, prepare_corpus
 from fcpower_bids.pretrain.engine import (
     BATCH,
+    LOSSES,
     SAVE,
     STOP,
     WISHES,
     Gradient,
+    PretrainConfig,
     Processes,
+    diagonal_share,
     draw_batch,
     handled,
     make_optimizer,
-    on_all_processes,
 )
 from fcpower_bids.pretrain.judgement import judge
-from fcpower_bids.pretrain.public import open_corpus, prepare_corpus
 from fcpower_bids.pretrain.selection import (
     VIEWS,
     Choice,
@@ -96,20 +94,6 @@ class Pretrained:  # not frozen: Lightning takes apart what comes back
     verdict: str  # why, in a sentence
 
 
-def pretrain(
-    corpus: Path,
-    output: Path,
-    config: PretrainConfig | None = None,
-    *,
-    stop_step: int | None = None,
-    probe: ExternalCohort | None = None,
-) -> Pretrained:
-    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`."""
-    config = config or PretrainConfig()
-    work = partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
-    return on_all_processes(config, work)
-
-
 def train(
     processes: Processes,
     corpus: Path,
@@ -118,7 +102,7 @@ def train(
     stop_step: int | None = None,
     probe: ExternalCohort | None = None,
 ) -> Pretrained:
-    """Do the share of one process in `pretrain`."""
+    """Train F-BERT on a corpus, or go on with an interrupted run in `output`: the share of one process."""
     processes.first_only(lambda: prepare_corpus(corpus, output))
     opened = open_corpus(corpus, output, config.roi_labels, processes.fabric.device)
     run = _Run(processes, opened, output, config, probe)
@@ -127,8 +111,6 @@ def train(
 
 
 class _Run:
-    """One process of a run."""
-
     def __init__(
         self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: ExternalCohort | None
     ) -> None:
@@ -150,7 +132,7 @@ class _Run:
         wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {not config.probe}".encode()).hexdigest()
-        self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
+        self.folder = RunFolder(output, fingerprint)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         self.share = diagonal_share(corpus.kernel_of(self._draw(0)[0]))
@@ -167,8 +149,7 @@ class _Run:
         )
 
     def _admit_probe(self) -> None:
-        """Take the cohort of the probe, which the first process has, where no one of it is in the corpus."""
-        if self.probe is not None:
+        if self.probe is not None:  # the first process has it
             self.probe = self.probe.long_enough(self.config.window)
             self.card = self.probe.known_to(self.card)
 
@@ -198,7 +179,9 @@ class _Run:
                 wish = self.processes.agree(max(wishes | {SAVE if late and not regular else 0}))
                 wishes.discard(SAVE)
                 if regular or wish:
-                    self._save(interim=not regular)
+                    card = replace(self.card, step=self.step)
+                    state = (self.step, self.model, self.optimizer, card, config.steps, not regular)
+                    self.processes.first_only(lambda state=state: self.folder.save(*state))  # type: ignore[misc]
                     saved = time.monotonic()
                 if wish == STOP and self.step < config.steps:
                     raise Interrupted(f"Stopped as asked after step {self.step}; the same command goes on from there.")
@@ -234,12 +217,9 @@ class _Run:
             row |= self.probe.score(self.model, self.card)
         self.log.append(row)
         if first:
-            self.folder.write_log(self.log)
-
-    def _save(self, interim: bool) -> None:
-        card = replace(self.card, step=self.step)
-        state = (self.step, self.model, self.optimizer, card, self.config.steps, interim)
-        self.processes.first_only(lambda: self.folder.save(*state))
+            table = pd.DataFrame(self.log, columns=list(LOG.columns))
+            table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
+            write_text(self.folder.path / "log.tsv", _table_text(table))
 
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
@@ -247,10 +227,14 @@ class _Run:
         chosen = choice is not None and not self.config.probe
         card = replace(self.card, step=step, selection=how)
         # First without a verdict: a comparison that fails costs the comparison alone.
-        self.processes.first_only(lambda: self._write_model(card, {}))
-        verdict = self.processes.first_only(lambda: self._compare(step, chosen))
+        model, path = self.model.config.build(), self.folder.path / "model"
+        source = self.folder.checkpoint(step) / "model.safetensors"
+        load_strictly(model, read_tensors(source), str(source))
+        check_proof(source.parent, model.config, model.state_dict())
+        self.processes.first_only(lambda: save_checkpoint(path, model, model.config, card, {}))
+        verdict = self.processes.first_only(lambda: self._compare(step, chosen, model))
         result = Pretrained(
-            folder=self.folder.path / "model",
+            folder=path,
             step=step,
             last_step=self.step,
             selected=None if choice is None else choice.selected,
@@ -264,11 +248,10 @@ class _Run:
         )
         about = asdict(replace(result, folder=Path("model")))
         proven = replace(card, optimism=result.optimism, verdict=result.verdict)
-        self.processes.first_only(lambda: self._write_model(proven, about))
+        self.processes.first_only(lambda: save_checkpoint(path, model, model.config, proven, about))
         return result
 
     def _choose(self) -> tuple[int, str, Choice | None]:
-        """Return the step of the model, how it was chosen, and by which scores."""
         log = self.folder.read_log(self.step)  # written by the first process, read by all
         saved = log[log["step"].isin(self.folder.steps())]
         if not (self.config.probe or self.held_out.sufficient):
@@ -280,24 +263,13 @@ class _Run:
         step = int(saved["step"].iloc[choice.position])
         return step, f"best of {len(saved)} checkpoints by {score}", choice
 
-    def _compare(self, step: int, chosen: bool) -> dict[str, Any]:
+    def _compare(self, step: int, chosen: bool, model: FBert) -> dict[str, Any]:
         """Compare the model with methods without training, and write the table and a sidecar with the verdict."""
-        table, verdict = judge(self.held_out, self.rows, self.config, chosen, self._saved_model(step))
+        table, verdict = judge(self.held_out, self.rows, self.config, chosen, model)
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict, **ALIGNMENT.describe()}
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
         return verdict
-
-    def _saved_model(self, step: int) -> FBert:
-        model = self.model.config.build()
-        source = self.folder.checkpoint(step) / "model.safetensors"
-        load_strictly(model, read_tensors(source), str(source))
-        check_proof(source.parent, model.config, model.state_dict())
-        return model
-
-    def _write_model(self, card: ModelCard, about: Mapping[str, Any]) -> None:
-        model = self._saved_model(card.step or 0)
-        save_checkpoint(self.folder.path / "model", model, model.config, card, about)
 
 
 def _peak_memory() -> float:
@@ -317,8 +289,6 @@ class RunFolder:
 
     path: Path
     fingerprint: str  # digest of everything that must be the same when the run is resumed
-    # of the run; with 16-mixed it has the scale of the gradients as its state
-    precision: Precision = field(default_factory=Precision)
 
     @property
     def interim(self) -> Path:
@@ -347,7 +317,7 @@ class RunFolder:
             with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
                 save_file(tensors, part)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
-            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER), "scaler": self.precision.state_dict()}
+            state |= {OPTIMIZER_DIGEST: digest_of(folder / OPTIMIZER)}
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
         try:
@@ -399,8 +369,6 @@ class RunFolder:
         except (CheckpointError, SafetensorError, OSError, KeyError) as error:
             raise _damaged(folder, error) from error
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-        if state.get("scaler"):
-            self.precision.load_state_dict(state["scaler"])
         return int(state["step"])
 
     def read_log(self, until: int) -> pd.DataFrame:
@@ -417,12 +385,6 @@ class RunFolder:
         if not (ordered and path.read_bytes().endswith(b"\n")):
             raise _damaged(path, "it ends too early")
         return log[numbers["step"] <= until].reindex(columns=columns)
-
-    def write_log(self, rows: list[Mapping[str, Any]]) -> None:
-        """Write the log in one step."""
-        table = pd.DataFrame(rows, columns=list(LOG.columns))
-        table = table[[name for name in LOG.columns if name in LOG.needed or table[name].notna().any()]]
-        write_text(self.path / "log.tsv", _table_text(table))
 
 
 def _state(folder: Path) -> dict[str, Any]:

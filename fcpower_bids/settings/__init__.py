@@ -252,10 +252,7 @@ class Pretraining(Choices):
     """The corpus, the student, and the optimisation."""
 
     corpus: str | None = option(None, "pretrain", "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
-    public_corpus: Path | None = option(
-        None, "pretrain", "also write the corpus here in the public layout", in_file=True
-    )
-    roi_labels: Path | None = option(None, "pretrain", "its parcel names, one per line", in_file=True)
+    roi_labels: Path | None = option(None, "pretrain", "parcel names of a public corpus, one per line", in_file=True)
     size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
     batch_size: int | None = option(

@@ -98,7 +98,7 @@ class GroupLevel(Choices):
     )
     slow_controls: bool = refines(
         False,
-        "spectral_controls: also filters learned in the folds, and distances of every pair",
+        "spectral_controls: also filters learned in the folds",
         reader="spectral_controls",
         in_file=True,
     )

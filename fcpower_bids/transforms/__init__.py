@@ -22,11 +22,11 @@ TRANSFORMS = Registry(
         "fisher_z": "fcpower_bids.transforms.stateless:FisherZ",
         "log_euclidean": "fcpower_bids.transforms.stateless:LogEuclidean",
         "partial_correlation": "fcpower_bids.transforms.stateless:PartialCorrelation",
-        "tangent": "fcpower_bids.transforms.tangent:Tangent",
+        "tangent": "fcpower_bids.transforms.fitted:Tangent",
         "degree": "fcpower_bids.transforms.stateless:Degree",
         "cholesky": "fcpower_bids.transforms.stateless:Cholesky",
         "log_cholesky": "fcpower_bids.transforms.stateless:LogCholesky",
         "precision": "fcpower_bids.transforms.stateless:Precision",
-        "tucker": "fcpower_bids.transforms.tucker:Tucker",
+        "tucker": "fcpower_bids.transforms.fitted:Tucker",
     },
 )

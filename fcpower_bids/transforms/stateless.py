@@ -188,14 +188,6 @@ class Precision(Transform):
         return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}
 
 
-def partial_of_precision(precision: FloatArray) -> FloatArray:
-    """Turn a precision (P, P) into partial correlations (P, P)."""
-    scale = 1 / np.sqrt(np.diag(precision))
-    partial = -precision * np.outer(scale, scale)
-    np.fill_diagonal(partial, 1.0)
-    return np.asarray(partial)
-
-
 @dataclass(kw_only=True, eq=False)
 class PartialCorrelation(Precision):
     """-p_ij / sqrt(p_ii p_jj) of the inverse P of the Ledoit-Wolf shrunk covariance (the paper, Appendix E)."""
@@ -209,4 +201,8 @@ class PartialCorrelation(Precision):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
-        return partial_of_precision(shrunk_precision(recording))
+        precision = shrunk_precision(recording)
+        scale = 1 / np.sqrt(np.diag(precision))
+        partial = -precision * np.outer(scale, scale)
+        np.fill_diagonal(partial, 1.0)
+        return np.asarray(partial)

@@ -7,8 +7,6 @@ at group level alone. scikit-learn does the work, on inner products between peop
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -69,6 +67,7 @@ class FactorAnalysis:
         return np.asarray(linalg.solve(precision, weights @ (features - self.mean_).T, assume_a="pos").T)
 
 
+SUBSPACES = ("pca", "factor_analysis", "ica", "random_projection")
 N_COMPONENTS = 300
 """Components of the paper's PCA; it names no others, so the rest take as many."""
 
@@ -88,15 +87,44 @@ class Subspace:
         self.name, self.n_components, self.seed = name, n_components, seed
         self.notes: tuple[str, ...] = ()
 
+    def _make(self, k: int) -> Any:
+        """Return an estimator of k components as scikit-learn's, which is slow to load."""
+        if self.name == "factor_analysis":
+            return FactorAnalysis(k, FACTOR_ITERATIONS)
+        if self.name == "random_projection":
+            from sklearn.random_projection import GaussianRandomProjection
+
+            return GaussianRandomProjection(k, random_state=self.seed)
+        from sklearn.decomposition import PCA, FastICA
+
+        if self.name == "pca":
+            return PCA(k, svd_solver="full", random_state=self.seed)
+        return FastICA(k, whiten="unit-variance", max_iter=200, random_state=self.seed)
+
     def fit(self, features: ArrayLike) -> Subspace:
-        """Estimate the components from the edges of n people, shape (n, E). Raises ValueError."""
+        """Estimate the components from the edges of n people, shape (n, E). Raises ValueError.
+
+        What rotations of the features do not change (PCA, ICA) is fitted to all principal scores instead: n numbers
+        per person, found from the inner products of n people; the edges are many more.
+        """
         rows = np.asarray(features)
         if rows.ndim != 2 or len(rows) < 3:
             raise Unfit("A reduction of edges needs the edges of three people or more.")
         if not np.isfinite(rows).all():
             raise ValueError("A reduction of edges cannot take missing values; drop the parcel for the cohort.")
         limit = rows.shape[1] if self.name == "random_projection" else min(len(rows) - 1, rows.shape[1])
-        self._estimator = SUBSPACES[self.name](min(self.n_components, limit), self.seed)
+        self._estimator = self._make(min(self.n_components, limit))
+        self._rotated = self.name in ("pca", "ica")
+        if self._rotated:
+            self._mean = rows.mean(axis=0)
+            self._rows = rows - self._mean
+            gram = self._rows @ self._rows.T
+            values, vectors = linalg.eigh(gram)
+            kept = np.flatnonzero(values > RANK * values[-1])[::-1]
+            largest = np.abs(vectors[:, kept]).argmax(axis=0)
+            self._weights = vectors[:, kept] * np.sign(vectors[largest, kept]) / np.sqrt(values[kept])
+            rows = gram @ self._weights
+        self._fitted = rows
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._estimator.fit(rows)
@@ -110,72 +138,11 @@ class Subspace:
         """Return scores (n, k) of edges (n, E)."""
         if not hasattr(self, "_estimator"):
             raise ValueError("A reduction of edges needs its components: call fit with the edges of the group first.")
-        return np.asarray(self._estimator.transform(np.asarray(features)), dtype=np.float64)
+        rows = np.asarray(features)
+        rows = (rows - self._mean) @ self._rows.T @ self._weights if self._rotated else rows
+        return np.asarray(self._estimator.transform(rows), dtype=np.float64)
 
     def fit_transform(self, features: ArrayLike) -> FloatArray:
         """Fit to edges (n, E) and return their scores (n, k)."""
         self.fit(features)
-        return self._estimator.fitted() if isinstance(self._estimator, OnPrincipalScores) else self.transform(features)
-
-
-class OnPrincipalScores:
-    """An estimator that rotations of the features do not change, fitted to all principal scores instead.
-
-    These are n numbers per person, found from the inner products of n people; the edges are many more.
-    """
-
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
-
-    def fit(self, features: FloatArray) -> OnPrincipalScores:
-        """Rotate features (n, E) onto their principal axes and fit the estimator."""
-        self._mean = features.mean(axis=0)
-        self._rows = features - self._mean
-        self._gram = self._rows @ self._rows.T
-        values, vectors = linalg.eigh(self._gram)
-        kept = np.flatnonzero(values > RANK * values[-1])[::-1]
-        largest = np.abs(vectors[:, kept]).argmax(axis=0)
-        self._weights = vectors[:, kept] * np.sign(vectors[largest, kept]) / np.sqrt(values[kept])
-        self.estimator.fit(self._gram @ self._weights)
-        return self
-
-    def transform(self, features: FloatArray) -> FloatArray:
-        """Return the estimator's scores of features (m, E)."""
-        return np.asarray(self.estimator.transform((features - self._mean) @ self._rows.T @ self._weights))
-
-    def fitted(self) -> FloatArray:
-        """Return the estimator's scores of the features it was fitted to, whose inner products are known."""
-        return np.asarray(self.estimator.transform(self._gram @ self._weights))
-
-
-def _principal_components(n_components: int, seed: int) -> Any:
-    from sklearn.decomposition import PCA  # slow to load, and no other transform needs it
-
-    return OnPrincipalScores(PCA(n_components, svd_solver="full", random_state=seed))
-
-
-def _factor_analysis(n_components: int, seed: int) -> Any:
-    return FactorAnalysis(n_components, FACTOR_ITERATIONS)
-
-
-def _independent_components(n_components: int, seed: int) -> Any:
-    from sklearn.decomposition import FastICA  # slow to load, and no other transform needs it
-
-    return OnPrincipalScores(FastICA(n_components, whiten="unit-variance", max_iter=200, random_state=seed))
-
-
-def _random_projection(n_components: int, seed: int) -> Any:
-    from sklearn.random_projection import GaussianRandomProjection  # slow to load, and no other transform needs it
-
-    return GaussianRandomProjection(n_components, random_state=seed)
-
-
-SUBSPACES: Mapping[str, Callable[[int, int], Any]] = MappingProxyType(
-    {
-        "pca": _principal_components,
-        "factor_analysis": _factor_analysis,
-        "ica": _independent_components,
-        "random_projection": _random_projection,
-    }
-)
-"""By name: a function of the number of components and the seed that returns an estimator as scikit-learn's."""
+        return np.asarray(self._estimator.transform(self._fitted), dtype=np.float64)

@@ -21,8 +21,8 @@ from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedd
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.elsewhere.imports import are_named
-from fcpower_bids.encoders import PUBLISHED, embed_recording, embedding_label, open_encoder
-from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
+from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
+from fcpower_bids.encoders.published.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, RecordingError, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.roots import dataset_identity, output_folders
@@ -65,34 +65,20 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
         for name, about in facts.items()
         if about.get("statistics")
     )
-    encoders, refits = {}, {}
+    encoders = {}
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     if label in cohort.embeddings and own_atlas and "learning_curves" in asked:
         encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
-    if settings.encoder in PUBLISHED and settings.encoder_weights and own_atlas and "encoder_comparison" in asked:
-        encoder = _open_encoder(cohort.parcels, settings, cohort.centroids)
-        if encoder.is_relative:
-            about = encoder.provenance()
-            facts[label] = {**about, **facts.get(label, {}), "RefittedWith": about["sha256"]}
-            refits[label] = lambda series: _of_series(encoder.fit(series, cohort.parcels), cohort.parcels, settings)
-    return dataclasses.replace(
-        cohort, encoders=encoders, refits=refits, embedding_facts=facts, notes=cohort.notes + leaks
-    )
+    return dataclasses.replace(cohort, encoders=encoders, embedding_facts=facts, notes=cohort.notes + leaks)
 
 
 def load_series_encoder(
     parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
 ) -> SeriesEncoder:
     """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
-    return _of_series(_open_encoder(parcels, settings, centroids), parcels, settings)
-
-
-def _open_encoder(parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None) -> Any:
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
-    return open_encoder(settings, parcels, places)
+    encoder = open_encoder(settings, parcels, places)
 
-
-def _of_series(encoder: Any, parcels: tuple[str, ...], settings: Settings) -> SeriesEncoder:
     def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
         vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.encoder_read)
         return vectors[0]

@@ -12,8 +12,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.features import sharing_spectra
-from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check.check import check_first
 from fcpower_bids.cohort.assembly import check_names
@@ -187,7 +186,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         if not settings.check:
             _run_analyses(cohort, by_atlas, settings, attempts)
     if settings.save_models and not settings.check:
-        from fcpower_bids.clinic.folder import save_models  # most runs need no models
+        from fcpower_bids.clinic.fit import save_models  # most runs need no models
 
         save_models(cohort, settings, attempts)
 

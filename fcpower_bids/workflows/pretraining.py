@@ -13,8 +13,7 @@ import numpy as np
 from fcpower_bids.analyses.targets import choose_targets
 from fcpower_bids.cohort.assembly import sessions_of
 from fcpower_bids.cohort.feature_choice import match_atlases
-from fcpower_bids.cohort.missing_codes import shorten
-from fcpower_bids.cohort.people import load_people, tables_of
+from fcpower_bids.cohort.people import load_people, shorten, tables_of
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected
 from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
@@ -79,8 +78,7 @@ def _pretrain(settings: Settings, processes: Any) -> int:
 
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
-    from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation
-    from fcpower_bids.pretrain.engine import best_precision
+    from fcpower_bids.pretrain.engine import PretrainConfig, best_precision, paper_optimisation
 
     labels, path = "", settings.roi_labels
     try:
@@ -156,7 +154,7 @@ def _corpus_folder(settings: Settings) -> Path:
 
 def _make_corpus(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.public import is_public, write_public
+    from fcpower_bids.pretrain.corpus import is_public
 
     corpus = _corpus_folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
@@ -164,16 +162,13 @@ def _make_corpus(settings: Settings) -> int:
     table = _pack(settings, corpus)
     if short := int((table["T"] < settings.window).sum()):
         say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
-    if settings.public_corpus is not None:
-        n = write_public(corpus, settings.public_corpus, settings.window)
-        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
     return 0
 
 
 def _ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.encoders.checkpoints import fetch
-    from fcpower_bids.pretrain.public import FILES, is_public
+    from fcpower_bids.pretrain.corpus import FILES, is_public
 
     if settings.corpus == CORPUS_ID:
         return fetch(CORPUS_ID, "dataset", list(FILES))  # 26 GB, or found in the cache of the hub

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.clinic.fit import conformal_radius, measure_coverage, normal_at
+from fcpower_bids.clinic.fit import conformal_radius, measure_coverage
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])
@@ -27,18 +27,6 @@ def test_a_scan_of_a_further_person_is_covered_as_claimed():
 def test_measured_coverage_leaves_the_own_fold_out():
     assert measure_coverage([1.0, 1.0, 1.0, 50.0], list("abcd"), ["x", "x", "y", "z"], 0.6) == pytest.approx(2 / 3)
     assert np.isnan(measure_coverage([1.0, 2.0], list("ab"), ["x", "x"]))
-
-
-def test_a_reference_follows_motion_and_a_constant_has_no_slope():
-    rng = np.random.default_rng(10)
-    about = np.column_stack([rng.standard_normal(300), np.zeros(300)])
-    mean, sd, slopes = normal_at(5 + 2 * about[:, 0] + rng.normal(0, 0.5, 300), about)
-    assert (mean, sd, slopes[0]) == pytest.approx((5, 0.5, 2), rel=0.08)
-    assert slopes[1] == 0
-    values = about[:10, 0]
-    few = normal_at(values, about[:10])
-    assert few[:2] == pytest.approx((values.mean(), values.std(ddof=1)))
-    assert not few[2].any()
 
 
 @pytest.mark.parametrize(("residuals", "level"), [([], 0.9), ([1.0], 0.0), ([1.0], 1.0)])

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fcpower_bids.clinic.folder import load_model, model_path, prove, save_model
+from fcpower_bids.clinic.fit import load_model, model_path, save_model
 from fcpower_bids.errors import DatasetError
 
 
@@ -93,7 +93,7 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
     def planted(card):
         raise KeyError("planted")
 
-    monkeypatch.setattr("fcpower_bids.clinic.folder._digest_of", planted)
+    monkeypatch.setattr("fcpower_bids.clinic.fit._digest_of", planted)
     with pytest.raises(KeyError, match="planted"):
         load_model(tmp_path / "x_model")
 
@@ -108,16 +108,8 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (np.array([[1.0], [np.nan], [3.0]]), "missing or infinite number in 'weights'"),
-        (-ARRAYS["weights"], "does not give the prediction that model.json states"),
-    ],
-)
-def test_changed_weights_are_refused_though_their_digests_are_right(tmp_path, changed, words):
-    facts = {"Target": "x", "Proof": prove(ARRAYS)}
-    assert load_model(save_model(tmp_path / "whole_model", ARRAYS, facts))[1]["Target"] == "x"
-    path = save_model(tmp_path / "a_model", ARRAYS | {"weights": changed}, facts)
-    with pytest.raises(DatasetError, match=words):
+def test_weights_that_are_no_numbers_are_refused_though_their_digests_are_right(tmp_path):
+    assert load_model(save_model(tmp_path / "whole_model", ARRAYS, {"Target": "x"}))[1]["Target"] == "x"
+    path = save_model(tmp_path / "a_model", ARRAYS | {"weights": np.array([[1.0], [np.nan], [3.0]])}, {"Target": "x"})
+    with pytest.raises(DatasetError, match="missing or infinite number in 'weights'"):
         load_model(path)

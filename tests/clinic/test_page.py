@@ -72,8 +72,7 @@ FACTS = {
 MEASURES = ["mean_fc", "participation_ratio", "similarity", *NETWORKS]
 COMPARED = pd.DataFrame(
     [
-        {"scan": ROW["scan"], "measure": name, "value": 0.3, "mean": 0.2, "sd": 0.04, "z": 2.5, "scans": 214,
-         "adjusted_for": "motion, length, sex"}
+        {"scan": ROW["scan"], "measure": name, "value": 0.3, "mean": 0.2, "sd": 0.04, "z": 2.5, "scans": 214}
         for name in MEASURES
     ]
 )  # fmt: skip
@@ -110,7 +109,7 @@ def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval fi
     assert [one[:5] for one in opened.requests] == ["file:", "data:"]  # itself, and the strip that is in it
     told = opened.evaluate("[...document.querySelectorAll('.problems li')].map((one) => one.innerText)")
     assert told[0] == ROW["warning"]
-    assert told[1].startswith("Unusual, beyond 2 standard deviations against the 214 training scans, at the motion, ")
+    assert told[1].startswith("Unusual, beyond 2 standard deviations against the 214 training scans: ")
     assert told[2].endswith("on what was held out of the training it held in 88.")
     assert told[3] == f"The scan itself calls for caution: {ROW['cautions']}"
     assert told[4:] == [f"Made otherwise than the training scans: {ROW['differences']}."]

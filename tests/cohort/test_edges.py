@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.cohort import edges as cohort_edges
-from fcpower_bids.cohort.edges import read_edges
+from fcpower_bids.cohort import scans as cohort_edges
+from fcpower_bids.cohort.scans import read_edges
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError, UsageError
@@ -43,7 +43,7 @@ def test_more_than_the_memory_that_is_given_or_there_is_refused(tree, monkeypatc
     paths, settings = tree
     with memory_limit(1e-4), pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
         read_edges(paths, settings)
-    monkeypatch.setattr("fcpower_bids.cohort.edges.machine_bytes", lambda: 100)
+    monkeypatch.setattr("fcpower_bids.cohort.scans.machine_bytes", lambda: 100)
     with pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
         read_edges(paths, settings)
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cohort.people import match_ids
-from fcpower_bids.elsewhere import arrays, imports
+from fcpower_bids.elsewhere import imports, layouts
 from tests.command import main
 
 WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]
@@ -62,7 +62,7 @@ def test_tables_are_looked_at_before_the_series(listed, monkeypatch, capsys):
     monkeypatch.setattr(imports, "read_array", lambda *_: pytest.fail("a series was read"))
     assert group(listed, "--targets", "scoer", "--phenotypes", write_scores(listed, range(1, 13))) == 3
     assert "scoer" in capsys.readouterr().err
-    assert arrays.read_array is not imports.read_array
+    assert layouts.read_array is not imports.read_array
 
 
 def test_a_row_whose_path_is_of_somebody_else_is_refused(listed, capsys):
@@ -107,20 +107,6 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         (listed / "out" / "exclude.tsv").write_text(f"participant_id\tdecision\n{person}\t{decision}\n")
         assert group(listed, "--phenotypes", scores) == 0
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
-
-
-def test_a_copy_under_an_id_that_was_not_asked_for_is_seen(listed):
-    copied(listed)
-    scores = write_scores(listed, range(1, 13))
-    assert group(listed, "--phenotypes", scores) == 0
-    asked = ["--participant-label", "01", *(f"{number:02d}" for number in range(3, 13))]
-    assert group(listed, "--phenotypes", scores, *asked) == 0
-    assert "sub-01" not in people_of(listed)
-    told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
-    assert told.loc["copied scans", "level"] == "alarm"
-    (listed / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-02\treject\n")
-    assert group(listed, "--phenotypes", scores, *asked) == 0
-    assert "sub-01" in people_of(listed)
 
 
 def test_a_length_that_is_not_known_is_not_told_as_a_number(listed):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.cohort.missing_codes import remove_codes
+from fcpower_bids.cohort.people import remove_codes
 
 
 def clean(values, hints=None):

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.cohort.edges import read_edges
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality
-from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, tabulate_scans
+from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, read_edges, tabulate_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.series import z_score
@@ -95,7 +94,7 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
     scans, rows, _, _ = load(tmp_path)
     assert [scan[0].connectome.participant for scan in scans] == ["sub-02"]
     assert "repetition times 0.72 s, 2 s" in rows[0].reason
-    assert scans[0][0].repetition_time == 2.0
+    assert scans[0][0].quality.repetition_time == 2.0
 
 
 def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):

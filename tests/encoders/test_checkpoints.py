@@ -18,8 +18,8 @@ from fcpower_bids.encoders.checkpoints import (
     read_config,
     save_checkpoint,
 )
+from fcpower_bids.encoders.embedding import rename_keys
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.loading import rename_keys
 from fcpower_bids.store import digest_of
 from tests.encoders.conftest import NAMES
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fcpower_bids.encoders import ENCODERS, load_encoder, loading
+from fcpower_bids.encoders import ENCODERS, embedding, load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.errors import FcPowerError, UsageError
@@ -61,7 +61,7 @@ def test_heads_are_those_of_the_released_models(tmp_path, name, heads):
 
 
 def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):
-    monkeypatch.setattr(loading, "locate", lambda weights, revision: checkpoint)
+    monkeypatch.setattr(embedding, "locate", lambda weights, revision: checkpoint)
     encoder = load_encoder("fbert", "Marraffini-Giovanni/fbert-1m")
     assert encoder.provenance()["licence"] == "CC BY-NC 4.0"
     assert "no commercial use" in caplog.text

@@ -15,7 +15,7 @@ import torch
 
 from fcpower_bids.pretrain import judgement, selection
 from fcpower_bids.pretrain.packing import pack_corpus
-from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain, write_public
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # losses and weights are compared to the last bits: no GPU takes part
 NAMES = [f"P{i}" for i in range(10)]
@@ -93,10 +93,11 @@ def pack(tmp_path: Path, packed_once) -> Path:
 
 @pytest.fixture(scope="session")
 def written_once(tmp_path_factory):
-    """Outputs of the participant level, their tables, and their corpus in both layouts as the command writes them."""
+    """Outputs of the participant level, their tables, and their corpus in both layouts."""
     folder = tmp_path_factory.mktemp("written")
     tables = plant_outputs(folder, made_recordings())
-    assert run_pretrain(folder, "--public-corpus", folder / "public", quick=PACKED) == 0
+    assert run_pretrain(folder, quick=PACKED) == 0
+    write_public(folder / "out" / "corpus", folder / "public")
     return folder, tables
 
 

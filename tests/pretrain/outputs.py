@@ -6,12 +6,26 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.pretrain.corpus import (
+    LICENCES,
+    MADE,
+    OWNERS,
+    PUBLIC_FACTS,
+    RECORDINGS,
+    TEACHERS,
+    WINDOWS,
+    open_pack,
+    stored_vector,
+)
+from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
+from fcpower_bids.pretrain.train import Pretrained, train
 from tests.command import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
@@ -52,6 +66,34 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
 def run_pretrain(folder: Path, *options: object, out: str = "out", quick: Sequence[str] = QUICK) -> int:
     """Run the pretrain level on the planted outputs in this process; with `PACKED` it makes the corpus alone."""
     return main([str(folder / "bids"), str(folder / out), "pretrain", *quick, *map(str, options)])
+
+
+def pretrain(corpus: Path, output: Path, config: PretrainConfig, stop_step: int | None = None) -> Pretrained:
+    """Train in all processes of a run, or go on with one."""
+    return on_all_processes(config, partial(train, corpus=corpus, output=output, config=config, stop_step=stop_step))
+
+
+def write_public(pack: Path, folder: Path, window: int = 20) -> None:
+    """Write a pack in the public layout, its other facts in ``corpus.json``; whole windows."""
+    corpus = open_pack(pack)
+    counts = corpus.windows_apart(window)
+    rows = np.flatnonzero(counts)
+    counts, table = counts[rows], corpus.table.iloc[rows]
+    names = table["dataset"] + "/sub-" + table["subject"] + "/" + table["id"].str.rsplit("/", n=1).str[-1]
+    facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
+    facts |= {"families": table["family"].tolist(), **{name: table[name].tolist() for name in ("site", *MADE)}}
+    facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
+
+    licences = dict(zip(table["dataset"], table["licence"], strict=True))
+    folder.mkdir(parents=True)
+    windows = np.concatenate(
+        [corpus.windows(np.full(n, row), np.arange(n) * window, window) for row, n in zip(rows, counts, strict=True)]
+    )
+    np.save(folder / WINDOWS, windows.transpose(0, 2, 1).astype(np.float32))
+    np.save(folder / TEACHERS, np.stack([stored_vector(pack, table.iloc[i]) for i in range(len(table))]))
+    np.save(folder / OWNERS, np.repeat(np.arange(len(rows)), counts).astype(np.int32))
+    for name, content in {RECORDINGS: names.tolist(), PUBLIC_FACTS: facts, LICENCES: licences}.items():
+        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def in_child(work: Callable[[], int]) -> int | None:

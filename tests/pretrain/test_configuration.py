@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.pretrain.configuration import PretrainConfig, paper_optimisation
+from fcpower_bids.pretrain.engine import PretrainConfig, paper_optimisation
 from fcpower_bids.workflows.pretraining import pretrain_config
 from tests.command import parse_settings
 from tests.pretrain.outputs import run_pretrain

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
-from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig
-from fcpower_bids.pretrain.engine import BATCH, Gradient, draw_batch, make_fabric
+from fcpower_bids.pretrain.engine import BATCH, LOSSES, Gradient, PretrainConfig, draw_batch, make_fabric
 
 SMALL = FBertConfig(6, d=8, layers=2, heads=2, ff=8, dropout=0.0)
 

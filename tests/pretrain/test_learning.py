@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.pretrain.configuration import PretrainConfig
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import pretrain
+from tests.pretrain.outputs import pretrain
 
 SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128, "dropout": 0.0}
 JUDGED = True

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.pretrain.configuration import (
+from fcpower_bids.pretrain.engine import (
     LOSSES,
     centre,
     cka,

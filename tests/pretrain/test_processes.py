@@ -16,13 +16,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretrain import engine
-from fcpower_bids.pretrain.configuration import LOSSES, PretrainConfig
-from fcpower_bids.pretrain.engine import Processes, layout, make_fabric
+from fcpower_bids.pretrain.engine import LOSSES, PretrainConfig, Processes, layout, make_fabric
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import _Run, pretrain, train
+from fcpower_bids.pretrain.train import _Run, train
 from tests.command import main
 from tests.pretrain.conftest import as_sources, made_recordings
-from tests.pretrain.outputs import QUICK, in_child, plant_outputs, run_pretrain
+from tests.pretrain.outputs import QUICK, in_child, plant_outputs, pretrain, run_pretrain
 from tests.pretrain.test_engine import assert_same, gradients, single
 from tests.pretrain.test_train import config, weights
 

@@ -6,15 +6,12 @@ import hashlib
 import json
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError, read_config
-from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from tests.pretrain.conftest import made_recordings
 from tests.pretrain.outputs import plant_outputs, run_pretrain
 
@@ -42,40 +39,20 @@ def flip(path, from_end: int = 4) -> None:
     path.write_bytes(content)
 
 
-def rewrite(model, **changes) -> None:
-    """Change config.json as someone would who also mends its checksum."""
-    facts = json.loads((model / "config.json").read_text()) | changes
-    rest = {key: value for key, value in facts.items() if key != "proof"}
-    facts["proof"]["config_sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-    (model / "config.json").write_text(json.dumps(facts))
-
-
 def test_the_proof_is_of_the_files(trained):
-    """Checksum and embedding of the probe, computed here from the files."""
+    """The checksum, computed here from the files."""
     model = trained[1]
     facts, tensors = json.loads((model / "config.json").read_text()), load_file(model / "model.safetensors")
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(f"{name} {tuple(tensors[name].shape)}\n".encode() + tensors[name].numpy().tobytes())
     assert facts["proof"]["tensors_sha256"] == digest.hexdigest()
-    network = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8))
-    network.load_state_dict(tensors)
-    raw = np.random.PCG64(0).random_raw(400)
-    series = (np.array([int(number) >> 11 for number in raw]) / 2**53 - 0.5) * np.sqrt(12)
-    expected = network.eval()(torch.tensor(series.reshape(1, 40, 10), dtype=torch.float32))[0]
-    np.testing.assert_allclose(facts["proof"]["probe_embedding"], expected.detach().numpy(), rtol=0, atol=1e-5)
     load_encoder("fbert", model)
 
 
 def test_a_flipped_bit_is_noticed(trained):
     flip(trained[1] / "model.safetensors")
     with pytest.raises(CheckpointError, match="tensors are not those that were written"):
-        load_encoder("fbert", trained[1])
-
-
-def test_another_number_of_heads_is_noticed_although_the_tensors_fit(trained):
-    rewrite(trained[1], heads=4)
-    with pytest.raises(CheckpointError, match=r"does not compute what it did.*number of heads"):
         load_encoder("fbert", trained[1])
 
 

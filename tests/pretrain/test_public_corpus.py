@@ -1,4 +1,4 @@
-"""The layout of the public corpus, through the command: what is written, what is read, what is refused."""
+"""The layout of the public corpus, through the command: what is read, what is refused."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.pretrain import public as public_corpus
+from fcpower_bids.pretrain import corpus as public_corpus
 from fcpower_bids.pretrain.corpus import open_pack
 from tests.pretrain.conftest import NAMES, made_recordings
-from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import CLOCKED, PACKED, plant_outputs, run_pretrain, write_public
 
 WINDOW = 20
 
 
 @pytest.fixture
 def public(written):
-    """A corpus in the public layout that the command wrote."""
+    """A corpus in the public layout."""
     return written / "public"
 
 
@@ -59,8 +59,8 @@ def test_training_on_it_is_training_on_our_pack_of_the_same_windows(tmp_path):
     """Recordings of one window each, so that both layouts hold the same windows."""
     short = [(facts, series[:WINDOW]) for facts, series in made_recordings()]
     plant_outputs(tmp_path, short)
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
     assert run_pretrain(tmp_path) == 0
+    write_public(tmp_path / "out" / "corpus", tmp_path / "public")
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "public", out="elsewhere") == 0
     pd.testing.assert_frame_equal(log(tmp_path / "elsewhere"), log(tmp_path / "out"))
     configs = [json.loads((tmp_path / out / "encoder/model/config.json").read_text()) for out in ("out", "elsewhere")]

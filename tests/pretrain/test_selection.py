@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.pretrain.configuration import cka_debiased
 from fcpower_bids.pretrain.corpus import open_pack
+from fcpower_bids.pretrain.engine import cka_debiased
 from fcpower_bids.pretrain.selection import (
     CONFIRM,
     SELECT,

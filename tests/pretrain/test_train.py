@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.pretrain.configuration import PretrainConfig
+from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import OPTIMIZER, pretrain
+from fcpower_bids.pretrain.train import OPTIMIZER
 from tests.pretrain.conftest import NAMES, as_sources, made_recordings
-from tests.pretrain.outputs import CLOCKED
+from tests.pretrain.outputs import CLOCKED, pretrain
 
 
 def config(**changes) -> PretrainConfig:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.tangent import Tangent
+from fcpower_bids.transforms.fitted import Tangent
 
 
 def draw_connectomes(n=5, n_parcels=6, n_volumes=50, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.transforms.tucker import Tucker
+from fcpower_bids.transforms.fitted import Tucker
 from tests.planting.planted import draw_series
 
 
@@ -22,8 +22,8 @@ def denoise_golden(shared):
 
 def test_agrees_with_tensorly(shared, monkeypatch):
     """Its iteration stops earlier: ours may differ a little, but must not fit worse."""
-    monkeypatch.setattr("fcpower_bids.transforms.tucker.MAXIMUM_ITERATIONS", 500)
-    monkeypatch.setattr("fcpower_bids.transforms.tucker.TOLERANCE", 1e-14)
+    monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_ITERATIONS", 500)
+    monkeypatch.setattr("fcpower_bids.transforms.fitted.TUCKER_TOLERANCE", 1e-14)
     connectomes, expected, denoised = denoise_golden(shared)
     np.testing.assert_allclose(denoised, expected, rtol=0, atol=2e-4)
     assert np.linalg.norm(denoised - connectomes) <= np.linalg.norm(expected - connectomes)

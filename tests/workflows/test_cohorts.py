@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
-from safetensors.torch import save_file
 
 from fcpower_bids.analyses import ALL, ANALYSES
-from fcpower_bids.core.series import z_score
-from fcpower_bids.encoders.published import brainlm as brainlm_module
-from fcpower_bids.encoders.published.brainlm import BrainLMEncoder, BrainLMSize, load_brainlm
-from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.tables import read_json, read_table
-from fcpower_bids.settings import Settings
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows import group
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
 from tests.command import parse_settings
-from tests.encoders.published.references import random_state
-from tests.encoders.published.test_brainlm import published_shapes
 from tests.planting.participant_outputs import (
     PARCELS,
     add_embedding,
@@ -29,7 +21,6 @@ from tests.planting.participant_outputs import (
     make_outputs,
     other_atlas,
     series_of,
-    write_participants,
 )
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
@@ -107,79 +98,6 @@ def test_all_does_not_hide_a_mistake_that_stops_everything(settings):
         run_group(replace(settings, analyses=(ALL,), atlas=("Toy",), targets=("heigth",)))
 
 
-@pytest.fixture
-def brainlm(tmp_path, monkeypatch):
-    """Six people under A424 without any embedding, and a small BrainLM in the layout of the published ones."""
-    size = BrainLMSize(d=8, layers=1, heads=2, ff=12, patch=16, side=432)
-    monkeypatch.setattr(brainlm_module, "load_brainlm", partial(load_brainlm, size=size))
-    (tmp_path / "weights").mkdir()
-    save_file(random_state(published_shapes(8, 12, 1)), tmp_path / "weights" / "model.safetensors")
-    places = np.column_stack([np.arange(1, 425), np.random.default_rng(0).integers(-40, 40, (424, 3))])
-    np.savetxt(tmp_path / "weights" / "A424_Coordinates.dat", places, fmt="%d")
-    labels = tuple(range(1, 425))
-    names = tuple(f"parcel{label:03d}" for label in labels)
-    networks = ("n/a",) * 424
-    a424 = replace(
-        other_atlas("A424", names),
-        entities=(("atlas", "A424"),),
-        labels=labels,
-        networks=networks,
-        hemispheres=networks,
-    )
-    for person in range(6):
-        series = z_score(np.random.default_rng(person).standard_normal((200, 424)) ** 3)
-        add_output(tmp_path / "out", f"sub-{person + 1:02d}", series, atlas=a424)
-    write_participants(tmp_path / "bids" / "participants.tsv", 6)
-    return Settings(
-        tmp_path / "bids",
-        tmp_path / "out",
-        "group",
-        **QUICK,
-        min_time=60.0,
-        analyses=("encoder_comparison",),
-        representations=("fc",),
-        encoder="brainlm-111m",
-        encoder_weights=str(tmp_path / "weights"),
-        encoder_aux=(tmp_path / "weights",),
-        encoder_protocol="paper",
-        accept_encoder_licence=True,
-    )
-
-
-def test_brainlm_is_fitted_to_the_training_people_of_every_fold_without_any_stored_embedding(brainlm, monkeypatch):
-    fitted = []
-    fit = BrainLMEncoder.fit
-
-    def watched(self, series, names):
-        fitted.append({float(one[0, 0]) for one in series})
-        return fit(self, series, names)
-
-    monkeypatch.setattr(BrainLMEncoder, "fit", watched)
-    assert run_group(brainlm) == 0
-    everyone, *folds = fitted
-    assert len(everyone) == 6
-    assert [len(train) for train in folds] == [4, 4, 4]
-    assert set.union(*(everyone - train for train in folds)) == everyone  # each is left out where they are tested
-    folder = brainlm.output_dir / "group"
-    rows = read_table(folder / "encoders.tsv").set_index("representation")
-    row = rows.loc["embedding:brainlm111mpaper"]
-    assert [int(row["parcels"]), row["atlas"], row["scan"]] == [424, "A424", "windows of 200 volumes (paper protocol)"]
-    told = read_json(folder / "encoders.json")["CohortStatistics"]["brainlm111mpaper"]
-    assert told.startswith("Prediction: of the training people of each outer fold")
-    fitted.clear()
-    monkeypatch.setattr("fcpower_bids.reports.cohort.page.write_group_report", lambda settings: (None, []))
-    assert run_group(brainlm) == 0
-    assert fitted == []  # nothing changed
-    other = random_state(published_shapes(8, 12, 1), seed=1)
-    save_file(other, brainlm.encoder_aux[0] / "model.safetensors")
-    assert run_group(brainlm) == 0
-    assert len(fitted) == 4  # other weights under the same name
-    with pytest.raises(UsageError, match="not free"):
-        open_cohorts(replace(brainlm, accept_encoder_licence=False))
-    cohort, _ = open_cohorts(replace(brainlm, analyses=("prediction",)))
-    assert not cohort.refits
-
-
 def test_embeddings_with_statistics_of_a_file_bring_a_warning(settings):
     for person in range(8):
         for session in "ab":
@@ -189,7 +107,6 @@ def test_embeddings_with_statistics_of_a_file_bring_a_warning(settings):
     cohort, _ = open_cohorts(replace(settings, atlas=("Toy",)))
     (note,) = (note for note in cohort.notes if "statistics" in note)
     assert "embedding 'brainlm111m' were read from the auxiliary files, which may be of people who are tested" in note
-    assert cohort.refits == {}
 
 
 def test_encoders_of_other_atlases_stand_in_one_comparison(settings):

@@ -11,13 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg
-from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.evaluate import RULE, Screen, compare, cross_validate, make_solver
 from fcpower_bids.analyses.features import (
     FC,
     FC_POWER,
-    AveragedEdges,
     PowerFamily,
     Representation,
     combine_scans,
@@ -36,7 +34,7 @@ from fcpower_bids.analyses.spectrum.learned_filters import (
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
+from fcpower_bids.core.connectome.spd import spectral_map
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights, regularise
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.core.regression.krr import Regression, kernel_ridge
@@ -70,13 +68,8 @@ RANDOM_RANGE = 1e-2, 1e2
 """Weights of the random filters at the knots."""
 DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
 
-PAIRWISE_LIMIT = 1e11
-"""Pairs times cubed parcels (minutes of work) above which a distance with an eigendecomposition per pair is refused."""
-EMBEDDED = ("euclidean", "power_euclidean", "log_euclidean", "cholesky", "log_cholesky")
-"""Metrics that are the Frobenius distance between images of the two matrices."""
-PAIRWISE = ("wasserstein", "affine_invariant")
-"""Metrics that take an eigendecomposition per pair."""
-METRICS = (*EMBEDDED, *PAIRWISE)
+METRICS = ("euclidean", "power_euclidean", "log_euclidean", "cholesky", "log_cholesky")
+"""Metrics: the Frobenius distance between images of the two matrices."""
 SINGLE_MODES = (1, 4, 10, 20, 50)
 TOP_MODES = (1, 5, 20, 40, 100)
 SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
@@ -161,7 +154,7 @@ class _Controls:
             yield f"kernel_{name}", make, {"control": "kernel", "weighting": "power"}
         scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
         del features, make  # the others need much memory of their own
-        for metric in METRICS if slow else EMBEDDED:
+        for metric in METRICS:
             squared = partial(squared_distances, metric, self.family, self.settings)
             make = self._regress(lambda squared=squared: rbf_kernel(squared()))  # type: ignore[misc]
             yield f"rbf_{metric}", make, {"control": "rbf", "weighting": "n/a"}
@@ -227,7 +220,11 @@ class _Controls:
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))()
-            result = settle_constants(cross_validate(solver, self.study, name))
+            result, predicted = cross_validate(solver, self.study, name), []
+            for values, train in zip(result.predicted, result.train, strict=True):  # rounding alone has no correlation
+                flat = np.ptp(values, axis=0) <= ROUNDING * train.std
+                predicted.append(np.where(flat, values.mean(axis=0), values))
+            result = dataclasses.replace(result, predicted=tuple(predicted))
             yield name, result, {"control": "identity", "weighting": "n/a"}
 
     def _correlate(self, name: str, compute: Callable[[], Any]) -> Callable[[], Regression]:
@@ -235,15 +232,6 @@ class _Controls:
 
     def _regress(self, compute: Callable[[], FloatArray]) -> Callable[[], Regression]:
         return lambda: kernel_ridge(compute(), self.study.preset)
-
-
-def settle_constants(result: NestedResult) -> NestedResult:
-    """Make predictions of a fold that differ by rounding alone the same, so that they have no correlation."""
-    predicted = []
-    for values, train in zip(result.predicted, result.train, strict=True):
-        flat = np.ptp(values, axis=0) <= ROUNDING * train.std
-        predicted.append(np.where(flat, values.mean(axis=0), values))
-    return dataclasses.replace(result, predicted=tuple(predicted))
 
 
 def principal_scores(gram: FloatArray) -> FloatArray:
@@ -382,8 +370,6 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
 
 def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`. Raises Unfit."""
-    if metric in PAIRWISE:
-        return _by_pair(metric, family.connectivity, settings)
     (n, n_edges), remedy = family.connectivity.shape, settings.full_rank_remedy
     embedded: FloatArray = np.empty((n, n_edges + family.n_parcels))
     images: Iterator[FloatArray]
@@ -402,30 +388,4 @@ def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> F
     sizes = np.diag(gram)
     squared = np.maximum(sizes[:, None] + sizes - 2 * gram, 0.0)
     np.fill_diagonal(squared, 0.0)
-    return squared
-
-
-def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> FloatArray:
-    """Bures-Wasserstein Tr A + tr B - 2 tr (A^1/2 B A^1/2)^1/2, or affine-invariant sum of ln^2 eig(A^-1 B)."""
-    n = connectivity.shape[0]
-    n_parcels = len(connectivity.connectome(0))
-    if n * (n - 1) / 2 * n_parcels**3 > PAIRWISE_LIMIT:
-        raise Unfit(
-            f"The {metric} distance takes an eigendecomposition for each of {n * (n - 1) // 2} pairs of people, which "
-            "takes too long with these parcels; use fewer people or a smaller atlas."
-        )
-    squared = np.zeros((n, n))
-    with threadpool_limits(1):
-        matrices = [connectivity.connectome(unit) for unit in range(n)]
-        if metric == "affine_invariant":
-            matrices = [full_rank(matrix, *settings.full_rank_remedy.values()) for matrix in matrices]
-        for i in track(range(n), f"{metric} distances", settings):
-            first, root = matrices[i], spectral_power(matrices[i], 0.5)
-            for j, second in enumerate(matrices[:i]):
-                if metric == "wasserstein":
-                    eigenvalues = linalg.eigvalsh(root @ second @ root, check_finite=False)
-                    distance = np.trace(first) + np.trace(second) - 2 * np.sqrt(np.maximum(eigenvalues, 0)).sum()
-                else:
-                    distance = (np.log(linalg.eigvalsh(second, first, check_finite=False)) ** 2).sum()
-                squared[i, j] = squared[j, i] = max(float(distance), 0.0)
     return squared

@@ -65,8 +65,13 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     alpha, people = settings.alpha, cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
     connectivity = combine_scans(cohort, list(groups.values()), settings)
+    values = []
     with threadpool_limits(1):
-        values = [eigenvalues_of(connectivity.connectome(i)) for i in track(range(len(groups)), "spectra", settings)]
+        for unit in track(range(len(groups)), "spectra", settings):
+            connectome = connectivity.connectome(unit)
+            if not np.isfinite(connectome).all():
+                raise ValueError("A connectome has missing values; drop the parcel for the cohort or exclude the scan.")
+            values.append(np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1]))
     spectra = Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))
     # before and after, what the paper quotes
     each = pd.DataFrame([spectrum_summary(own, alpha, spectra.tolerance) for own in values])
@@ -84,13 +89,6 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         "spectrum_matrices": tabulate_matrices(spectra, matrices, cohort.parcels),
     }
     return {name: Table(frame, TABLES[name], facts | more) for name, (frame, more) in tables.items()}
-
-
-def eigenvalues_of(connectome: FloatArray) -> FloatArray:
-    """Eigenvalues (P,) in descending order."""
-    if not np.isfinite(connectome).all():
-        raise ValueError("A connectome has missing values; drop the parcel for the cohort or exclude the scan.")
-    return np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1])
 
 
 Tabulated = tuple[pd.DataFrame, dict[str, Any]]

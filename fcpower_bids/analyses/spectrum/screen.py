@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -184,11 +184,5 @@ class _Connectomes(Sequence[FloatArray]):
     def __len__(self) -> int:
         return len(self.units)
 
-    @overload
-    def __getitem__(self, position: int) -> FloatArray: ...
-    @overload
-    def __getitem__(self, position: slice) -> Sequence[FloatArray]: ...
-    def __getitem__(self, position: int | slice) -> FloatArray | Sequence[FloatArray]:
-        if isinstance(position, slice):
-            return _Connectomes(self.connectivity, self.units[position])
+    def __getitem__(self, position: int) -> FloatArray:  # type: ignore[override]
         return self.connectivity.connectome(int(self.units[position]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,12 +19,10 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailabl
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
-from fcpower_bids.encoders.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics, read_statistics
+from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
-
-logger = logging.getLogger(__name__)
 
 Self = TypeVar("Self", bound="PublishedEncoder")
 
@@ -115,11 +112,6 @@ class PublishedEncoder:
         return np.stack(
             [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
         )
-
-    @property
-    def is_relative(self) -> bool:
-        """Whether recordings are fed relative to a cohort, so that the cohort matters to the embedding."""
-        return self.needs_statistics or self.statistics is not None
 
     def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
         """Return the encoder with cohort statistics of the training recordings, if it uses any."""

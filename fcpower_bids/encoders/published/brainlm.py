@@ -25,7 +25,7 @@ from fcpower_bids.encoders.published.adapters import (
     read_state,
 )
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
-from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.store import load_json
 
 N_PARCELS, FRAMES = 424, 200

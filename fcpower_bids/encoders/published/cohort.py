@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.statistics import FILE, write_statistics
+from fcpower_bids.encoders.published.statistics import FILE, write_statistics
 from fcpower_bids.errors import FcPowerError, UsageError
 
 

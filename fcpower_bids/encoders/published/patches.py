@@ -30,7 +30,7 @@ from fcpower_bids.encoders.published.adapters import (
     sincos,
     z_scored,
 )
-from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 
 
@@ -184,14 +184,11 @@ class FlexiblePatchEmbed(PatchEmbed):
         """Patches (..., p) to tokens (..., d)."""
         weight = self.proj.weight.flatten(1)
         if patches.shape[-1] != weight.shape[1]:
-            weight = weight @ torch.linalg.pinv(resize_matrix(weight.shape[1], patches.shape[-1])).T
+            # antialiased bicubic resizing as a matrix: row i is the resized i-th unit vector
+            units = torch.eye(weight.shape[1])[:, None, None]
+            resize = F.interpolate(units, (1, patches.shape[-1]), mode="bicubic", antialias=True)[:, 0, 0]
+            weight = weight @ torch.linalg.pinv(resize).T
         return F.linear(patches, weight, self.proj.bias)
-
-
-def resize_matrix(stored: int, wanted: int) -> Tensor:
-    """Antialiased bicubic resizing as a matrix (stored, wanted): row i is the resized i-th unit vector."""
-    units = torch.eye(stored)[:, None, None]  # (stored, 1, 1, stored)
-    return F.interpolate(units, (1, wanted), mode="bicubic", antialias=True)[:, 0, 0]
 
 
 class HarmonixPosition(nn.Module):

@@ -14,7 +14,6 @@ from scipy import special
 from fcpower_bids.analyses.baselines import SITE, Added, find_added
 from fcpower_bids.analyses.evaluate import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.analyses.features import EMBEDDING
-from fcpower_bids.analyses.pretraining_overlap import ENOUGH
 from fcpower_bids.core.differences import POWER
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -379,39 +378,19 @@ def seen_names(tables: GroupTables) -> set[str]:
 
 
 def _describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
-    """One sentence instead of the score, and the score of the unseen people where there is one."""
-    text = (
+    """One sentence instead of the score."""
+    return (
         f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
         f"{row['n_trained']:.0f} of these {row['n_people']:.0f} people ({percent(row['accuracy'])} of the searches "
         "find the person)."
-    )
-    apart = tables.rows("identification_unseen")
-    if apart.empty:
-        return f"{text} {_too_few(row['n_people'] - row['n_trained'])}"
-    last = apart.drop_duplicates("representation", keep="last").set_index("representation")
-    unseen, others = last.loc[row["representation"]], last["accuracy"].drop(row["representation"]).items()
-    beside = "; ".join(f"{tables.title(name)} {percent(share)}" for name, share in others)
-    return (
-        f"{text} Among the {unseen['n_people']:.0f} people that no encoder was trained on it finds "
-        f"{percent(unseen['accuracy'])} (95 % CI {percent(unseen['ci_low'])} to {percent(unseen['ci_high'])}; chance "
-        f"{percent(unseen['chance'])}; {beside})."
     )
 
 
 def describe_seen_prediction(target: str, tables: GroupTables) -> list[str]:
     """One sentence for every such representation of a target."""
-    rows, sentences = own_rows(tables.rows("prediction_unseen"), target), []
-    for _, row in rows[rows["representation"].isin(seen_names(tables))].iterrows() if len(rows) else ():
-        left = int(row["n_unseen"])
-        rest = f"Over the {count_people(left)} that no encoder was trained on: {row['unseen']:.2f}."
-        sentences.append(
-            f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
-            f"{row['n_people'] - left:.0f} of the {row['n_people']:.0f} people ({score_label(row['score'])} "
-            f"{row['everyone']:.2f} with everyone). {_too_few(left) if missing(row['unseen']) else rest}"
-        )
-    return sentences
-
-
-def _too_few(n: float) -> str:
-    left = "No person is" if n == 0 else f"Only {count(int(n), 'person is', 'people are')}"
-    return f"{left} left that it was not trained on; {ENOUGH} are needed for a score of their own."
+    rows = own_rows(tables.rows("prediction_summary"), target)
+    return [
+        f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "
+        f"{row['n_trained']:.0f} of these people."
+        for _, row in (rows[seen_rows(rows)].iterrows() if len(rows) else ())
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
+from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, read_decisions
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
@@ -80,7 +80,7 @@ def write_index(output_dir: Path) -> Path | None:
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
     content = {
         "figures": FIGURES,
-        "file": FILE,
+        "file": EXCLUDE_FILE,
         "columns": list(DECISIONS.columns),
         "rows": rows,
         "decided": decided,
@@ -96,7 +96,7 @@ def write_index(output_dir: Path) -> Path | None:
         n_rows=len(rows),
         pictures=pictures,
         most_pictures=MOST_PICTURES,
-        file=FILE,
+        file=EXCLUDE_FILE,
         content=content,
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
@@ -158,7 +158,7 @@ def _rounded(value: Any, digits: int) -> float | None:
 
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Decision, reason and day by recording, and the rows about others, which saving must not lose."""
-    path = output_dir / FILE
+    path = output_dir / EXCLUDE_FILE
     found: dict[str, list[str]] = {}
     others = []
     labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}

@@ -105,5 +105,5 @@ def test_nothing_else_draws_a_fold_or_a_permutation():
     probing = "pretrain/selection.py"  # checkpoints of a run, before there is an embedding of the cohort
     assert {name for name in users if not name.startswith("core/")} - {probing} == {
         "analyses/study.py",
-        "estimators/regression.py",  # for scikit-learn, without a cohort
+        "estimators.py",  # for scikit-learn, without a cohort
     }

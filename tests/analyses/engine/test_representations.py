@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.features import expand_names
-from fcpower_bids.analyses.pretraining_overlap import mark_people
+from fcpower_bids.analyses.features import expand_names, mark_people
 from fcpower_bids.errors import Unfit, UsageError
 from tests.analyses.cohorts import choose
 

@@ -52,14 +52,13 @@ def test_one_row_per_fold_and_every_column_described(predicted):
     assert not frame.duplicated(KEYS).any()
     for name, table in predicted.items():
         assert set(table.frame.columns) == set(table.columns), name
-        assert len(table.frame) or name == "prediction_unseen", name  # nobody here was seen in pretraining
+        assert len(table.frame), name
     assert set(predicted) == {
         "prediction",
         "prediction_pooled",
         "prediction_baselines",
         "prediction_summary",
         "predictions",
-        "prediction_unseen",
         "folds",
         "comparisons",
         "reliability",

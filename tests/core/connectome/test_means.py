@@ -5,8 +5,8 @@ import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import matrix_log
-from fcpower_bids.transforms import tangent
-from fcpower_bids.transforms.tangent import MEANS, riemannian_mean, whiten, whitening
+from fcpower_bids.transforms import fitted
+from fcpower_bids.transforms.fitted import MEANS, riemannian_mean, whiten, whitening
 
 
 def draw_connectomes(n=5, n_parcels=4, n_volumes=50, seed=0):
@@ -50,13 +50,13 @@ def test_first_passes_in_single_precision_lead_to_the_same_mean(monkeypatch):
         for _ in range(8)
     ]
     passes = []
-    exact, coarse = tangent._tangent_vector, tangent._coarse_vector
-    monkeypatch.setattr(tangent, "_tangent_vector", lambda one, whitener: passes.append(8) or exact(one, whitener))
-    monkeypatch.setattr(tangent, "_coarse_vector", lambda *one, **how: passes.append(4) or coarse(*one, **how))
+    exact, coarse = fitted._tangent_vector, fitted._coarse_vector
+    monkeypatch.setattr(fitted, "_tangent_vector", lambda one, whitener: passes.append(8) or exact(one, whitener))
+    monkeypatch.setattr(fitted, "_coarse_vector", lambda *one, **how: passes.append(4) or coarse(*one, **how))
     mixed = riemannian_mean(connectomes)
     counts = passes.count(8), passes.count(4)
     passes.clear()
-    monkeypatch.setattr(tangent, "COARSE_PASSES", 0)
+    monkeypatch.setattr(fitted, "COARSE_PASSES", 0)
     np.testing.assert_allclose(mixed, riemannian_mean(connectomes), rtol=0, atol=1e-8)
     assert counts[1] > 0
     assert len(passes) > counts[0]

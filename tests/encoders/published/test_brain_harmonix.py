@@ -142,8 +142,6 @@ def test_cohort_statistics_are_optional_and_of_z_scored_series(files):
     first = (series[0] - series[0].mean(axis=0)) / series[0].std(axis=0)
     expected = (first - fitted.statistics.median) / fitted.statistics.iqr
     np.testing.assert_allclose(fitted.prepare(series[0], 2.0)[0, 7, 1], expected[18:36, 7], atol=1e-5)
-    assert fitted.is_relative
-    assert not load(files).is_relative
 
 
 def test_full_size_has_the_published_names_and_count():

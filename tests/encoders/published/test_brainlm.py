@@ -21,7 +21,7 @@ from fcpower_bids.encoders.published.brainlm import (
     load_brainlm,
     published_keys,
 )
-from fcpower_bids.encoders.statistics import CohortStatistics, read_statistics, write_statistics
+from fcpower_bids.encoders.published.statistics import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     accepted,

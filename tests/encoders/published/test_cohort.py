@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.encoders.published.brainlm import LABELS
 from fcpower_bids.encoders.published.cohort import main, read_series_tables
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
-from fcpower_bids.encoders.statistics import fit_statistics, read_statistics
+from fcpower_bids.encoders.published.statistics import fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 
 

@@ -10,7 +10,7 @@ from huggingface_hub import errors
 
 from fcpower_bids.encoders import CORPUS_ID
 from tests.pretrain.conftest import made_recordings
-from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain
+from tests.pretrain.outputs import PACKED, plant_outputs, run_pretrain, write_public
 
 SHORT = ("--steps", "1", "--held-out", "0")
 ASKED = {"License": "CC0", "DatasetDOI": "doi:10.5281/zenodo.12", "HowToAcknowledge": "Cite\n\tAuthor |  2026"}
@@ -35,7 +35,8 @@ def config(folder, out: str = "out") -> dict:
 def test_the_card_says_how_the_corpus_was_made_and_how_to_cite_it(tmp_path, tables):
     about = tmp_path / "bids" / "dataset_description.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), **ASKED}))
-    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "public", quick=PACKED) == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    write_public(tmp_path / "out" / "corpus", tmp_path / "public")
     assert run_pretrain(tmp_path, *SHORT) == 0
     assert run_pretrain(tmp_path, *SHORT, "--corpus", tmp_path / "public", out="again") == 0
     for out in ("out", "again"):
@@ -88,7 +89,8 @@ def test_a_hub_out_of_reach_and_a_corpus_that_is_not_there_differ(
 
 def test_a_corpus_from_the_hub_is_recorded_by_its_commit(tmp_path, tables, monkeypatch):
     cached = tmp_path / "datasets--owner--name" / "snapshots" / "0123abcd"
-    assert run_pretrain(tmp_path, "--public-corpus", cached, quick=PACKED) == 0
+    assert run_pretrain(tmp_path, quick=PACKED) == 0
+    write_public(tmp_path / "out" / "corpus", cached)
     asked = {}
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **how: asked.update(how) or str(cached))
     assert run_pretrain(tmp_path, *SHORT, "--corpus", CORPUS_ID, out="new") == 0

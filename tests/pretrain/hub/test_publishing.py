@@ -9,9 +9,10 @@ import sys
 
 import huggingface_hub
 import numpy as np
+import torch
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import ModelCard, probe_series, save_checkpoint
+from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from tests.encoders.conftest import NAMES
 
@@ -42,21 +43,22 @@ SHAPES = (
 
 
 def test_models_embed_without_this_program(tmp_path, recordings):
-    """The file beside the weights, in a process that cannot import fcpower_bids, against the stored proof."""
+    """The file beside the weights, in a process that cannot import fcpower_bids, against it."""
     folders = [tmp_path / f"model{number}" for number in range(len(SHAPES))]
     for folder, changes in zip(folders, SHAPES, strict=True):
         config = FBertConfig(n_parcels=12, d=16, layers=2, heads=4, ff=24, **changes)
         save_checkpoint(folder, FBert(config, seed=3), config, ModelCard(NAMES, window=20))
     shuffled = list(reversed([*NAMES, "Other"]))
     series = np.column_stack([recordings[0], recordings[0][:, 0]])[:, ::-1]
-    said = {"probe": probe_series(12).tolist(), "series": series.tolist(), "names": shuffled}
+    probed = torch.randn(1, 40, 12, generator=torch.Generator().manual_seed(0))
+    said = {"probe": probed.tolist(), "series": series.tolist(), "names": shuffled}
     command = [sys.executable, "-c", ALONE, *map(str, folders)]
     done = subprocess.run(command, input=json.dumps(said), capture_output=True, text=True, check=True, cwd=tmp_path)
     for folder, line in zip(folders, done.stdout.splitlines(), strict=True):
         probe, embedded = json.loads(line)
-        proof = json.loads((folder / "config.json").read_text())["proof"]["probe_embedding"]
-        np.testing.assert_allclose(probe, proof, rtol=0, atol=2e-5)
-        expected = load_encoder("fbert", folder).embed(recordings[:1], NAMES, 2.0)[0]
+        encoder = load_encoder("fbert", folder)
+        np.testing.assert_allclose(probe, encoder.model(probed)[0].detach(), rtol=0, atol=2e-5)
+        expected = encoder.embed(recordings[:1], NAMES, 2.0)[0]
         np.testing.assert_allclose(embedded, expected, rtol=0, atol=2e-5)
 
 

@@ -17,10 +17,7 @@ from fcpower_bids.store import write_text
 
 SeriesEncoder = Callable[[np.ndarray, float], np.ndarray]
 """The vector of a series (T, P) and its repetition time."""
-LEAK = (
-    "which may be of people who are tested here (a leak). encoder_comparison fits them on the training people of each "
-    "fold if the group level is given --encoder, --encoder-weights and the --atlas of the encoder."
-)
+LEAK = "which may be of people who are tested here (a leak)."
 """Statistics of everybody in a prediction."""
 FILE = "cohort_statistics.tsv"
 """How the file is called among the auxiliary files."""
