@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -254,6 +254,20 @@ class Cohort:
     atlas: str = ""  # name of the parcellation, as files have it; empty where there are no files
     # how the series were cleaned, by their sidecars; empty where these do not say it
     cleaning: Mapping[str, Any] = field(default_factory=dict)
+
+    def keep(self, rows: np.ndarray) -> Cohort:
+        """The same people's tables with some of the scans, by their rows."""
+        if len(rows) == len(self.scans):
+            return self
+        return replace(
+            self,
+            scans=self.scans.iloc[rows].reset_index(drop=True),
+            edges=self.edges[rows],
+            embeddings={name: vectors[rows] for name, vectors in self.embeddings.items()},
+            series=tuple(self.series[row] for row in rows) if self.series else (),
+            repetition_times=tuple(self.repetition_times[row] for row in rows) if self.repetition_times else (),
+            seen={name: tuple(labels[row] for row in rows) for name, labels in self.seen.items()},
+        )
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,29 @@
-"""Write the table of all options into docs/usage.md: ``python -m scripts.options_table`` after a change of them."""
+"""Write the lists of all options into docs/usage.md: ``python -m scripts.options_table`` after a change of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fcpower_bids.cli.parser import options
+from fcpower_bids.settings import LEVELS
 
 PAGE = Path(__file__).parents[1] / "docs" / "usage.md"
 BEGIN, END = "<!-- options -->\n", "<!-- end of options -->"
 
 
 def options_table() -> str:
-    """Two tables: the options of the command line with their levels, and the keys of the file."""
-    shown = ["| option | of | meaning |", "|---|---|---|"]
-    in_file = ["| key of the file | meaning |", "|---|---|"]
+    """A list for the options of the same levels, and one of the keys of the file."""
+    lists: dict[str, list[str]] = {}
     for option in options().values():
         default = option.default if option.default not in (None, (), False, "") else ""
         words = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-        text = option.text.replace("|", "\\|") + (f" [{words}]" if words else "")
-        if option.in_file:
-            in_file.append(f"| `{option.name}` | {text} |")
-        else:
-            levels = "".join(level[0] for level in option.levels)
-            shown.append(f"| `{option.flag}` | {levels} | {text} |")
-    return "\n".join([*shown, "", *in_file]) + "\n"
+        text = option.text + (f" [{words}]" if words else "")
+        levels = "all levels" if len(option.levels) == len(LEVELS) else " and ".join(option.levels)
+        rows = lists.setdefault("keys of the file" if option.in_file else levels, [])
+        rows.append(f"- `{option.name if option.in_file else option.flag}`: {text}")
+    order = ["all levels", "participant", "participant and group", "group", "group and pretrain", "pretrain"]
+    parts = [f"### {name.capitalize()}\n\n" + "\n".join(lists[name]) for name in [*order, "keys of the file"]]
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fixtures for the whole suite: one BLAS thread, no waiting for the disk, and reference data beside the checkout."""
+"""Fixtures for the whole suite: no waiting for the disk, and reference data beside the checkout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import pickle
 import shutil
 import signal
 from collections.abc import Callable
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
 
 # A shell in the background has it ignored, and the programs that tests start inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

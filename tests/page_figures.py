@@ -21,7 +21,7 @@ TITLE = re.compile(r"<title>([^<]*)</title>")
 IMAGE = re.compile(r'<img src="data:image/svg\+xml,([^"]*)" alt="([^"]*)"')
 
 
-FOLDS = ("fold", "repeat", "draw", "n_train", "n_test", "at_grid_edge")
+FOLDS = ("fold", "repeat", "draw", "chosen", "n_train", "n_test", "at_grid_edge")
 KEYS = ("minutes", "alpha", "n_people")
 
 

@@ -232,7 +232,7 @@ def test_a_slip_while_the_cohort_is_assembled_ends_the_command(cohort, capsys, m
 @pytest.mark.parametrize(
     ("target", "part"),
     [
-        ("fcpower_bids.reports.cohort.people._describe_scans", "cohort"),
+        ("fcpower_bids.reports.cohort.chapters._describe_scans", "cohort"),
         ("fcpower_bids.reports.cohort.page.find_targets", "summary"),
         ("fcpower_bids.reports.cohort.page.render_page", ""),
     ],

@@ -13,7 +13,13 @@ from fcpower_bids.analyses.evaluate import cross_validate, main_score, make_solv
 from fcpower_bids.analyses.features import ALPHA_GRID, PowerFamily, Representation, combine_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.alignment import AlignmentCurves, alignment_curves, chebyshev_nodes, kernel_and_derivative
+from fcpower_bids.core.alignment import (
+    AlignmentCurves,
+    alignment_curves,
+    chebyshev_nodes,
+    kernel_and_derivative,
+    quadratic_peak,
+)
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
@@ -85,8 +91,16 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
         "BestOfGrid": dict(zip(names, chosen.tolist(), strict=True)),
         "BestOfGridScore": dict(zip(names, np.fmax.reduce(means, axis=0).tolist(), strict=True)),
         "NestedScore": dict(zip(names, _mean_over_folds(nested[None])[0].tolist(), strict=True)),
+        "QuadraticFit": _fits(study, grid.alphas, scores),
     }
     return curve, optimum, facts
+
+
+def _fits(study: Study, alphas: FloatArray, scores: FloatArray) -> dict[str, Any]:
+    """Peak and coefficients, by target, of the parabola through the curves of scores (A, F, m) over the exponents."""
+    fits = [quadratic_peak(alphas, scores[:, :, j]) for j in range(scores.shape[2])]
+    rows = ({"Peak": peak, "Coefficients": coefficients.tolist()} for peak, coefficients in fits)
+    return dict(zip([target.name for target in study.targets], rows, strict=True))
 
 
 def _mean_over_folds(scores: FloatArray) -> FloatArray:
@@ -140,6 +154,7 @@ def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
         ),
         "Nodes": curves.nodes.tolist(),
         "DerivativeCheck": note,
+        "QuadraticFit": _fits(study, np.array(ALPHA_GRID), on_grid),
     }
     return curve, rows, facts
 

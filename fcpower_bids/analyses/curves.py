@@ -18,13 +18,14 @@ from fcpower_bids.analyses.scan_parts import (
     ScanLength,
     choose_minutes,
     length_facts,
+    long_enough,
     shorten_scans,
 )
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap
 from fcpower_bids.core.identification import Identification, identify, units_of
-from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.folds import Fold, family_numbers, replicated_folds
 from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
@@ -59,17 +60,20 @@ def identification_curves(
     cohort: Cohort, lengths: Sequence[ScanLength], settings: Analysis, sizes: Sequence[int], facts: dict[str, Any]
 ) -> dict[str, Table]:
     """Accuracy at every scan length, one similarity matrix each, for all numbers of people."""
-    scans = repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
-    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
-    families = plan_scan_blocks(cohort, persons.tolist(), settings).families
-    everyone, seed = np.unique(persons), settings.random_seed
-    smaller = sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
-    subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
-    rows, gains = [], []
+    usable, seed = ~scans_without_features(cohort, expand_names(cohort, settings)), settings.random_seed
+    rows, gains, most = [], [], 0
     for length in lengths:
+        part = length.cohort
+        scans = repeated_scans(part, usable[length.rows])
+        persons, sessions = (part.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
+        families = plan_scan_blocks(part, persons.tolist(), settings).families
+        everyone = np.unique(persons)
+        smaller = sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
+        subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
+        most = max(most, len(everyone))
         found: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
         groups = [np.array([row]) for row in scans]
-        for representation in build_representations(length.cohort, groups, length.names, settings):
+        for representation in build_representations(part, groups, length.names, settings):
             similarity = representation.similarity()
             for size, drawn in subsets.items():
                 kept = [np.flatnonzero(np.isin(persons, people)) for people in drawn]
@@ -88,7 +92,7 @@ def identification_curves(
                 | compare_draws(by_name[later], by_name[earlier], seed, families)
                 for earlier, later in combinations(by_name, 2)
             ]
-    about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(subsets), "Draws": DRAWS}
+    about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": most, "Draws": DRAWS}
     about["Alpha"] = settings.alpha
     return tabulate(about, identification_curves=rows, identification_gains=gains)
 
@@ -125,8 +129,7 @@ def _draw(everyone: NDArray[Any], size: int, seed: int) -> list[NDArray[Any]]:
 SIZE_FACTS = {
     "SizeRule": (
         "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
-        "of one random order per fold train, drawn from the seed, the repeat and the fold, so sizes are nested. The "
-        "paper's grids instead draw a subsample and cross-validate within it, which also shrinks the test sets."
+        "of one random order per fold train, drawn from the seed, the repeat and the fold, so sizes are nested."
     ),
     "GainRule": (
         "Corrected resampled t-test on per-fold scores with n_test/n_train of the cell: few training people and large "
@@ -135,11 +138,27 @@ SIZE_FACTS = {
 }
 
 
+SUBSAMPLE_FACTS = {
+    "SizeRule": (
+        f"{DRAWS} random subsamples of the people, drawn from the seed, each with a cross-validation of its own: the "
+        "repeat is the number of the subsample. Test sets shrink as training sets do. The last size is everyone, with "
+        "the repeats of the study."
+    ),
+    "GainRule": SIZE_FACTS["GainRule"],
+}
+
+
 def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse lengths and sizes that are not possible."""
-    choose_minutes(cohort, settings.scan_minutes)
+    lengths = choose_minutes(cohort, settings.scan_minutes)
     if len(cohort.phenotypes.columns):
-        choose_sizes(open_study(cohort, settings).folds, settings.sample_sizes)
+        choose_sizes(open_study(cohort, settings), settings.sample_sizes)
+    for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
+        part = cohort.keep(kept)
+        if part is not cohort and len(cohort.phenotypes.columns):
+            open_study(part, settings)
+        if part is not cohort and can_identify(cohort):
+            repeated_scans(part, np.ones(len(kept), bool))
 
 
 def analyse_learning_curves(
@@ -167,25 +186,37 @@ def prediction_curves(
     study: Study, lengths: Sequence[ScanLength], asked: Sequence[int], facts: dict[str, Any]
 ) -> dict[str, Table]:
     """Scores at every scan length, one kernel each, for all numbers of training people."""
-    settings, sizes = study.settings, choose_sizes(study.folds, asked)
-    studies = {size: study.on_folds(shrink_folds(study.folds, size, settings.random_seed)) for size in sizes}
+    settings, everyone = study.settings, with_fewer(study, asked)
     frames, gains = [], []
     for length in lengths:
-        results: dict[int, dict[str, NestedResult]] = {size: {} for size in sizes}
-        for representation in build_representations(length.cohort, study.people.scans, length.names, settings):
+        studies, people = everyone, study.people
+        if len(length.cohort.scans) < len(study.cohort.scans):
+            fewer = open_study(length.cohort, settings)
+            studies, people = with_fewer(fewer, asked, as_far=True), fewer.people
+        results: dict[int, dict[str, NestedResult]] = {size: {} for size in studies}
+        for representation in build_representations(length.cohort, people.scans, length.names, settings):
             solver = make_solver(representation, study.preset)
             kernel = representation.similarity() if representation.kernel == "correlation" else None
             label = f"{representation.name}, {length.minutes:.3g} min"
-            for size in track(sizes, f"learning curve of {label}", settings):
+            for size in track(studies, f"learning curve of {label}", settings):
                 results[size][representation.name] = cross_validate_smaller(solver, kernel, studies[size])
         for size, own in results.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
             folds = fold_scores(studies[size], own)
             frames.append(folds.assign(**cell))
             gains.append(compare(folds, studies[size]).assign(**cell))
-    about = study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(sizes)}
+    about = study.facts() | (SUBSAMPLE_FACTS if settings.subsamples else SIZE_FACTS) | facts
+    about |= {"Subsamples" if settings.subsamples else "TrainingPeople": list(everyone)}
     curves, differences = (pd.concat(found, ignore_index=True) for found in (frames, gains))
     return tabulate(about, learning_curves=curves, learning_gains=differences)
+
+
+def with_fewer(study: Study, asked: Sequence[int], as_far: bool = False) -> dict[int, Study]:
+    """The study with fewer people by their number, as in `choose_sizes`: fewer that train, or subsamples."""
+    sizes, seed = choose_sizes(study, asked, as_far), study.settings.random_seed
+    if not study.settings.subsamples:
+        return {size: study.on_folds(shrink_folds(study.folds, size, seed)) for size in sizes}
+    return {size: study.on_folds(subsample_folds(study, size)) for size in sizes[:-1]} | {sizes[-1]: study}
 
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
@@ -198,15 +229,28 @@ STREAM = 20
 """Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
 
 
-def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
-    """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
+def choose_sizes(study: Study, asked: Sequence[int] = (), as_far: bool = False) -> tuple[int, ...]:
+    """Numbers of people who train, or of a subsample: those asked for, else `SIZES`, and at last all.
 
-    Raises Unfit.
+    All are called by the largest training set. `as_far`: those asked for are taken as far as there are people. Raises
+    Unfit.
     """
+    preset, folds = study.preset, study.folds
+    if study.settings.subsamples:
+        if study.settings.stratify or study.protocol.labels or study.protocol.held_out or preset.splits != "random":
+            raise Unfit(
+                "subsamples draws random folds; it does not go with stratify, held-out sites, folds from a file, or "
+                "the folds of CBIG."
+            )
+        least, n = 2 * preset.n_folds, len(study.people.names)
+        for size in () if as_far else asked:
+            if not least <= size <= n:
+                raise Unfit(f"Subsamples of {size} people are not possible: give {least} (two for each fold) to {n}.")
+        return (*(size for size in sorted(set(asked)) or SIZES if least <= size < n), n)
     sets = [fold.train.size for fold in folds]
     smallest, largest = min(sets), max(sets)
     least = 2 * max(len(fold.inner) for fold in folds)
-    for size in asked:
+    for size in () if as_far else asked:
         if not least <= size <= smallest:
             raise Unfit(
                 f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
@@ -216,8 +260,28 @@ def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int,
         raise Unfit(
             f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
         )
-    chosen = asked or [size for size in SIZES if least <= size < smallest]
+    chosen = [size for size in asked or SIZES if least <= size < smallest + bool(asked)]
     return tuple(sorted({*chosen, largest}))
+
+
+def subsample_folds(study: Study, size: int) -> tuple[Fold, ...]:
+    """Folds within random subsamples of so many people, families whole; the repeat is the number of the subsample.
+
+    Source: the paper, Figure "duration" a, Tables "grid", "gridfull". Raises Unfit.
+    """
+    preset, n, seed = study.preset, len(study.people.names), study.settings.random_seed
+    families, folds = family_numbers(study.people.families, n), list[Fold]()
+    for number, people in enumerate(_draw(np.arange(n), size, seed)):
+        rows = np.sort(people)
+        try:
+            drawn = replicated_folds(size, preset.n_folds, preset.n_inner, 1, seed, families[rows])
+        except ValueError as error:
+            raise Unfit(f"A subsample of {size} people cannot be divided. {error}") from error
+        folds += [
+            Fold(number, each.fold, rows[each.train], rows[each.test], tuple(rows[inner] for inner in each.inner))
+            for each in drawn
+        ]
+    return tuple(folds)
 
 
 def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:

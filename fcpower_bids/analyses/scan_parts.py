@@ -59,6 +59,8 @@ LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
 """Minutes, each twice the one before (the paper's Table "gridfull"), as far as the shortest scan goes."""
 
 FULL, FIRST = "full", "first"
+EQUAL = 1e-6
+"""Minutes by which two lengths differ that are the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,39 +69,48 @@ class ScanLength:
 
     minutes: float  # from the start of each scan; for full scans their median
     part: str  # `FIRST` or `FULL`
-    cohort: Cohort  # with the connectomes and embeddings of this length
+    cohort: Cohort  # the scans that have this length, with the connectomes and embeddings of it
+    rows: NDArray[np.intp]  # of these scans in the whole cohort
     names: tuple[str, ...]  # representations that are known at this length
 
 
 def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
-    """Lengths below that of the shortest scan, as asked, else `LENGTHS`; fewer if memory is short. Raises Unfit."""
+    """Lengths as asked, else those of `LENGTHS` that every scan has; fewer if memory is short. Raises Unfit."""
     if cohort.scans.empty:
         raise Unfit("No scan is left, so none can be shortened.")
     minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60
-    shortest = float(minutes.min())
+    longest = float(minutes.max())
     for length in asked:
         if not has_series(cohort):
             raise Unfit("Shorter scans cannot be made: the series of the scans are not there.")
-        if not 0 < length <= shortest:
-            whose = cohort.scans["participant_id"].iloc[int(minutes.argmin())]
+        if not 0 < length <= longest + EQUAL:
+            whose = cohort.scans["participant_id"].iloc[int(minutes.argmax())]
             raise Unfit(
-                f"A scan cannot be cut to {length:g} minutes: give numbers above 0 and up to the shortest scan, "
-                f"{shortest:.2f} min of {whose}."
+                f"A scan cannot be cut to {length:g} minutes: give numbers above 0 and up to the longest scan, "
+                f"{longest:.2f} min of {whose}."
             )
     if not has_series(cohort):
         return ()
-    chosen = sorted(set(asked)) or list(LENGTHS)
-    chosen = [length for length in chosen if length < shortest - 1e-6]
+    chosen = sorted(set(asked)) or [length for length in LENGTHS if length < minutes.min() - EQUAL]
+    chosen = [length for length in chosen if np.ptp([*minutes, length]) > EQUAL]  # that of all scans is `FULL`
     most = max(1, int(available_bytes() // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
     if len(chosen) > most:
         chosen = [chosen[i] for i in np.unique(np.linspace(len(chosen) - 1, 0, most).round().astype(int))]
     return tuple(chosen)
 
 
+def long_enough(cohort: Cohort, minutes: float) -> NDArray[np.intp]:
+    """Rows of the scans of so many minutes or more."""
+    return np.flatnonzero(cohort.scans["seconds"].to_numpy(dtype=float) / 60 >= minutes - EQUAL)
+
+
 def shorten_scans(
     cohort: Cohort, minutes: Sequence[float], settings: Analysis, notes: list[str]
 ) -> Iterator[ScanLength]:
-    """Yield the cohort at every length, then at full length; each series is read once; `notes` say what is left out."""
+    """Yield the scans that have a length at every length, then all at full length; each series is read once.
+
+    `notes` say what is left out.
+    """
     names = expand_names(cohort, settings)
     labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
     parts = [first_minutes(length) for length in minutes]
@@ -118,8 +129,9 @@ def shorten_scans(
         scans = cohort.scans.assign(seconds=60 * length, n_runs=1)
         series = cut_series(cohort, first_minutes(length))
         part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings, series=series)
-        yield ScanLength(length, FIRST, part, there)
-    yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
+        rows = long_enough(cohort, length)
+        yield ScanLength(length, FIRST, part.keep(rows), rows, there)
+    yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, np.arange(len(cohort.scans)), names)
 
 
 def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
@@ -185,7 +197,8 @@ def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
     facts = {
         "Minutes": (
             "First contiguous cleaned minutes of each scan (censored volumes are not counted; runs of a scan follow "
-            "one another); everyone has every length, so lengths end at the shortest scan. 'full' is all of each scan."
+            "one another). Scans shorter than a length that was asked for are not in its rows; where none was, the "
+            "lengths end at the shortest scan. 'full' is all of each scan."
         )
     }
     if not has_series(cohort):

@@ -92,17 +92,4 @@ def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
     common = set.intersection(*(set(key) for key in keys.values()))
     if not common:
         raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
-    return {atlas: _keep(cohort, np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
-
-
-def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
-    if len(rows) == len(cohort.scans):
-        return cohort
-    return dataclasses.replace(
-        cohort,
-        scans=cohort.scans.iloc[rows].reset_index(drop=True),
-        edges=cohort.edges[rows],
-        embeddings={},
-        series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
-        repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),
-    )
+    return {atlas: cohort.keep(np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}

@@ -56,6 +56,7 @@ OURS = {
 }
 """Names of fMRIPrep, XCP-D and giga_connectome, and ours for what they mean; words where there is no such option."""
 DATA = Path(__file__).parents[1] / "data"
+ALPHA, SELECTION = "alpha", "alpha_selection"
 LISTED = ("analyses", "encoder", "strategy", "transforms")
 """Options whose names are shown in their help; atlases are too many."""
 SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": "", "derivatives": ""}
@@ -86,18 +87,12 @@ class Option:
     text: str
     flags: tuple[str, ...]  # further spellings
     choices: tuple[str, ...]  # allowed values; empty where any is
-    other: str  # option whose choices are taken in the place of a value; empty for none
     in_file: bool  # set in the file of ``--config-file`` alone
 
     @property
     def flag(self) -> str:
         """Its spelling on the command line."""
         return f"--{self.name.replace('_', '-')}"
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Words that it takes in the place of its value."""
-        return options()[self.other].choices if self.other else ()
 
     @property
     def levels(self) -> list[str]:
@@ -121,7 +116,7 @@ def options() -> Mapping[str, Option]:
             hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
         many = typing.get_origin(hint) is tuple
         kind = typing.get_args(hint)[0] if many else hint
-        words = (about["section"], about["text"], about["flags"], about["choices"] or (), about["or_choice"] or "")
+        words = (about["section"], about["text"], about["flags"], about["choices"] or ())
         found[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
     return found
 
@@ -212,7 +207,7 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
             how = {"type": option.kind, "metavar": {Path: "PATH", int: "N", float: "X"}.get(option.kind, "NAME")}
             if option.choices:
                 how = {"choices": option.choices, "type": partial(as_known, known=option.choices)}
-            if option.words:
+            if option.name == ALPHA:
                 how["type"] = str  # split with all others, so that every error is reported at once
             how |= {"nargs": "+", "action": "extend"} if option.is_list else {}
         how |= {"dest": option.name, "help": text.replace("%", "%%")}
@@ -231,7 +226,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
         raise UsageError(_explain_places(words, str(error))) from None
-    values, errors = split_alternatives(vars(given))
+    values, errors = _split_alpha(vars(given))
     flags = [item for item in unknown if item.startswith("-")]
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
@@ -239,8 +234,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         values["config_file"] = path = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(path)
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
-        replaced = {option.other for option in options().values() if option.name in values}
-        kept = {name: value for name, value in from_file.items() if name not in replaced}
+        kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
         values, errors = {**kept, **values}, errors + file_errors
     elif values.get("reports_only") and values["level"] == "participant":
         record = Settings(*(values[name] for name in PLACES)).record
@@ -334,22 +328,18 @@ def _shipped(path: Path) -> Path:
     return shipped if not path.exists() and shipped.is_file() else path
 
 
-def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
-    chosen, faults = dict(values), []
-    for option in options().values():
-        text = values.get(option.name)
-        if not isinstance(text, str) or not option.words:
-            continue
-        del chosen[option.name]
-        if text in option.words:
-            chosen.setdefault(option.other, text)
-            continue
-        try:
-            chosen[option.name] = option.kind(text)
-        except ValueError:
-            faults.append(f"{option.flag} {text} is neither a number nor one of {', '.join(option.words)}.")
-    return chosen, faults
+    rest, text = {name: value for name, value in values.items() if name != ALPHA}, values.get(ALPHA)
+    if not isinstance(text, str):
+        return dict(values), []
+    ways = options()[SELECTION].choices
+    if text in ways:
+        return {SELECTION: text, **rest}, []
+    try:
+        return {ALPHA: float(text), **rest}, []
+    except ValueError:
+        return rest, [f"--alpha {text} is neither a number nor one of {', '.join(ways)}."]
 
 
 def _explain_places(words: Sequence[str], message: str) -> str:
@@ -405,10 +395,10 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
         try:
             if any(isinstance(item, (list, dict)) or isinstance(item, bool) != (option.kind is bool) for item in items):
                 raise TypeError(name)
-            made = [item if isinstance(item, str) and option.words else option.kind(item) for item in items]
+            made = [item if isinstance(item, str) and name == ALPHA else option.kind(item) for item in items]
         except (TypeError, ValueError):
             errors.append(f"{whose} has {key} = {value!r}, which is not a {option.kind.__name__}.")
         else:
             values[name] = made if option.is_list else made[0]
-    values, faults = split_alternatives(values)
+    values, faults = _split_alpha(values)
     return values, errors + faults

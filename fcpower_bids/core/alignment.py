@@ -169,6 +169,28 @@ def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_
     return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
 
 
+FITTED = (0.1, 0.75)
+"""Exponents through which the parabola goes."""
+
+
+def quadratic_peak(alphas: ArrayLike, scores: ArrayLike) -> tuple[float, FloatArray]:
+    """Peak of the variance-weighted quadratic fit of a curve over exponents (the paper, Figure "alpha").
+
+    `alphas` (A,), `scores` (A, F): those in `FITTED` count, as their mean over folds, weighted by 1 / variance over
+    folds. Returns the exponent at the peak, NaN where the parabola has no maximum in that range, and the coefficients
+    (3,), the highest power first; NaN where fewer than four exponents have a mean and a spread.
+    """
+    alphas, scores = np.asarray(alphas, dtype=float), np.asarray(scores, dtype=float)
+    inside = (alphas >= FITTED[0] - 1e-9) & (alphas <= FITTED[1] + 1e-9)
+    alphas, scores = alphas[inside], scores[inside]
+    scores = scores[:, np.isfinite(scores).all(axis=0)]
+    if len(alphas) < 4 or scores.shape[1] < 2 or not (scores.std(axis=1) > 0).all():
+        return np.nan, np.full(3, np.nan)
+    fit = np.polyfit(alphas, scores.mean(axis=1), 2, w=1 / scores.std(axis=1))
+    peak = -fit[1] / (2 * fit[0]) if fit[0] < 0 else np.nan
+    return float(peak if FITTED[0] <= peak <= FITTED[1] else np.nan), fit
+
+
 @dataclass(frozen=True)
 class AlignmentOptimum:
     """The best exponent of each fold and target, every array of shape (F, q)."""

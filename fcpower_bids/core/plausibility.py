@@ -123,17 +123,13 @@ def find_copies(series: ArrayLike) -> Volumes:
     return copied
 
 
-def _begin_runs(flags: NDArray[np.bool_], length: int) -> NDArray[np.bool_]:
-    """Say where so many flags in a row begin, (T - length + 1, ...); empty where there are fewer."""
-    counts = np.cumsum(np.concatenate([np.zeros_like(flags[:1]), flags]), axis=0, dtype=np.int64)
-    return np.asarray(counts[length:] - counts[:-length] == length)
-
-
 def find_frozen(series: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Say whether a parcel keeps one value, to the last bit, for ten volumes or a tenth of them, but not for ever."""
     same = series[1:] == series[:-1]
-    fewest = math.ceil(max(LONG_CONSTANT[0], LONG_CONSTANT[1] * len(series)))
-    return np.asarray(_begin_runs(same, fewest - 1).any(axis=0) & ~same.all(axis=0))
+    length = math.ceil(max(LONG_CONSTANT[0], LONG_CONSTANT[1] * len(series))) - 1
+    counts = np.cumsum(np.concatenate([np.zeros_like(same[:1]), same]), axis=0, dtype=np.int64)
+    runs = counts[length:] - counts[:-length] == length  # where so many in a row begin; empty where there are fewer
+    return np.asarray(runs.any(axis=0) & ~same.all(axis=0))
 
 
 def _find_far(

@@ -11,36 +11,33 @@ from pathlib import Path
 from fcpower_bids.demo.dataset import make_dataset, paint_series
 from fcpower_bids.demo.signals import DemoDesign
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.imaging.atlas.builtin import SPACES
+
+WORDS = {
+    "subjects": "participants",
+    "sessions": "sessions of each participant",
+    "runs": "runs of each session",
+    "volumes": "volumes of each run",
+    "seed": "same seed, same bytes",
+    "repetition_time": "seconds per volume",
+    "noise": "SD of voxel noise over SD of signal",
+    "nuisance": "strength of artefacts, 0 for none",
+    "space": "template space in the file names",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the command line from the design's fields and defaults."""
-    default = DemoDesign()
     parser = argparse.ArgumentParser(
         prog="python -m fcpower_bids.demo",
         description="Write a small synthetic BIDS dataset with fMRIPrep-style derivatives whose truth is known.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("output_dir", type=Path, help="new or empty folder for the dataset")
-    for name, words in (
-        ("subjects", "participants"),
-        ("sessions", "sessions of each participant"),
-        ("runs", "runs of each session"),
-        ("volumes", "volumes of each run"),
-        ("seed", "same seed, same bytes"),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help=words)
-    parser.add_argument("--repetition-time", type=float, default=default.repetition_time, help="seconds per volume")
-    parser.add_argument("--noise", type=float, default=default.noise, help="SD of voxel noise over SD of signal")
-    parser.add_argument("--nuisance", type=float, default=default.nuisance, help="strength of artefacts, 0 for none")
-    parser.add_argument("--space", choices=SPACES, default=default.space, help="template space in the file names")
-    parser.add_argument(
-        "--no-troubles",
-        dest="troubles",
-        action="store_false",
-        help="leave out the additional run, the incomplete field of view and the moving participants",
-    )
+    for name, words in WORDS.items():
+        default = getattr(DemoDesign, name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=words)
+    without = "leave out the additional run, the incomplete field of view and the moving participants"
+    parser.add_argument("--no-troubles", dest="troubles", action="store_false", help=without)
     parser.add_argument(
         "--series", type=Path, help="paint the series of real people in this folder, such as examples/stages, instead"
     )
@@ -52,24 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the dataset; return the exit code."""
     chosen = vars(build_parser().parse_args(argv))
     folder: Path = chosen["output_dir"]
-    output = folder.parent / f"{folder.name}_out"
+    following = f"Next: fcpower_bids {folder} {folder.parent / f'{folder.name}_out'} participant --atlas"
     try:
         if chosen["series"] is not None:
             scans, atlas = paint_series(folder, chosen["series"], chosen["subjects"], chosen["seed"])
-            print(
-                f"Wrote {len(scans)} recordings to {folder}. Next: fcpower_bids {folder} {output} participant "
-                f"--atlas {atlas}"
-            )
+            print(f"Wrote {len(scans)} recordings to {folder}. {following} {atlas}")
             return 0
         design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
         truth = make_dataset(folder, design, save_truth=chosen["save_truth"])
     except FcPowerError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    print(
-        f"Wrote {len(truth.recordings)} recordings of {design.subjects} participants to {folder}. "
-        f"Next: fcpower_bids {folder} {output} participant --atlas builtin"
-    )
+    written = f"{len(truth.recordings)} recordings of {design.subjects} participants"
+    print(f"Wrote {written} to {folder}. {following} builtin")
     return 0
 
 

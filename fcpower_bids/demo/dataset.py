@@ -74,17 +74,6 @@ VERSION = "25.1.0"
 """Of fMRIPrep, whose file and column names are used."""
 
 
-def name_recording(person: str, session: str, run: int) -> str:
-    """The entities of the scan itself: ``sub-01_ses-a_task-rest_run-1``."""
-    return f"sub-{person}_ses-{session}_task-{TASK}_run-{run}"
-
-
-def name_files(scan: str, design: DemoDesign) -> dict[str, str]:
-    """File names without extension of the preprocessed series, its brain mask and its confounds table."""
-    space = f"{scan}_space-{design.space}_res-2_"
-    return {kind: (f"{scan}_" if kind == "confounds" else space) + suffix for kind, suffix in SUFFIXES.items()}
-
-
 def describe_derivatives() -> dict[str, str]:
     """Return name and text of the files that describe the fMRIPrep-style derivatives."""
     description = {
@@ -256,7 +245,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     keys, labels = design.list_recordings(), design.participants
     drawn = [_make_recording(folder, design, whole, population, people, key) for key in keys]
     truth = DemoTruth(
-        recordings=tuple(name_recording(labels[person], session, run) for person, session, run in keys),
+        recordings=tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys),
         subjects=tuple(labels[person] for person, _, _ in keys),
         participants=labels,
         factor=people.factor,
@@ -337,7 +326,9 @@ def write_recording(
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
     columns, metadata = build_confounds(head, voxels, physiology, design)
-    files = name_files(name_recording(*scan), design)
+    scanned = f"sub-{scan[0]}_ses-{scan[1]}_task-{TASK}_run-{scan[2]}_"
+    space = f"{scanned}space-{design.space}_res-2_"
+    files = {kind: (scanned if kind == "confounds" else space) + suffix for kind, suffix in SUFFIXES.items()}
     sidecars: dict[str, dict[str, Any]] = {
         "bold": {
             "RepetitionTime": design.repetition_time,

@@ -260,16 +260,13 @@ def paint_recording(
     voxels = np.empty((len(head.parcel), len(painted)))
     voxels[inside] = painted.T[head.parcel[inside] - 1]
     for tissue, sources in (("white_matter", physiology.white_matter), ("csf", physiology.csf)):
-        voxels[getattr(head, tissue)] = _mix_tissue(sources, physiology, int(getattr(head, tissue).sum()), rng)
+        # the first source alike in every voxel, the others in random proportions that fall from source to source
+        members, fall = getattr(head, tissue), 0.7 ** np.arange(sources.shape[1] - 1)
+        drawn = fall * rng.standard_normal((int(members.sum()), len(fall)))
+        weights = np.column_stack([np.ones(len(drawn)), drawn])
+        voxels[members] = quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
     noise = quantise(design.noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
     return voxels + _balance(noise, head.parcel) + _draw_baselines(head, rng)[:, None]
-
-
-def _mix_tissue(sources: FloatArray, physiology: Physiology, n_voxels: int, rng: np.random.Generator) -> FloatArray:
-    """The first source alike in every voxel, the others in random proportions that fall from source to source."""
-    fall = 0.7 ** np.arange(sources.shape[1] - 1)
-    weights = np.column_stack([np.ones(n_voxels), fall * rng.standard_normal((n_voxels, len(fall)))])
-    return quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
 
 
 def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from traceback import format_exception
@@ -227,13 +227,6 @@ def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
     return removed
 
 
-def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
-    """Return one row per recording that has a status, sorted by name."""
-    columns = list(STATUS_TABLE.columns)
-    found = [status for name in sorted(set(recordings)) if (status := current_status(output_dir, name))]
-    return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
-
-
 def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Collection[str]) -> None:
     """Remove the statuses of embeddings of recordings that a run asks for no more: those of another encoder."""
     for name in recorded(output_dir):
@@ -252,13 +245,15 @@ def forget_found(output_dir: Path, names: Collection[str], refused: Collection[s
 
 def write_status_table(output_dir: Path) -> pd.DataFrame:
     """Put ``logs/status.tsv`` together from the statuses of all recordings; where it may not be written, its rows."""
-    path = output_dir / TABLE
-    if not may_write(path.parent):
-        return status_rows(output_dir, recorded(output_dir))
+    path, columns = output_dir / TABLE, list(STATUS_TABLE.columns)
+    writes = may_write(path.parent)
     # One after the other: the last to write has seen what all others wrote.
-    with lock(output_dir / LOCKS / path.name):
-        table = status_rows(output_dir, recorded(output_dir))
-        write_declared(path, table, STATUS_TABLE)
+    with lock(output_dir / LOCKS / path.name) if writes else nullcontext():
+        found = [status for name in recorded(output_dir) if (status := current_status(output_dir, name))]
+        rows = [{name: getattr(status, name) for name in columns} for status in found]
+        table = pd.DataFrame(rows, columns=columns)
+        if writes:
+            write_declared(path, table, STATUS_TABLE)
     return table
 
 

@@ -37,22 +37,20 @@ SECTIONS = {
 class Resources(Choices):
     """Processes, memory, and what happens with intermediate results."""
 
-    nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus")
+    nprocs: int = option(0, "resources", "processes, 0 for all cores", "--n-cpus")
     omp_nthreads: int = option(1, "resources", "threads per process")
-    mem_mb: int = option(0, "resources", "memory for all processes in MB; 0: large arrays take up to 2 GB")
-    executor: str = option("", "resources", "group level: address of a Dask scheduler [processes here]")
-    use_plugin: Path | None = option(None, "resources", "nipype plugin as YAML, for clusters")
+    mem_mb: int = option(0, "resources", "memory of all processes in MB; 0: large arrays take up to 2 GB")
+    executor: str = option("", "resources", "address of a Dask scheduler [processes here]")
+    use_plugin: Path | None = option(None, "resources", "nipype plugin for clusters, as YAML")
 
 
 @dataclass(frozen=True)
 class Run(Choices):
     """Where options come from, and which part of the work is wanted."""
 
-    config_file: Path | None = option(
-        None, "other", "TOML file with any of these options, or 'nilearn' or 'xcp_d'; the command line wins", "-c"
-    )
-    dry_run: bool = option(False, "other", "print what was found and what would be written, then stop")
-    reports_only: bool = option(False, "other", "make the reports again from what was written")
+    config_file: Path | None = option(None, "other", "TOML file of options, or 'nilearn' or 'xcp_d'", "-c")
+    dry_run: bool = option(False, "other", "print what would be done, then stop")
+    reports_only: bool = option(False, "other", "make the reports again")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Seed(Choices):
 class Messages(Choices):
     """Messages on the terminal, and the end of the command."""
 
-    debug: bool = option(False, "other", "tracebacks, and keep the work folder")
+    debug: bool = option(False, "other", "show tracebacks, keep the work folder")
     verbose: bool = option(False, "other", "say more", "-v")
     quiet: bool = option(False, "other", "say only errors", "-q")
 
@@ -78,15 +76,15 @@ class Selection(Choices):
     derivatives: tuple[str, ...] = option(
         (),
         "selection",
-        "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]; at group level series or "
-        "connectomes of other programs, as LAYOUT=PATH or list=FILE, or output folders of several sites, as SITE=PATH",
+        "fMRIPrep derivatives, PATH or NAME=PATH [BIDS_DIR/derivatives/fmriprep]; group: series or connectomes as "
+        "LAYOUT=PATH or list=FILE, or outputs of sites as SITE=PATH",
         "-d",
         question=False,
     )
     input_type: str | None = option(
         None,
         "selection",
-        "who preprocessed the derivatives [as their folders show]",
+        "who preprocessed the recordings [as their folders show]",
         choices=("fmriprep", "nibabies", "hcp"),
         question=False,
     )
@@ -99,7 +97,7 @@ class Selection(Choices):
         (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]", question=True
     )
     bids_filter_file: Path | None = option(
-        None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)", question=True
+        None, "selection", "fMRIPrep's JSON of entity filters for 'bold' (null = absent, '*' = any)", question=True
     )
     bids_database_dir: Path | None = option(
         None, "selection", "folder that keeps the index of the inputs", question=False
@@ -107,7 +105,7 @@ class Selection(Choices):
     dataset_name: str | None = option(
         None,
         "selection",
-        "name of the dataset, by which an encoder knows the people it was trained on [DOI, or Name and a digest]",
+        "name by which an encoder knows its training people [DOI, or Name and a digest]",
         question=False,
         in_file=True,
     )
@@ -125,9 +123,9 @@ class Places(Choices):
     replace: bool = option(
         False,
         "other",
-        "results of another question (group), and outputs of another source or cleaning, may be replaced",
+        "outputs of another question, source or cleaning may be replaced",
     )
-    name: str = option("", "group", "name of these results: group/NAME/ and group_NAME.html [group/ and group.html]")
+    name: str = option("", "group", "results go to group/NAME/ and group_NAME.html [group/ and group.html]")
 
     @property
     def results(self) -> Path:
@@ -174,19 +172,17 @@ class Embedding(Choices):
     encoder_protocol: str = option(
         "own",
         "encoder",
-        "feed a published encoder as its authors do, or as in the paper",
+        "feed a published encoder as its authors or as the paper",
         choices=("own", "paper"),
         in_file=True,
     )
     encoder_aux: tuple[Path, ...] = option(
         (),
         "encoder",
-        "further files of a published encoder, or folders with them; of F-BERT: JSON with what its config.json lacks",
+        "further files of a published encoder, or folders with them; F-BERT: JSON with what its config.json lacks",
         in_file=True,
     )
-    accept_encoder_licence: bool = option(
-        False, "encoder", "you accept the licence of a published encoder's weights", in_file=True
-    )
+    accept_encoder_licence: bool = option(False, "encoder", "you accept the licence of the weights", in_file=True)
     allow_missing_parcels: bool = option(
         False, "encoder", "fill parcels that the atlas lacks with their mean, 0", in_file=True
     )
@@ -197,19 +193,19 @@ class Method(Choices):
     """Atlases, cleaning, and the connectomes that are made."""
 
     atlas: tuple[str, ...] = option(
-        ("Schaefer400",), "method", "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
+        ("Schaefer400",), "method", "names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
     )
     atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
-    strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
-    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
-    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
+    strategy: str = option("24P", "method", "confound strategy: a name or a YAML file")
+    high_pass: float = option(0.01, "method", "lower edge of the band (Hz), 0 for none")
+    low_pass: float = option(0.08, "method", "upper edge of the band (Hz), 0 for none")
     filter_order: int | None = option(
         None, "method", "order of the Butterworth filter before its two passes [2]", in_file=True
     )
     padding: str | None = option(
         None,
         "method",
-        "how a series goes on beyond its ends in the filter [even]",
+        "how the filter continues a series beyond its ends [even]",
         choices=("even", "constant", "odd"),
         in_file=True,
     )
@@ -220,26 +216,23 @@ class Method(Choices):
         choices=("fcpower", "nilearn", "xcp_d"),
         in_file=True,
     )
-    dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
-    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
-    head_radius: str | None = option(
-        None, "method", "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]"
-    )
+    dummy_scans: str = option("auto", "method", "volumes to drop at the start, or 'auto' (non-steady state)")
+    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement (mm), 0 for none")
+    head_radius: str | None = option(None, "method", "in mm, or 'auto' (from the mask) [as the table has it]")
     motion_filter_type: str | None = option(
-        None, "method", "filter that takes breathing out of the motion parameters [none]", choices=("notch", "lp")
+        None, "method", "takes breathing out of the motion parameters [none]", choices=("notch", "lp")
     )
     band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
     band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
-    motion_filter_order: int = option(4, "method", "its order, over all passes", in_file=True)
-    min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
-    min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
+    motion_filter_order: int = option(4, "method", "order of the motion filter, over all passes", in_file=True)
+    min_time: float = option(120.0, "method", "seconds that censoring must leave, else excluded", question=True)
+    min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal")
     alpha: float = option(
         ALPHA_STAR,
         "method",
-        "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'",
-        or_choice="alpha_selection",
+        "exponent of FC^alpha; group: also 'grid', 'nested', 'align'",
     )
-    transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
+    transforms: tuple[str, ...] = option(("power",), "method", "transforms of the connectome to write")
     eigenvalue_floor: float | None = option(
         None, "method", "least eigenvalue for transforms that need full rank (mean: 1)", in_file=True
     )
@@ -262,12 +255,8 @@ class Method(Choices):
 class Pretraining(Choices):
     """The corpus, the student, and the optimisation."""
 
-    corpus: str | None = option(
-        None, "pretrain", "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]"
-    )
-    roi_labels: Path | None = option(
-        None, "pretrain", "names of the parcels of a public corpus, one per line", in_file=True
-    )
+    corpus: str | None = option(None, "pretrain", "folder or hub id of a corpus, packed or public [OUTPUT_DIR/corpus]")
+    roi_labels: Path | None = option(None, "pretrain", "parcel names of a public corpus, one per line", in_file=True)
     size: str = option("1m", "pretrain", "size of the student; small is for trying out", choices=("small", "1m", "8m"))
     steps: int = option(300_000, "pretrain", "optimiser steps; 0: the corpus alone")
     batch_size: int | None = option(
@@ -285,25 +274,22 @@ class Pretraining(Choices):
         None, "pretrain", "recordings in memory at a time (same gradient) [all]", in_file=True
     )
     held_out: float = option(
-        0.1, "pretrain", "share of families kept out of training, to choose the checkpoint", in_file=True
+        0.1, "pretrain", "share of families that do not train, to choose the checkpoint", in_file=True
     )
     probe: Path | None = option(
         None,
         "pretrain",
-        "outputs of another cohort: as in the paper, a frozen linear probe of its --targets chooses the checkpoint; "
-        "without them identification between its sessions",
+        "outputs of another cohort, whose --targets, else identification, choose the checkpoint",
         in_file=True,
     )
     accept_unproven: bool = option(
         False,
         "pretrain",
-        "exit with 0 also where the model is not proven better than random weights on held-out people",
+        "exit with 0 also where it is not proven",
         in_file=True,
     )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints", in_file=True)
-    checkpoint_minutes: float = option(
-        15.0, "pretrain", "also save this often, to go on from; 0: only the above", in_file=True
-    )
+    checkpoint_minutes: float = option(15.0, "pretrain", "also save this often; 0: only the above", in_file=True)
     window: int = option(80, "pretrain", "volumes that the student sees", in_file=True)
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
 

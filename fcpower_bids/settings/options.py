@@ -20,14 +20,13 @@ def option(
     text: str,
     *flags: str,
     choices: tuple[str, ...] | None = None,
-    or_choice: str | None = None,
     reader: str | None = None,
     question: bool | None = None,
     in_file: bool = False,
 ) -> Any:
     """Declare one choice; with `in_file` it is set in the file of ``--config-file`` alone."""
     about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
-    about |= {"or_choice": or_choice, "reader": reader, "question": question, "in_file": in_file}
+    about |= {"reader": reader, "question": question, "in_file": in_file}
     return dataclasses.field(default=default, metadata=about)
 
 

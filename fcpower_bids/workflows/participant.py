@@ -44,7 +44,6 @@ from fcpower_bids.outputs.status import (
     read_status,
     remove_outdated,
     status_path,
-    status_rows,
     write_status,
     write_status_table,
 )
@@ -133,8 +132,8 @@ def run_participants(settings: Settings) -> int:
         copy_atlas(output, atlas)
     if jobs and not settings.reports_only:
         _run(jobs, settings, datasets, work)
-    table = status_rows(output, [*names, *refused, *embeddings])
     whole = write_status_table(output)
+    table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
     failures = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
     pages = {output / name for name in ("index.html", *(f"{one.partition('_')[0]}.html" for one in table["recording"]))}

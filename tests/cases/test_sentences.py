@@ -76,7 +76,7 @@ def test_35_an_analysis_answers_for_every_target(tmp_path, options):
     assert group(folder, *options, "--targets", *names) == 0
     page = page_of(folder)
     assert "FC^nan" not in page
-    head = page[: page.index("In the cohort")]
+    head = page[: page.index("Scans have")]
     assert "Nothing was predicted or identified" not in head
     assert ": done; the page has the tables" not in head
     assert all(re.search(rf"\b{name}\b[ (:]", head) for name in names)
@@ -88,7 +88,7 @@ def test_39_the_share_of_edges_that_go_with_motion_is_said_of_every_representati
     folder = write_series(tmp_path, signal=lambda number: strength * (number - 15) / 15, mean_fd=motion)
     assert group(folder, "--analyses", "qc_fc") == 0
     edges, page = read(folder, "qcfc"), page_of(folder)
-    head = re.sub(r"\s+", " ", page[: page.index("Cohort flow")]).replace(" ^ ", "^").replace("0.35 ", "0.35")
+    head = re.sub(r"\s+", " ", page[: page.index("Scans have")]).replace(" ^ ", "^").replace("0.35 ", "0.35")
     for name, title in (("fc", "FC"), ("fc_power", "FC^0.35")):
         share = 100 * (edges[edges["representation"] == name]["q"] < 0.05).mean()
         line = re.search(r"Edges that go with motion \(q < 0.05\): ([^:]*? %)\.", head)

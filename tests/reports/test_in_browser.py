@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from xml.etree import ElementTree
 
 import pytest
-from PIL import Image
 
 from tests.page_figures import check_in_browser
 from tests.reports.outputs import write_outputs, write_participant_reports
@@ -75,28 +73,12 @@ CORNERS = """(async () => Promise.all([...document.querySelectorAll(".panel > im
 })))()"""
 
 
-def test_drawings_follow_the_page_into_the_dark_and_are_saved_black_on_white(browser, written, tmp_path):
+def test_drawings_follow_the_page_into_the_dark(browser, written):
     browser.open(written[1])
-    light = browser.evaluate(CORNERS)
-    assert all(min(one) > 250 for one in light)
+    assert all(min(one) > 250 for one in browser.evaluate(CORNERS))
     try:
         browser.call("Emulation.setEmulatedMedia", features=[DARK])
         browser.open(written[1])
         assert all(max(one) < 40 for one in browser.evaluate(CORNERS))
-        title = browser.evaluate('document.querySelector(".panel > img").parentElement.querySelector("h4").textContent')
-        for number, ending in enumerate(("svg", "png")):
-            browser.download(
-                f'document.querySelectorAll(".panel .save")[0].querySelectorAll("button")[{number}].click()', tmp_path
-            )
-            (saved,) = tmp_path.glob(f"*.{ending}")
-            assert title.split()[0] in saved.name
-        drawing = ElementTree.parse(next(tmp_path.glob("*.svg"))).getroot()
-        caption = drawing.find("{http://www.w3.org/2000/svg}desc").text
-        image = browser.evaluate('document.querySelector(".panel > img").alt')
-        assert title in caption
-        assert image in caption
-        assert ".tsv" in caption
-        assert "prefers-color-scheme" not in ElementTree.tostring(drawing, encoding="unicode")
-        assert Image.open(next(tmp_path.glob("*.png"))).convert("RGB").getpixel((3, 3)) == (255, 255, 255)
     finally:
         browser.call("Emulation.setEmulatedMedia", features=[])

@@ -54,7 +54,7 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         name: row["state"].removesuffix(" with caution").replace("used", "done") for name, row in rows.items()
     } == states
     assert set(states.values()) == {"done", "excluded"}
-    headings = [heading for heading, _, _ in content["figures"]]
+    headings = [heading for heading, _ in content["figures"]]
     for name, row in rows.items():
         (table,) = output.rglob(f"{name}_desc-fcpower_qc.tsv")
         (quality,) = rows_of(table)
@@ -70,7 +70,7 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
             "Parcels without a value": number["uncovered_parcels"] + number["stray_parcels"],
             "Out of band (%)": 100 * number["band_leakage"] if "band_leakage" in number else None,
         }
-        for (heading, digits, _), value in zip(content["figures"], row["values"], strict=True):
+        for (heading, digits), value in zip(content["figures"], row["values"], strict=True):
             assert shown(value, digits) == (None if exact[heading] is None else f"{exact[heading]:.{digits}f}"), heading
         page, _, anchor = row["page"].partition("#")
         assert f'id="{anchor}"' in (output / page).read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.connectome.spd import eigendecompose, eigenvalues, surely_above
 from fcpower_bids.errors import Unfit
 
 EDGE_WEIGHT = 2.0**0.5
@@ -142,14 +143,16 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
     covered = matrix[np.ix_(there, there)]
     if not covered.size:
         raise Unfit("it has no value for any parcel")
-    # vectors, at two and a half times the cost, are needed where something may be cleared
-    values, vectors = np.linalg.eigh(covered) if step else (np.linalg.eigvalsh(covered), covered)
+    noise = step * math.sqrt(len(covered) / 3)
+    if not step or surely_above(covered, CLEARED * noise):  # the vectors are wanted where something may be cleared
+        values, vectors = eigenvalues(covered)[::-1], covered
+    else:
+        values, vectors = (part[..., ::-1] for part in eigendecompose(covered))
     if values[0] < WORST_EIGENVALUE:
         raise Unfit(
             f"it has an eigenvalue of {values[0]:.2g}, which no correlation matrix has: the order of a vector, the "
             "scale or the file is another than declared"
         )
-    noise = step * math.sqrt(len(covered) / 3)
     kept = values > CLEARED * noise
     rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, values)
     if not rounding.cleared or not kept.any():

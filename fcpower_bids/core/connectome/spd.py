@@ -110,17 +110,17 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
     tolerance = clip_tolerance(matrix.dtype)
     if floor is None and shrinkage is None:
         matrix = _checked(matrix)
-        if not _surely_full_rank(matrix, tolerance):
+        if not surely_above(matrix, tolerance * np.abs(matrix).sum(axis=0).max()):
             regularise(scipy.linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
         return matrix
     eigenvalues, eigenvectors = eigendecompose(matrix)
     return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
 
 
-def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
-    """Whether a Cholesky factor, a fifth of the work of the eigenvalues, shows full rank; False decides nothing."""
+def surely_above(matrix: FloatArray, level: float) -> bool:
+    """Whether a Cholesky factor, a fifth of the work of the eigenvalues, shows all above a level; False: who knows."""
     lowered = matrix.copy()
-    lowered.flat[:: len(matrix) + 1] -= tolerance * np.abs(matrix).sum(axis=0).max()
+    lowered.flat[:: len(matrix) + 1] -= level
     _, failed = scipy.linalg.lapack.dpotrf(lowered.T, lower=1, clean=0, overwrite_a=1)
     return not failed
 

@@ -73,9 +73,11 @@ def _parse(content: Any, path: Path) -> Strategy:
     if unknown or absent:
         problem = f"the key '{unknown[0]}' is not known" if unknown else f"the key '{absent[0]}' is missing"
         raise UsageError(f"{path} is not a confound strategy: {problem}. Its keys are {', '.join(sorted(known))}.")
-    columns, optional, references = (
-        _strings(content.get(key, []), key, path) for key in ("columns", "optional", "references")
-    )
+    lists = {key: content.get(key, []) for key in ("columns", "optional", "references")}
+    for key, value in lists.items():
+        if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
+            raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
+    columns, optional, references = (tuple(dict.fromkeys(value)) for value in lists.values())
     count = content.get("acompcor", 0)
     if type(count) is not int or count < 0:
         raise UsageError(f"{path}: 'acompcor' must be a number of components, not {count!r}.")
@@ -94,9 +96,3 @@ def _text(value: Any, key: str, path: Path) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{path}: '{key}' must be text, not {value!r}.")
     return " ".join(value.split())
-
-
-def _strings(value: Any, key: str, path: Path) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
-        raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
-    return tuple(dict.fromkeys(value))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nibabel.cifti2 import BrainModelAxis, Cifti2Image, ParcelsAxis, SeriesAxis
+from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.atlas.label_images import (
@@ -180,11 +180,9 @@ def _read_parcels(image: Path, size: int, time: int, labels: tuple[int, ...], na
     members = [np.sort(order[start:end]) for start, end in itertools.pairwise(bounds)]
     volume = axis.volume_mask
     voxels = [axis.voxel[rows[volume[rows]]] for rows in members]
-    vertices = [_vertices(axis, rows[~volume[rows]]) for rows in members]
+    vertices = []
+    for rows in members:
+        surface = rows[~volume[rows]]
+        structures = axis.name[surface]
+        vertices.append({str(name): axis.vertex[surface[structures == name]] for name in np.unique(structures)})
     return ParcelsAxis(list(names), voxels, vertices, axis.affine, axis.volume_shape, dict(axis.nvertices))
-
-
-def _vertices(axis: BrainModelAxis, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the vertices of some rows by surface."""
-    structures = axis.name[rows]
-    return {str(name): axis.vertex[rows[structures == name]] for name in np.unique(structures)}

@@ -1,4 +1,4 @@
-"""Findings about each target, decided once for the verdict and for the chapters, and the sentences that say them."""
+"""What was found about each target and about identification, decided once, and the sentences that say it."""
 
 from __future__ import annotations
 
@@ -34,32 +34,24 @@ FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_FOLDS = 100, 10
 """Fewer people or distinct folds get a caution."""
+FEWEST_DIFFERENT = 6
+"""People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """The finding about one target.
-
-    `score`: ``r`` or ``auc``. `summary`: rows of ``prediction_summary``, without those of encoders that were trained on
-    these people, the best representation first. `leading`: the column of ``summary`` that says which is the best.
-    `state`: whether the best of the permutation tests, corrected for the number of representations and targets, is
-    significant; not decided where the permutations are too few. `p`: that p, corrected by the best of each permutation;
-    NaN where there was none. `comparison`: the row of ``comparisons`` that sets FC^alpha against FC. `added`: what the
-    best representation adds to what is known without a scan; None where nothing is. `site`: ``Columns`` of sites that
-    the target goes with, and the ``Score`` of the site alone on the same folds; empty where it does not. `questions`:
-    targets that were tested together.
-    """
+    """The finding about one target."""
 
     target: str
-    score: str
-    summary: pd.DataFrame
-    leading: str
-    state: str
-    p: float
-    comparison: pd.Series | None
-    added: Added | None = None
-    site: Mapping[str, Any] = field(default_factory=dict)
-    questions: int = 1
+    score: str  # ``r`` or ``auc``
+    summary: pd.DataFrame  # its rows of ``prediction_summary`` without encoders trained on these people, the best first
+    leading: str  # the column of ``summary`` that says which is the best
+    state: str  # whether the best of the permutation tests, corrected for representations and targets, is significant
+    p: float  # that p; NaN where there was no test
+    comparison: pd.Series | None  # the row of ``comparisons`` that sets FC^alpha against FC
+    added: Added | None = None  # what the best representation adds to what is known without a scan
+    site: Mapping[str, Any] = field(default_factory=dict)  # ``Columns`` of sites it goes with, ``Score`` of them alone
+    questions: int = 1  # targets that were tested together
 
     @property
     def label(self) -> str:
@@ -102,47 +94,32 @@ class Finding:
 
 def find_targets(tables: GroupTables) -> list[Finding]:
     """Return what was found for every target, in the order of the tables."""
-    summary, comparisons = tables.rows("prediction_summary"), tables.rows("comparisons")
-    if summary.empty:
-        return []
-    sites = tables.facts("prediction").get("TargetsThatGoWithSites", {})
-    asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique())
-    baselines, found = tables.rows("prediction_baselines"), []
-    for target, part in summary.groupby("target", sort=False):
+    summary, comparisons, baselines = (
+        tables.rows(name) for name in ("prediction_summary", "comparisons", "prediction_baselines")
+    )
+    sites, found = tables.facts("prediction").get("TargetsThatGoWithSites", {}), []
+    asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique()) if len(summary) else 0
+    for target, part in summary.groupby("target", sort=False) if len(summary) else ():
         name = str(target)
         score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
         leading, seen = f"{score}_{part['ranked_by'].iloc[0]}", seen_rows(part)
         if seen.all():
-            whole = part.reset_index(drop=True)
-            found.append(Finding(name, score, whole, leading, ONLY_SEEN, math.nan, None))
+            found.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None))
             continue
-        part = part[~seen]
-        ranked = part.sort_values(leading, ascending=False, na_position="last", kind="stable").reset_index(drop=True)
-        best = min((float(p) for p in part["p_max_targets"] if p == p), default=math.nan)
-        few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
-        state = FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
-        pairs = own_rows(comparisons, name)
+        ranked = part[~seen].sort_values(leading, ascending=False, na_position="last", kind="stable")
+        best, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
+        state = FOUND if best < SIGNIFICANT else NOT_TESTED if missing(best) else NOT_DECIDED if few else NOT_FOUND
+        pairs, known = own_rows(comparisons, name), own_rows(baselines, name)
         if len(pairs):
             pairs = pairs[(pairs["representation"] == "fc_power") & (pairs["reference"] == "fc")]
         site = sites.get(name, {})
         if site:
-            own = own_rows(baselines, name)
-            alone = own.loc[own["model"] == SITE, "value"] if len(own) else ()
+            alone = known.loc[known["model"] == SITE, "value"] if len(known) else ()
             site = {**site, "Score": float(next(iter(alone), math.nan))}
-        found.append(
-            Finding(
-                name,
-                score,
-                ranked,
-                leading,
-                NOT_TESTED if missing(best) else state,
-                best,
-                pairs.iloc[0] if len(pairs) else None,
-                find_added(baselines, name, str(ranked["representation"].iloc[0])),
-                site,
-                asked,
-            )
-        )
+        added = find_added(baselines, name, str(ranked["representation"].iloc[0]))
+        pair = pairs.iloc[0] if len(pairs) else None
+        ranked = ranked.reset_index(drop=True)
+        found.append(Finding(name, score, ranked, leading, state, best, pair, added, site, asked))
     return found
 
 
@@ -166,70 +143,64 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     """Say in plain sentences what was found for a target, starting with the answer."""
     if finding.state == ONLY_SEEN:
         return describe_seen_prediction(finding.target, tables)
-    best = finding.summary.iloc[0]
-    if missing(best[finding.leading]):
+    if missing(finding.summary[finding.leading].iloc[0]):
         where = "of all predictions together" if finding.is_pooled else "in any fold"
         where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
-    said = [_answer(finding), _highest(finding, tables)]
+    sentences = [_answer(finding), _highest(finding, tables)]
     if finding.added is not None:
         clause = finding.added.clause(tables.title(finding.best))
-        said.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
+        sentences.append(f"On the folds of the first repeat, {finding.label}: {clause}.")
     if finding.comparison is not None:
-        said.append(describe_difference(finding.comparison, finding, tables))
-    return said + describe_seen_prediction(finding.target, tables)
+        sentences.append(describe_difference(finding.comparison, finding, tables))
+    return sentences + describe_seen_prediction(finding.target, tables)
 
 
 def _highest(finding: Finding, tables: GroupTables) -> str:
-    best, score = finding.summary.iloc[0], finding.score
-    mean, pooled, sd = (float(best[f"{score}_{key}"]) for key in (FOLD_MEAN, POOLED_MEAN, "fold_sd"))
-    spread, said = (
-        "n/a" if missing(sd) else f"{sd:.2f}",
-        f"Highest score: {tables.title(finding.best)}, {finding.label}",
-    )
+    best, label = finding.summary.iloc[0], finding.label
+    mean, pooled, sd = (float(best[f"{finding.score}_{key}"]) for key in (FOLD_MEAN, POOLED_MEAN, "fold_sd"))
+    spread, text = "n/a" if missing(sd) else f"{sd:.2f}", f"Highest score: {tables.title(finding.best)},"
     if finding.is_within:
-        within = f"{said} within sites that are held out {best[finding.leading]:.2f}"
+        within = f"{text} {label} within sites that are held out {best[finding.leading]:.2f}"
         return f"{within}; all predictions together, offsets of sites included, {pooled:.2f}."
     if not finding.is_pooled:
-        said = f"Highest score: {tables.title(finding.best)}, mean {finding.label} over {best['n_folds']:.0f} folds"
-        return f"{said} {mean:.2f} (SD {spread}); all predictions together {pooled:.2f}."
-    said += f" of all predictions together {pooled:.2f}"
+        over = f"mean {label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {spread})"
+        return f"{text} {over}; all predictions together {pooled:.2f}."
+    text = f"{text} {label} of all predictions together {pooled:.2f}"
     if missing(mean):
-        return f"{said}; single folds have none."
-    return f"{said}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {spread}), is mostly noise."
+        return f"{text}; single folds have none."
+    return f"{text}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {spread}), is mostly noise."
 
 
 def _answer(finding: Finding) -> str:
     tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
-    said = " and ".join(count(number, what) for number, what in tests if number > 1)
-    corrected = f", corrected for {said}" if said else ""
+    text = " and ".join(count(number, what) for number, what in tests if number > 1)
+    corrected = f", corrected for {text}" if text else ""
     n = int(finding.summary["n_permutations"].max())
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
     permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
-    if finding.site and finding.state in (FOUND, NOT_FOUND):
-        if finding.state == FOUND and finding.added is not None and not finding.added.adds:
-            return (
-                f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
-            )
-        begin, joint = ("More than", "where") if finding.state == FOUND else ("Nothing beyond", "but")
-        return f"{begin} the site was shown: {finding.beside_site(joint)} (within sites, {permuted})."
-    if finding.state == FOUND:
-        return f"Predicted better than chance ({permuted})."
+    if finding.state == NOT_TESTED:
+        return "Not tested against chance: no permutations were run (--permutations)."
     if finding.state == NOT_DECIDED:
         return (
             f"Not decided: {n} permutations cannot give a p below {SIGNIFICANT:g} ({permuted}); {FEWEST_PERMUTATIONS} "
             "would do, 1,000 are better (--permutations)."
         )
-    if finding.state == NOT_TESTED:
-        return "Not tested against chance: no permutations were run (--permutations)."
+    if finding.site and finding.state == FOUND and finding.added is not None and not finding.added.adds:
+        return f"Better than chance within sites ({permuted}); nothing beyond what is known without a scan was shown."
+    if finding.site:
+        begin, joint = ("More than", "where") if finding.state == FOUND else ("Nothing beyond", "but")
+        return f"{begin} the site was shown: {finding.beside_site(joint)} (within sites, {permuted})."
+    if finding.state == FOUND:
+        return f"Predicted better than chance ({permuted})."
     needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
     where = "within sites" if finding.is_within else "over all predictions together"
-    said = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+    text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
     if needed >= 1:
-        return f"{said} With so few people no {finding.label} is high enough to be found."
+        return f"{text} With so few people no {finding.label} is high enough to be found."
     found = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
     return (
-        f"{said} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
+        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
         "100 cohorts."
     )
 
@@ -245,25 +216,23 @@ def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -
     both = f"{later} and {earlier} differ{where}"
     of_all = finding.pooled(row["representation"]), finding.pooled(row["reference"])
     small = finding.is_pooled and not any(map(missing, of_all))
-    told = (
+    numbers = (
         f"difference in {finding.label} over {'small ' * small}folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(p)}"
     )
     if small:
-        told = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {told}"
+        numbers = f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}; {numbers}"
     if not missing(of_people):
-        told += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
+        numbers += f"; squared errors over {'sites' if by_site else 'people'}, {say_p(of_people)}"
     if small and p < SIGNIFICANT and (of_all[0] - of_all[1]) * row["mean_difference"] < 0:
-        return (
-            f"It is not clear whether {both}: all predictions together and single folds point in opposite directions "
-            f"({told})."
-        )
+        opposite = "all predictions together and single folds point in opposite directions"
+        return f"It is not clear whether {both}: {opposite} ({numbers})."
     if p < SIGNIFICANT and not of_people >= SIGNIFICANT:
         better = "better" if row["mean_difference"] > 0 else "worse"
-        return f"{later} is {better} than {earlier}{where} ({told})."
+        return f"{later} is {better} than {earlier}{where} ({numbers})."
     if p < SIGNIFICANT or of_people < SIGNIFICANT:
-        return f"It is not clear whether {both}: only one of two tests sees it ({told})."
-    return f"No evidence that {both} ({told}); {describe_power((row['ci_high'] - row['ci_low']) / 2, 2)}."
+        return f"It is not clear whether {both}: only one of two tests sees it ({numbers})."
+    return f"No evidence that {both} ({numbers}); {describe_power((row['ci_high'] - row['ci_low']) / 2, 2)}."
 
 
 def describe_power(needed: float, digits: int, unit: str = "") -> str:
@@ -312,21 +281,84 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
             f"In {percent(edge)} of the folds the selected penalty is the smallest or the largest of the grid: the "
             "best one may lie outside."
         )
-    scores = {finding.target: finding.score for finding in findings}
-    skipped = sum(int(part[scores[str(target)]].isna().sum()) for target, part in folds.groupby("target"))
+    skipped = sum(int(own_rows(folds, one.target)[one.score].isna().sum()) for one in findings)
     if skipped:
         yield f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
 
 
 def small_folds(findings: Sequence[Finding], tables: GroupTables) -> str:
     """Say of how many people the folds are that are too small to be scored one by one; nothing where none are."""
-    small = [finding.target for finding in findings if finding.is_pooled]
     folds = tables.rows("prediction")
-    if folds.empty or not small:
+    small = [finding.target for finding in findings if finding.is_pooled] if len(folds) else []
+    if not small:
         return ""
-    folds = folds[folds["target"].astype(str).isin(small)]
-    low, high = int(folds["n_test"].min()), int(folds["n_test"].max())
+    sizes = folds.loc[folds["target"].astype(str).isin(small), "n_test"]
+    low, high = int(sizes.min()), int(sizes.max())
     return count_people(low) if low == high else f"{low} to {high} people"
+
+
+# Identification
+
+
+def unseen_best(tables: GroupTables, seen: bool = False) -> pd.DataFrame:
+    """One row of ``identification`` per representation, the best first, of people that no encoder was trained on.
+
+    Over all sessions where there are several. `seen`: those of encoders that were.
+    """
+    rows = tables.rows("identification")
+    if rows.empty:
+        return rows
+    whole = rows[rows["first_session"].astype(str) == "all"]
+    ranked = (whole if len(whole) else rows).drop_duplicates("representation")
+    ranked = ranked.sort_values("accuracy", ascending=False, kind="stable")
+    return ranked[seen_rows(ranked) == seen]
+
+
+def describe_identification(tables: GroupTables) -> list[str]:
+    """Say how often each representation finds the person, the best first, and whether two of them differ."""
+    sentences = []
+    for _, row in unseen_best(tables).iterrows():
+        within = ""
+        if not missing(row.get("chance_within")):
+            within = (
+                f", within the own site {percent(row['chance_within'], 1)}; among people of the own site alone it "
+                f"finds {percent(row['accuracy_within'])}"
+            )
+        trained = ""
+        if str(row["representation"]).startswith(EMBEDDING) and "n_trained" in row:
+            trained = " Its encoder was trained on none of these people."
+            if missing(row["n_trained"]):
+                trained = " The people that its encoder was trained on are not known."
+        sentences.append(
+            f"{tables.title(row['representation'])} finds the person in {percent(row['accuracy'])} of "
+            f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
+            f"people; chance {percent(row['chance'], 1)}{within}; permutation {say_p(float(row['p_permutation']))})."
+            + trained
+        )
+    sentences += [_describe_seen_identification(row, tables) for _, row in unseen_best(tables, seen=True).iterrows()]
+    names = seen_names(tables)
+    for _, row in tables.rows("identification_comparisons").iterrows():
+        if names.isdisjoint({row["representation"], row["reference"]}):
+            sentences.append(_describe_searches(row, tables))
+    return sentences
+
+
+def _describe_searches(row: pd.Series, tables: GroupTables) -> str:
+    """Say whether two representations find other people."""
+    later, earlier = tables.title(row["representation"]), tables.title(row["reference"])
+    tested = (
+        f"{count(int(row['only_representation']), 'search', 'searches')} only {later} gets right, "
+        f"{row['only_reference']:.0f} only {earlier}; exact sign flips over people {say_p(float(row['p_people']))}"
+    )
+    if row["only_representation"] + row["only_reference"] < FEWEST_DIFFERENT:
+        return (
+            f"No evidence that {later} and {earlier} differ ({tested}); {FEWEST_DIFFERENT} people at least must differ "
+            f"for a p below {SIGNIFICANT:g}."
+        )
+    if row["p_people"] >= SIGNIFICANT:
+        needed = 100 * (row["ci_high"] - row["ci_low"]) / 2
+        return f"No evidence that {later} and {earlier} differ ({tested}); {describe_power(needed, 0, ' points')}."
+    return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
 
 
 # Representations whose encoder was trained on the people that they describe
@@ -345,16 +377,7 @@ def seen_names(tables: GroupTables) -> set[str]:
     return {str(name) for rows in parts if len(rows) for name in rows.loc[seen_rows(rows), "representation"]}
 
 
-def describe_training(row: pd.Series) -> str:
-    """Say that an encoder was trained on none of the people of a row, or that this is not known."""
-    if not str(row["representation"]).startswith(EMBEDDING) or "n_trained" not in row:
-        return ""
-    if missing(row["n_trained"]):
-        return " The people that its encoder was trained on are not known."
-    return " Its encoder was trained on none of these people."
-
-
-def describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
+def _describe_seen_identification(row: pd.Series, tables: GroupTables) -> str:
     """One sentence instead of the score."""
     return (
         f"{tables.title(row['representation'])} is no finding here: its encoder was trained on "

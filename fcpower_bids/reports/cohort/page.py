@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from fcpower_bids.analyses.evaluate import POOLED_MEAN
+from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
-from fcpower_bids.reports.cohort import comparisons, curves, edges, people, prediction
+from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -22,13 +23,18 @@ from fcpower_bids.reports.cohort.findings import (
     ONLY_SEEN,
     Finding,
     describe_finding,
+    describe_identification,
     find_targets,
     known_people,
     prediction_cautions,
+    seen_rows,
+    small_folds,
+    unseen_best,
 )
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
+    Cell,
     Grid,
     GroupTables,
     Section,
@@ -36,53 +42,42 @@ from fcpower_bids.reports.cohort.tables import (
     count_people,
     listed,
     missing,
+    own_rows,
     percent,
     say_p,
 )
+from fcpower_bids.reports.kit.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, write_page
+from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number, write_page
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
 
-CHAPTERS: dict[str, Callable[[GroupTables], Iterator[Section]]] = {
-    "check": people.check_chapter,
-    "cohort": people.cohort_chapter,
-    "motion": people.motion_chapter,
-    "prediction": prediction.prediction_chapter,
-    "sites": prediction.sites_chapter,
-    "edges": edges.edges_chapter,
-    "identification": prediction.identification_chapter,
-    "exponent": curves.exponent_chapter,
-    "screen": comparisons.screen_chapter,
-    "controls": comparisons.controls_chapter,
-    "curves": curves.curves_chapter,
-    "sweep": comparisons.sweep_chapter,
-    "encoders": comparisons.encoders_chapter,
-    "spectrum": curves.spectrum_chapter,
-    "privacy": prediction.privacy_chapter,
-}
-"""What makes the sections of each chapter, the first with its anchor, in the order of the page."""
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""
-MOST_TARGETS = 12
-MOST_SAID = 4
+MOST_TARGETS, MOST_NAMED, MOST_SAID = 12, 3, 4
 DESCRIPTIONS = ("motion", "spectrum")
 """Chapters that describe the cohort, whatever is asked of it."""
-ALARM, NOTE = "alarm", "note"
-"""Levels of the findings of the check."""
+ALARM = "alarm"
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 HEADLINE_WORDS = 20
-MOST_NAMED = 3
-"""Targets that a headline names."""
-ANSWERS = {
-    FOUND: ("{} can be predicted better than chance.", "{} can be predicted within sites."),
-    NOT_FOUND: ("Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
-    NOT_DECIDED: ("For {} the permutations are too few to decide.",) * 2,
-    NOT_TESTED: ("Whether {} can be predicted was not tested against chance.",) * 2,
-    ONLY_SEEN: ("For {} there is no score: every encoder was trained on these people.",) * 2,
+SPREAD = 0.42
+"""Half of a row of the first figure, which its representations share."""
+STATES = {
+    FOUND: ("predicted", "{} can be predicted better than chance.", "{} can be predicted within sites."),
+    NOT_FOUND: ("nothing found", "Nothing predicts {} detectably.", "Nothing beyond the site was shown for {}."),
+    NOT_DECIDED: (
+        "not decided: too few permutations",
+        *("For {} the permutations are too few to decide.",) * 2,
+    ),
+    NOT_TESTED: ("not tested against chance", *("Whether {} can be predicted was not tested against chance.",) * 2),
+    ONLY_SEEN: (
+        "no score: encoders trained on these people",
+        *("For {} there is no score: every encoder was trained on these people.",) * 2,
+    ),
 }
-"""Sentences for the targets of a state: those that do not go with the site, and those that do."""
+"""The word for a state, and the sentences for targets in it: that do not go with the site, and that do."""
+BESIDE_SITE = {FOUND: "more than the site", NOT_FOUND: "nothing beyond the site"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,6 @@ class GroupVerdict:
     cautions: tuple[str, ...] = ()  # limits of the findings
     overview: Grid | None = None  # targets against representations
     figures: tuple[Panel, ...] = ()  # figures of prediction and identification
-    answers: tuple[str, ...] = ()  # all sentences, of which the headline has the first
 
 
 # Pages
@@ -141,12 +135,12 @@ def write_group_report(settings: Places) -> tuple[Path, list[str]]:
 def make_sections(tables: GroupTables) -> list[Section]:
     """Make every section that has tables, in the order of the page; where one cannot be made, it says why."""
     sections: list[Section] = []
-    for anchor, make in CHAPTERS.items():
+    for anchor in CHAPTERS:
         try:
-            sections += list(make(tables))
+            sections += list(make_chapter(anchor, tables))
         except Exception as error:
-            said = f"This part could not be made. {tables.explain(error, anchor)}"
-            sections.append(Section(anchor, anchor.capitalize(), (said,)))
+            sentence = f"This part could not be made. {tables.explain(error, anchor)}"
+            sections.append(Section(anchor, anchor.capitalize(), (sentence,)))
     return sections
 
 
@@ -173,10 +167,10 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     ]
     if len(targets) > MOST_TARGETS:
         answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
-    if identified := prediction.describe_identification(tables):
+    if identified := describe_identification(tables):
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple(
-        (section.title, said, section.anchor) for section in sections for said in section.answers[:MOST_TARGETS]
+        (section.title, answer, section.anchor) for section in sections for answer in section.answers[:MOST_TARGETS]
     )
     serious = checked[checked["level"] != NOTE] if len(checked) else checked
     cautions = [f"{row['finding']} {row['consequence']}" for row in serious.to_dict("records")]
@@ -185,23 +179,26 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if n < FEW_IDENTIFIED:
         cautions.append(f"Identification among {count_people(n)} is easy; accuracy falls as the group grows.")
     was_checked = tables.has("check")
-    done = tuple(name for name in tables.done if name != "check")
+    done = [name.replace("_", " ") for name in tables.done if name != "check"]
     level = "stop" if not (answers or further or was_checked or done) else "caution" if cautions else "ok"
-    said = _sentences(targets, tables, further) or [_without_headline(done, was_checked)]
+    lines = _sentences(targets, tables, further)
+    if not lines:
+        lines = ["There are no results of the group level yet."]
+        lines = ["The cohort was checked; no analysis was done."] if was_checked else lines
+        lines = [f"{listed(done, 4)}: done; the page has the tables."] if done else lines
     alarms = int((checked["level"] == ALARM).sum()) if len(checked) else 0
     if alarms:
-        said.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
-    room = [len(" ".join(said[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(said))]
+        lines.insert(0, f"The check found {count(alarms, 'thing')} that would mislead; read it first.")
+    room = [len(" ".join(lines[: n + 1]).split()) <= HEADLINE_WORDS for n in range(len(lines))]
     return GroupVerdict(
         level,
-        " ".join(said[: max(1, sum(room))]),
+        " ".join(lines[: max(1, sum(room))]),
         tuple(_facts(tables)),
         tuple(answers),
         further,
         tuple(cautions),
-        prediction.targets_by_representation(targets, tables),
-        prediction.first_figures(targets, tables),
-        tuple(said),
+        targets_by_representation(targets, tables),
+        first_figures(targets, tables),
     )
 
 
@@ -221,66 +218,33 @@ def short_answers(verdict: GroupVerdict, tables: GroupTables) -> list[str]:
         lines.append(f"{line}: {finding.state}")
         if finding.added is not None:
             lines.append(f"  {finding.added.clause(name)}")
-    lines += [sentence.removesuffix(".") for sentence in prediction.describe_identification(tables)]
-    lines += [f"{title}: {said.removesuffix('.')}" for title, said, _ in verdict.further]
+    lines += [sentence.removesuffix(".") for sentence in describe_identification(tables)]
+    lines += [f"{title}: {answer.removesuffix('.')}" for title, answer, _ in verdict.further]
     return [*lines, *(f"{label}: {value}" for label, value in verdict.facts if label.startswith("Left out"))]
 
 
-def _without_headline(done: Sequence[str], checked: bool) -> str:
-    """Summary where no person was predicted or identified."""
-    if done:
-        return f"{listed([name.replace('_', ' ') for name in done], 4)}: done; the page has the tables."
-    if checked:
-        return "The cohort was checked; no analysis was done."
-    return "There are no results of the group level yet."
-
-
 def _sentences(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Answers of the page, the shortest of each kind first: the headline takes as many as it has room for."""
-    said: list[str] = []
-    for state, by_site in product(ANSWERS, (False, True)):
-        names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
-        if names:
-            said.append(ANSWERS[state][by_site].format(listed(names, MOST_NAMED)))
-    rows = prediction.identification_rows(tables, unseen=True)
+    """Answers of the page, the most telling first: the headline takes as many as it has room for."""
+    lines: list[str] = []
+    for state, (_, *words) in STATES.items():
+        for by_site, sentence in zip((False, True), words, strict=True):
+            names = [finding.target for finding in targets if finding.state == state and bool(finding.site) == by_site]
+            lines += [sentence.format(listed(names, MOST_NAMED))] if names else []
+    rows = unseen_best(tables)
     if len(rows):
-        said.append(_identified(rows.iloc[0], tables))
-    said += [_beside_site(finding, tables) for finding in targets if finding.site and finding.state != ONLY_SEEN]
-    for finding in targets:
-        if not finding.site and finding.added is not None and finding.state == FOUND:
-            said.append(_beside_known(finding, tables))
-    said += [text for _, text, anchor in further if anchor == "edges" and (not said or text.startswith(edges.ANSWERS))]
-    if not said and further:
+        best, share = rows.iloc[0], percent(rows["accuracy"].iloc[0])
+        within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
+        lines.append(
+            f"No person is identified better than by chance (at most {share} of the searches find the person)."
+            if best["p_permutation"] >= SIGNIFICANT
+            else f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
+        )
+    lines += [text for _, text, anchor in further if anchor == "edges" and (not lines or text.startswith(ANSWERS))]
+    if not lines and further:
         answered = list(dict.fromkeys(text for _, text, anchor in further if anchor not in DESCRIPTIONS))
-        said += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
-        said = said or ["Nothing was predicted or identified; the cohort is described below."]
-    return said
-
-
-def _beside_known(finding: Finding, tables: GroupTables) -> str:
-    """The gain of the connectome over what is known without a scan."""
-    assert finding.added is not None
-    return f"{finding.target}, {finding.label}: {finding.added.clause(tables.title(finding.best))}."
-
-
-def _beside_site(finding: Finding, tables: GroupTables) -> str:
-    """The comparison with the best predictor without a scan, since a score that the site gives is no finding."""
-    if finding.state == FOUND and finding.added is not None:
-        return _beside_known(finding, tables)
-    if finding.state == FOUND:
-        return f"{finding.target}: {finding.beside_site('where')}; more than the site was shown."
-    if finding.state == NOT_FOUND:
-        return f"{finding.target}: {finding.beside_site('but')}: nothing beyond the site was shown."
-    return f"{finding.target}: {finding.beside_site('and')}; whether there is more than the site is not decided."
-
-
-def _identified(best: pd.Series, tables: GroupTables) -> str:
-    """Of the representation that finds most people; a share that chance may give is not called an identification."""
-    share = percent(best["accuracy"])
-    if best["p_permutation"] >= SIGNIFICANT:
-        return f"No person is identified better than by chance (at most {share} of the searches find the person)."
-    within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
-    return f"{tables.title(best['representation'])} identifies {share} of the scans{within}."
+        lines += [*answered[:MOST_SAID], *(["More answers are below."] if len(answered) > MOST_SAID else [])]
+        lines = lines or ["Nothing was predicted or identified; the cohort is described below."]
+    return lines
 
 
 def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
@@ -297,3 +261,126 @@ def _facts(tables: GroupTables) -> Iterator[tuple[str, str]]:
         yield "Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())
     kinds = excluded["what"].astype(str).value_counts().items() if len(excluded) else ()
     yield "Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds) or "nothing"
+
+
+# The first figures, and the table of targets
+
+
+def first_figures(findings: Sequence[Finding], tables: GroupTables) -> tuple[Panel, ...]:
+    """Return the figures of prediction, one per kind of score, and of identification."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.label, []).append(finding)
+    return (*(_draw_scores(some[:MOST_TARGETS], tables) for some in kinds.values()), *_draw_identification(tables))
+
+
+def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
+    """Draw a row per target: a mark per representation, shaded up to the score that chance may give."""
+    first, kind = findings[0], findings[0].score
+    column = first.leading if first.is_within else f"{kind}_{POOLED_MEAN}"  # what the permutations are about
+    rows = pd.concat([one.summary.assign(target=one.target) for one in findings])
+    table = rows.pivot(index="target", columns="representation", values=[column, "score_needed"])
+    table = table.loc[[one.target for one in findings]].astype(float)
+    looks = {name: style(number) for number, name in enumerate(sorted(table[column]))}
+    order = table[column].mean().sort_values(ascending=False, kind="stable").index
+    values, needed = (table[name][order].to_numpy() for name in (column, "score_needed"))
+    without = np.array([np.nan if one.added is None else one.added.alone for one in findings])
+    scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
+    key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
+    sheet, (chart,) = rows_with_names([one.target for one in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
+    heights = -np.arange(len(findings), dtype=float)
+    places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
+    for (row, lane), end in np.ndenumerate(needed):
+        chart.shade(heights[row] + places[lane], end, half=0.8 * SPREAD / len(titles))
+    chart.upright(first.chance, GREY, 0.9, "4 2")
+    for lane, name in enumerate(order):
+        chart.marks(values[:, lane], heights + places[lane], looks[name][0], 30, looks[name][1])
+    chart.marks(without, heights, "#000", 26, "X")
+    label = f"{first.label} {'within sites' if first.is_within else 'of all predictions together'}"
+    chart.frame_below(label, most=6)
+    text = "One mark per representation; the dashed line is guessing."
+    if np.isfinite(needed).any():
+        text += " A score in the shaded range of its representation could have come by chance."
+    if np.isfinite(without).any():
+        text += " The cross is the score of columns that are known without a scan."
+    each = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
+    numbers = "; ".join(f"{one.target}: {scores}" for one, scores in zip(findings, each, strict=True))
+    sources = tables.links("prediction_summary", "prediction_baselines")
+    return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {numbers}.", sources=sources)
+
+
+def _draw_identification(tables: GroupTables) -> Iterator[Panel]:
+    rows = unseen_best(tables)
+    if rows.empty:
+        return
+    looks = {name: style(number)[0] for number, name in enumerate(sorted(rows["representation"]))}
+    titles, numbers = list(map(tables.title, rows["representation"])), rows.select_dtypes("number").astype(float)
+    within = numbers["accuracy_within"].to_numpy()
+    svg = draw_row_bars(
+        titles,
+        numbers["accuracy"].to_numpy(),
+        "share of scans recognised",
+        (numbers["ci_low"].to_numpy(), numbers["ci_high"].to_numpy()),
+        (numbers["chance"].to_numpy(), numbers["chance_within"].to_numpy()),
+        within,
+        [looks[name] for name in rows["representation"]],
+    )
+    text = (
+        "Scans whose most similar scan of another session is of the same person, with their interval; dashed: guessing."
+    )
+    if np.isfinite(within).any():
+        text += " The diamond and the second dashed line are among people of the own site."
+    shares = ", ".join(map("{} {}".format, titles, map(percent, rows["accuracy"])))
+    yield Panel(
+        "Identification", text, svg, f"Share of scans recognised: {shares}.", sources=tables.links("identification")
+    )
+
+
+def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
+    """Return the table, a row per target; None where nothing was predicted."""
+    if not findings:
+        return None
+    summary = tables.rows("prediction_summary")
+    names, rows = [str(name) for name in summary["representation"].unique()], []
+    sites = tables.rows("prediction_sites")
+    sites = sites[sites["over"] == WITHIN].drop_duplicates(["target", "representation"]) if len(sites) else sites
+    for finding in findings:
+        part = own_rows(summary, finding.target)
+        scores = dict(zip(part["representation"].astype(str), part[finding.leading], strict=True))
+        seen = set(part["representation"].astype(str)[seen_rows(part)])
+        best = "" if finding.state == ONLY_SEEN else finding.best
+        verdict = STATES[finding.state][0]
+        verdict = BESIDE_SITE.get(finding.state, verdict) if finding.site else verdict
+        if finding.state == FOUND and finding.added is not None and not missing(finding.added.p):
+            verdict = "predicted" if finding.added.adds else "predicted; nothing beyond what is known"
+        cells = [
+            Cell("trained on them", "n/a") if name in seen else _score_cell(scores.get(name), name == best)
+            for name in names
+        ]
+        label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
+        p = "" if missing(finding.p) else f" ({say_p(finding.p)})"
+        beside = [None if finding.added is None else finding.added.alone]
+        if len(sites):
+            within = own_rows(sites, finding.target).set_index("representation")["value"]
+            beside += [finding.pooled(finding.best), within.get(finding.best)]
+        rows.append((Cell(finding.target), Cell(label), *cells, Cell(verdict + p), *map(_score_cell, beside)))
+    leads = "Mean over the folds"
+    if any(finding.is_within for finding in findings):
+        leads = "Score within sites, which are held out"
+    elif tested := small_folds(findings, tables):
+        leads = f"Score of all predictions together, since a mean over folds of {tested} is mostly noise"
+        if not all(finding.is_pooled for finding in findings):
+            leads = f"Mean over the folds, or where it says 'all predictions' the {leads[0].lower()}{leads[1:]}"
+    text = (
+        f"{leads}; the best representation of a target is bold. The p of the verdict is corrected for the number of "
+        "representations and targets. Without a scan: the best of the site, and of all that is known together."
+    )
+    header = ["Target", "Score", *map(tables.title, names), "Verdict", "Without a scan"]
+    if len(sites):
+        header += ["All predictions", "Within sites"]
+        text += " All predictions: the best representation's score of them together. Within sites: among people of one."
+    return Grid("", text, tuple(header), tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
+
+
+def _score_cell(score: float | None, best: bool = False) -> Cell:
+    return Cell(show_number(score), "n/a" if missing(score) else float(score or 0), best=best)

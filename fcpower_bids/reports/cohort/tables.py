@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ import pandas as pd
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import FinishedAnalyses, find_table
+from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.kit.page import Panel, look_up, make_panel, relative_link, show_number
@@ -24,8 +25,6 @@ from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 
 SIGNIFICANT = 0.05
-FEW_ROWS = 14
-"""A table with more rows scrolls in a window of its own."""
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
@@ -46,30 +45,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A sortable table of a page; ``title`` and ``text`` as for a panel."""
+    """A sortable table of a page; ``title`` and ``text`` as for a panel, ``rest`` about the rows that it leaves out."""
 
     title: str
     text: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     sources: Sources = ()
-
-    @property
-    def tall(self) -> bool:
-        """Whether it has so many rows that it gets a window of its own."""
-        return len(self.rows) > FEW_ROWS
-
-    @property
-    def shown(self) -> tuple[tuple[Cell, ...], ...]:
-        """The rows that the page shows: the first ones."""
-        return self.rows[:MOST_ROWS]
-
-    @property
-    def rest(self) -> str:
-        """Sentence about the rows that it does not show."""
-        if len(self.rows) <= MOST_ROWS:
-            return ""
-        return f"The first {MOST_ROWS:,} of {len(self.rows):,} rows; the tables behind this page have the others too."
+    rest: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,11 +127,6 @@ class GroupTables:
         path = self.settings.results / f"{name}.json"
         return read_json(path) if path.is_file() and name not in self._outdated else {}
 
-    def predicted(self) -> pd.DataFrame:
-        """Read the predictions of single people; their means over repeats where only these are there."""
-        table = self.rows("predictions")
-        return self.rows("prediction_means") if table.empty else table
-
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
         paths = [self.path(name) for name in names if self.has(name)]
@@ -163,18 +141,18 @@ class GroupTables:
         return math.nan
 
     def title(self, representation: object) -> str:
-        """A representation as people call it."""
+        """A representation or an atlas as people call it."""
         name = str(representation)
         kind, _, encoder = name.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"
         exponent = "α" if math.isnan(self.alpha) else f"{self.alpha:g}"
         known = {"fc": "FC", "fc_power": f"FC^{exponent}", "fc_nested": "FC^α, α chosen in each fold"}
-        return known.get(name, name)
+        return known.get(name) or (short_name(name) if name.startswith("atlas-") else name)
 
     def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Call the representations of a table as people call them."""
-        named = [column for column in ("representation", "reference") if column in frame]
+        """Call the representations and atlases of a table as people call them."""
+        named = [column for column in ("representation", "reference", "atlas") if column in frame]
         return frame.assign(
             **{column: [name if missing(name) else self.title(name) for name in frame[column]] for column in named}
         )
@@ -193,38 +171,48 @@ class GroupTables:
         sources = self.links(*look_up("panels", name).get("sources", "").split())
         return make_panel("panels", name, svg, sources, wide, **words)
 
-    def grid(
-        self, name: str, rows: pd.DataFrame | None = None, text: str = "", **cells: Callable[[Any], Cell]
-    ) -> Iterator[Grid]:
-        """Yield the table of this name in ``grids.yml``, if it has rows; without ``rows`` those of its file.
-
-        `text`: in place of the one declared, which is what the sidecar says. `cells`: what shows a column in another
-        way than by its kind.
-        """
+    def grid(self, name: str, rows: pd.DataFrame | None = None) -> Iterator[Grid]:
+        """Yield the table of this name in ``grids.yml``, if it has rows; without ``rows`` those of its file."""
         about = look_up("grids", name)
         sources = about.get("sources", name).split()
-        spec, shown = TABLES.get(sources[0]), self.titled(self.rows(sources[0])) if rows is None else rows
+        spec, shown = TABLES[sources[0]], self.titled(self.rows(sources[0]) if rows is None else rows)
         if shown.empty:
             return
         facts = self.facts(sources[0])
-        said = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
-        words = about.get("columns", list(spec.columns) if spec else [])
-        columns = [_column(word, spec) for word in (words.split() if isinstance(words, str) else words)]
-        yield make_grid(
-            shown, columns, about.get("title", ""), text or said or about.get("text", ""), self.links(*sources), cells
-        )
+        rules = " ".join(str(facts[key]) for key in about.get("facts", "").split() if key in facts)
+        columns = spec.shown(*about.get("columns", " ".join(spec.columns)).split())
+        text, cells = rules or about.get("text", ""), {"participant_id": self.person, "other": self.person}
+        shown = shown.dropna(axis=1, how="all")
+        yield make_grid(shown, columns, about.get("title", ""), text, self.links(*sources), cells)
 
 
-def _column(word: str, spec: TableSpec | None) -> Column:
-    """A declared column, or one of the page alone: ``key | heading | decimals`` (``p``; nothing for text)."""
-    key, *rest = (part.strip() for part in word.split("|"))
-    if not rest:
-        assert spec is not None
-        return spec.columns[key]
-    heading, kind = rest
-    if kind in ("", "p"):
-        return Column(key, "", "p" if kind else "text", heading)
-    return Column(key, "", "number", heading, int(kind))
+def nothing(tables: GroupTables) -> tuple[()]:
+    """Neither sentences nor drawings nor tables."""
+    return ()
+
+
+Rule = Callable[[GroupTables], Iterable[str]]
+
+
+class Chapter(NamedTuple):
+    """A part of the page that is there if one of its tables has rows."""
+
+    title: str
+    needed: str  # tables
+    grids: Sequence[str | tuple[str, Callable[[GroupTables], pd.DataFrame]]] = ()  # of grids.yml, and their rows
+    answer: Rule = nothing  # sentences that the first lines quote
+    more: Rule = nothing  # sentences that they do not quote
+    draw: Callable[[GroupTables], Iterable[Panel]] = nothing
+
+    def sections(self, anchor: str, tables: GroupTables) -> Iterator[Section]:
+        """Yield the section, with its anchor."""
+        if not any(len(tables.rows(name)) for name in self.needed.split()):
+            return
+        answers, grids = tuple(self.answer(tables)), list[Grid]()
+        for grid in self.grids:
+            grids += tables.grid(grid) if isinstance(grid, str) else tables.grid(grid[0], grid[1](tables))
+        sentences = (*answers, *self.more(tables))
+        yield Section(anchor, self.title, sentences, tuple(self.draw(tables)), tuple(grids), answers)
 
 
 def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
@@ -254,15 +242,17 @@ def make_grid(
     cells: Mapping[str, Callable[[Any], Cell]] | None = None,
 ) -> Grid:
     """Show the columns that a frame has under their headings; ``cells`` shows some in another way than by kind."""
-    shown = [column for column in columns if column.key in frame.columns]
+    shown, head, rest = [column for column in columns if column.key in frame.columns], frame.head(MOST_ROWS), ""
     show = {column.key: partial(_show, column) for column in shown} | dict(cells or {})
-    values = [[show[column.key](value) for value in frame[column.key].tolist()] for column in shown]
-    return Grid(title, text, tuple(column.heading for column in shown), tuple(zip(*values, strict=True)), sources)
+    values = [[show[column.key](value) for value in head[column.key].tolist()] for column in shown]
+    if len(head) < len(frame):
+        rest = f"The first {MOST_ROWS:,} of {len(frame):,} rows; the tables behind this page have the others too."
+    return Grid(title, text, tuple(column.heading for column in shown), tuple(zip(*values, strict=True)), sources, rest)
 
 
 def _show(column: Column, value: Any) -> Cell:
     if column.is_text:
-        return Cell("n/a" if missing(value) else str(value))
+        return Cell("n/a" if missing(value) else score_label(value) if column.key == "score" else str(value))
     text = show_p(value) if column.kind == "p" else show_number(value, column.digits)
     return Cell(text, "n/a" if missing(value) else value)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import groupby
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import DOTS, POINTS, SIZE, Axes, Box, Drawing, Scale, around, encode_png
@@ -18,8 +18,17 @@ MANY_POINTS = 300
 """More points are drawn as an image, which is smaller than so many shapes."""
 STEPS = 16
 """Opacities of such an image."""
-WIDE = 0.56 * SIZE
+LETTER = 0.56 * SIZE
 """Mean width of a letter in points."""
+WIDE, NARROW = 9.6, 4.8
+"""Inches of several panels side by side, and of a lone one."""
+LEFT, BELOW = 46.0, 32.0
+"""Points for the name of an axis with its ticks."""
+MOST_TICKS = 8
+MOST_MARKED = 30
+"""A curve of more points is a line without marks."""
+Curves = Mapping[str, np.ndarray]
+"""By name: columns x and y, or x, y and the lower and upper end of a band."""
 ROW_WIDTH, ROW_HEIGHT = 4.7, 0.42
 """Inches of a sheet of named rows and of each of its rows."""
 BELOW_ROWS = 34
@@ -62,7 +71,7 @@ def short(title: str, most: int = 34) -> str:
 
 def width_of(texts: Sequence[str]) -> float:
     """Return the room in points that the longest of some texts takes."""
-    return WIDE * max(map(len, texts), default=0)
+    return LETTER * max(map(len, texts), default=0)
 
 
 def lay_out(
@@ -124,11 +133,6 @@ class Chart(Axes):
         palette = np.column_stack([np.tile(shade, (STEPS, 1)), np.linspace(0, 255, STEPS).astype(np.uint8)])
         self.drawing.image(self.box, encode_png(step, palette), columns)
 
-    def marked_line(self, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
-        """Draw a line through points, each with its marker."""
-        self.plot(x, y, colour, 1.4)
-        self.marks(x, y, colour, 16, marker)
-
     def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float) -> None:
         """Fill between two lines, where both are known."""
         known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
@@ -138,17 +142,6 @@ class Chart(Axes):
         heights = np.concatenate([self.down(low[known]), self.down(high[known])[::-1]])
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
         self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
-
-    def bars(self, edges: np.ndarray, heights: np.ndarray, colour: str, opacity: float = 1.0) -> None:
-        """Draw a histogram from the edges (n + 1,) and the heights (n,) of its bars."""
-        zero, ends, tops = float(self.down(0.0)), self.across(edges), self.down(heights)
-        path = "".join(
-            f"M{left:.1f} {zero:.1f}V{top:.1f}H{right:.1f}V{zero:.1f}"
-            for left, right, top, height in zip(ends[:-1], ends[1:], tops, heights, strict=True)
-            if height > 0
-        )
-        if path:
-            self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
 
     def shade(
         self, middle: float, end: float, colour: str = PALE, half: float = 0.3, start: float | None = None
@@ -169,22 +162,6 @@ class Chart(Axes):
         """Write a title above the panel."""
         if text:
             self.drawing.text((self.box.left + self.box.right) / 2, self.box.top - 6, text, 9)
-
-    def answer(self, height: float, text: str, half: float = 0.45) -> None:
-        """Show a text where the pointer rests on a row."""
-        top, bottom = (float(self.down(height + side * half)) for side in (1, -1))
-        row = Box(self.box.left, top, self.box.width, bottom - top)
-        self.drawing.rectangle(row, "none", pointer_events="all", content=f"<title>{escape(text, quote=False)}</title>")
-
-    def name_rows(self, titles: Sequence[str]) -> None:
-        """Write the names of rows, which lie at 0, -1, -2, ..., to the left of the panel."""
-        for number, title in enumerate(titles):
-            self.drawing.text(self.box.left - 6, float(self.down(-number)) + 0.36 * SIZE, short(title), anchor="end")
-
-
-def row_scale(rows: int) -> Scale:
-    """Scale of panels with so many named rows from the top."""
-    return Scale(-rows + 0.45, 0.55)
 
 
 def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
@@ -207,10 +184,11 @@ def rows_with_names(
     boxes = lay_out(sheet, 1, len(scales), (room, 10, above, below), (16, 0))
     charts = []
     for box, (title, scale) in zip(boxes, scales.items(), strict=True):
-        chart = Chart(sheet, box, scale, row_scale(len(titles)))
+        chart = Chart(sheet, box, scale, Scale(-len(titles) + 0.45, 0.55))
         chart.title(short(title, 40))
         charts.append(chart)
-    charts[0].name_rows(names)
+    for number, name in enumerate(names):
+        sheet.text(charts[0].box.left - 6, float(charts[0].down(-number)) + 0.36 * SIZE, name, anchor="end")
     if key:
         key_below(sheet, key)
     return sheet, charts
@@ -234,18 +212,10 @@ def draw_row_bars(
             chart.plot([interval[0][row], interval[1][row]], [-row] * 2, "#000", 1.2)
         for level in levels:
             chart.plot([level[row]] * 2, [-row - 0.36, -row + 0.36], "#000", 1.2, "3 2")
-        ends = () if interval is None else (interval[0][row], interval[1][row])
-        chart.answer(-row, f"{titles[row]}: {with_interval(values[row], *ends)}")
     if within is not None:
         chart.marks(within, -np.arange(len(titles), dtype=float), "#fff", 26, "D", "#000")
     chart.frame_below(label, most=6)
     return sheet.svg()
-
-
-def with_interval(value: float, low: float = np.nan, high: float = np.nan, sign: str = "") -> str:
-    """Write a value, and its 95 % limits where they are known."""
-    limits = f" (95 % {low:{sign}.3f} to {high:{sign}.3f})" if np.isfinite(low) and np.isfinite(high) else ""
-    return f"{value:{sign}.3f}{limits}"
 
 
 def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
@@ -257,23 +227,18 @@ def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]]) -> None:
     left = (drawing.width - wide * columns) / 2
     for number, (name, (colour, marker)) in enumerate(entries.items()):
         row, column = divmod(number, columns)
-        _sample(drawing, left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row), name, colour, marker)
+        x, y = left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row)
+        if marker == "o":
+            drawing.add("circle", cx=x + 5, cy=y - 3, r=2.6, fill=colour)
+        else:
+            drawing.add("path", d=_polygon(x + 5, y - 3, 2.6, CORNERS[marker]), fill=colour)
+        drawing.text(x + 14, y, name, anchor="start")
 
 
 def height_of_key(entries: Sequence[str], drawing_width: float) -> float:
     """Return the points that `key_below` takes on a sheet of so many points."""
     columns = max(1, min(4, len(entries), int(drawing_width // (width_of(entries) + 28))))
     return 12.5 * -(-len(entries) // columns) + 4
-
-
-def _sample(drawing: Drawing, left: float, middle: float, name: str, colour: str, marker: str) -> None:
-    if marker == "o":
-        drawing.add("circle", cx=left + 5, cy=middle - 3, r=2.6, fill=colour)
-    elif marker in CORNERS:
-        drawing.add("path", d=_polygon(left + 5, middle - 3, 2.6, CORNERS[marker]), fill=colour)
-    else:
-        drawing.line((left - 2, left + 12), (middle - 3, middle - 3), colour, 1.4, marker.replace("-", ""))
-    drawing.text(left + 14, middle, name, anchor="start")
 
 
 def _polygon(x: float, y: float, radius: float, corners: Sequence[tuple[float, float]]) -> str:
@@ -288,3 +253,89 @@ def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
         spans.append((name, start, stop))
         start = stop
     return spans
+
+
+# Curves
+
+
+def draw_curves(
+    panels: Sequence[tuple[str, str, str, Curves]],
+    origin: float = np.nan,
+    mark: float | tuple[float, ...] = np.nan,
+    doubling: bool = False,
+    points: bool = False,
+) -> str:
+    """Draw curves, each panel with its title, vertical and horizontal label; a name looks the same in all panels.
+
+    `origin`, `mark`: a level, and upright lines. `doubling`: the horizontal axis is logarithmic. `points`: no lines.
+    """
+    sheet = Drawing(WIDE if len(panels) > 1 else NARROW, 2.9)
+    names = dict.fromkeys(name for *_, curves in panels for name, values in curves.items() if len(values))
+    looks = {name: style(number) for number, name in enumerate(names)}
+    key = {short(name): looks[name] for name in names} if any(len(curves) > 1 for *_, curves in panels) else {}
+    bottom = BELOW + (height_of_key(list(key), sheet.width) if key else 0)
+    same = len({vertical for _, vertical, *_ in panels}) == 1
+    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10, 20, bottom), (20 if same else LEFT + 8, 0))
+    everything = [values for *_, curves in panels for values in curves.values()]
+    for number, (box, (title, vertical, horizontal, curves)) in enumerate(zip(boxes, panels, strict=True)):
+        places = np.unique(np.concatenate([values[:, 0] for values in curves.values()] or [np.zeros(0)]))
+        x = reaching(places, np.asarray(mark))
+        if doubling:
+            room = max((places[-1] / places[0]) ** 0.05, 1.05)
+            x = Scale(places[0] / room, places[-1] * room, decades=True)
+        heights = [_ends(values).ravel() for values in (everything if same else curves.values())]
+        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(*heights, origin)
+        chart = Chart(sheet, box, x, y)
+        if np.isfinite(origin):
+            chart.level(origin, GREY, 0.9, "4 2")
+        for value in np.ravel(mark):
+            chart.upright(value, GREY, 0.9, "4 2")
+        for name in filter(looks.get, curves):
+            (colour, marker), values = looks[name], curves[name]
+            low, high = _ends(values).T
+            if values.shape[1] > 2:
+                chart.band(values[:, 0], low, high, colour, 0.15)
+            if points:
+                chart.dots(values[:, 0], values[:, 1], colour, 14, marker, opacity=0.5)
+            elif len(values) > MOST_MARKED:
+                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+            else:
+                chart.plot(values[:, 0], values[:, 1], colour, 1.4)
+                chart.marks(values[:, 0], values[:, 1], colour, 16, marker)
+        chart.title(title)
+        if doubling:
+            words = {place: f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in spaced(places)}
+            chart.name_below(horizontal, words)
+        else:
+            chart.frame_below(horizontal, most=6)
+        if number and same:
+            sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
+        else:
+            chart.frame_left(vertical, most=6)
+    if key:
+        key_below(sheet, key)
+    return sheet.svg()
+
+
+def with_band(cells: pd.DataFrame) -> np.ndarray:
+    """Return x, mean and the ends of a band of one standard deviation from columns x, mean and deviation."""
+    x, mean, deviation = cells.to_numpy(dtype=float).T
+    return np.column_stack([x, mean, mean - deviation, mean + deviation])
+
+
+def _ends(values: np.ndarray) -> np.ndarray:
+    """Lower and upper end (n, 2) of the band of a curve; its values where it has none."""
+    if values.shape[1] == 2:
+        return values[:, [1, 1]]
+    return np.where(np.isfinite(values[:, 2:]), values[:, 2:], values[:, 1:2])
+
+
+def spaced(places: np.ndarray) -> list[float]:
+    """Choose ticks from positive numbers so that their labels do not touch on a logarithmic axis; the ends stay."""
+    places = np.sort(places)
+    room = np.log(places[-1] / places[0]) / MOST_TICKS
+    chosen = [float(places[0])]
+    for place in places[1:-1]:
+        if min(np.log(place / chosen[-1]), np.log(places[-1] / place)) >= room:
+            chosen.append(float(place))
+    return chosen if len(places) == 1 else [*chosen, float(places[-1])]

@@ -56,7 +56,9 @@ def draw_motion(
     for box, (name, label) in zip(boxes, traces, strict=False):
         motion = name == "framewise_displacement"
         limit = threshold if motion else 0.0
-        axes = Axes(drawing, box, time, _reach(volumes[name], limit) if motion else around(volumes[name]))
+        # motion from 0 to beyond its limit where there is one; 1 mm where nothing moves
+        reach = Scale(0.0, max(1.15 * float(np.nanmax(volumes[name])), 1.3 * limit) or 1.0)
+        axes = Axes(drawing, box, time, reach if motion else around(volumes[name]))
         _shade_volumes(axes, volumes, scale)
         axes.plot(np.arange(len(volumes[name])) * scale, volumes[name])
         if limit:
@@ -69,11 +71,6 @@ def draw_motion(
     if carpets:
         _draw_scale(drawing, boxes[-1])
     return drawing.svg()
-
-
-def _reach(values: np.ndarray, threshold: float) -> Scale:
-    """Return the scale of motion: from 0 to beyond the threshold where there is one; 1 mm where nothing moves."""
-    return Scale(0.0, max(1.15 * float(np.nanmax(values)), 1.3 * threshold) or 1.0)
 
 
 def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:
@@ -135,63 +132,6 @@ def _draw_scale(drawing: Drawing, carpet: Box) -> None:
     for text, share in (("-2", 0.0), ("0", 0.5), ("2", 1.0)):
         drawing.text(bar.left + share * bar.width, bar.bottom + 1.5 + SMALL, text, SMALL)
     drawing.text(bar.left + bar.width / 2, bar.top - 2, "SD", SMALL)
-
-
-def draw_power(
-    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], band: tuple[float | None, float | None], leakage: float
-) -> str:
-    """Draw mean power spectra by title (frequencies in Hz, share of variance per Hz), the pass-band shaded."""
-    styles = {"before cleaning": (BEFORE, "4 2"), "after cleaning": (AFTER, "")}
-    end = float(max(frequencies[-1] for frequencies, _ in spectra.values()))
-    highest = float(max(np.nanmax(power[1:]) for _, power in spectra.values()))
-    drawing = Drawing(4.7, 2.9)
-    axes = Axes(drawing, _one_box(drawing), Scale(0, end), Scale(highest * 1e-4, highest * 2, decades=True))
-    left, right = axes.across([band[0] or 0, min(band[1] or end, end)])
-    drawing.rectangle(Box(left, axes.box.top, right - left, axes.box.height), AFTER, fill_opacity=0.12)
-    for title, (frequencies, power) in spectra.items():
-        colour, dashes = styles[title]
-        axes.plot(frequencies[1:], np.maximum(power[1:], 1e-12), colour, 1.4, dashes)
-    axes.frame_left("power (variance 1, per Hz)")
-    axes.frame_below("frequency (Hz)", most=5)
-    axes.legend({title: styles[title] for title in spectra})
-    if np.isfinite(leakage):
-        _title(axes, f"{100 * leakage:.1f} % of the cleaned power is outside the band (shaded)")
-    return drawing.svg()
-
-
-def _one_box(drawing: Drawing) -> Box:
-    """One rectangle with room for its labels."""
-    return drawing.box(0.16, 0.16, 0.795, 0.76)
-
-
-def _title(axes: Axes, text: str) -> None:
-    axes.drawing.text((axes.box.left + axes.box.right) / 2, axes.box.top - 5, text)
-
-
-def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios: tuple[float, float]) -> str:
-    """Draw the eigenvalues of FC and of FC^alpha by rank, with their participation ratios."""
-    rank = np.arange(1, len(before) + 1)
-    shown = after > 0
-    values = np.concatenate([before[shown], after[shown], [1.0]])
-    values = values[values > 0]
-    room = (values.max() / values.min()) ** 0.05
-    drawing = Drawing(4.7, 2.9)
-    scale = Scale(float(values.min() / room), float(values.max() * room), decades=True)
-    axes = Axes(drawing, _one_box(drawing), Scale(1, max(2, len(rank))), scale)
-    axes.level(1.0, "#999", 0.7)
-    lines = {
-        f"FC, participation ratio {ratios[0]:.1f}": (BEFORE, "4 2"),
-        f"FC^{alpha:g}, participation ratio {ratios[1]:.1f}": (AFTER, ""),
-    }
-    for eigenvalues, (colour, dashes) in zip((before, after), lines.values(), strict=True):
-        axes.plot(rank[shown], eigenvalues[shown], colour, 1.4, dashes)
-    clipped = int((~shown).sum())
-    if clipped:
-        _title(axes, f"{clipped} eigenvalues are zero to rounding, or negative, and not shown")
-    axes.frame_left("eigenvalue")
-    axes.frame_below("rank", most=6)
-    axes.legend(lines)
-    return drawing.svg()
 
 
 def draw_matrices(

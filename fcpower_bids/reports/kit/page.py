@@ -37,11 +37,8 @@ class Panel:
     # svg, alt: a drawing and its description
     svg: str = ""
     alt: str = ""
-    rows: tuple[tuple[str, str], ...] = ()  # a table of two columns
     sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
-    # wide, folded: over the whole width; closed at first
-    wide: bool = False
-    folded: bool = False
+    wide: bool = False  # over the whole width
     failure: str = ""  # why the program failed to make it
 
 
@@ -66,7 +63,7 @@ def make_panel(
     about = look_up(kind, name)
     title, text, alt = (str(about[part]).format(**words).strip() for part in ("title", "text", "alt"))
     wide = about.get("wide", False) if wide is None else wide
-    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide), folded=about.get("folded", False))
+    return Panel(title, text, svg, alt, sources=sources, wide=bool(wide))
 
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
@@ -90,6 +87,8 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
     names = [name for name in (script_name, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     text = (
         _environment()
@@ -97,7 +96,7 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
         .render(
             style=Markup(style),
             script=Markup(script),
-            policy=_policy(style, script),
+            policy=policy.format(*hashes) + "form-action 'none'",
             version=__version__,
             software=_software(),
             container=os.environ.get(CONTAINER) or next(images, ""),  # as its starter names it, else Apptainer's image
@@ -139,16 +138,6 @@ def _environment() -> Environment:
 @lru_cache(maxsize=8)
 def _asset(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    styles, scripts = (
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (style, script)
-    )
-    return (
-        f"default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; base-uri 'none'; "
-        "form-action 'none'"
-    )
 
 
 def write_page(path: Path, text: str) -> Path:

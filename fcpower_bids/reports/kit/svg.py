@@ -121,10 +121,6 @@ class Drawing:
         self.width, self.height = width * POINTS, height * POINTS
         self.parts: list[str] = []
 
-    def box(self, left: float, bottom: float, width: float, height: float) -> Box:
-        """Return a rectangle given in shares of the sheet, from its lower left corner."""
-        return Box(left * self.width, (1 - bottom - height) * self.height, width * self.width, height * self.height)
-
     def add(self, shape: str, content: str = "", /, **attributes: str | float) -> None:
         """Add an element; ``stroke_width`` stands for ``stroke-width``, and content is markup."""
         listed = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
@@ -302,11 +298,3 @@ class Axes:
             self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
             self.drawing.text(place, bottom + 4 + SIZE, word)
         self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
-
-    def legend(self, entries: Mapping[str, tuple[str, str]]) -> None:
-        """Name lines (colour and dashes by name) in the upper right corner, their samples under each other."""
-        end = self.box.right - 4
-        for number, (name, (colour, dashes)) in enumerate(entries.items()):
-            height = self.box.top + 10 + 12.5 * number
-            self.drawing.line((end - 18, end), (height - 3, height - 3), colour, 1.4, dashes)
-            self.drawing.text(end - 23, height, name, anchor="end")

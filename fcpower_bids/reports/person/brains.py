@@ -15,7 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 from fcpower_bids.reports.kit.figures import draw_bar, shrink
-from fcpower_bids.reports.kit.svg import POINTS, STEPS, Axes, Box, Drawing, Scale, colours, encode_png, step_of
+from fcpower_bids.reports.kit.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
 from fcpower_bids.reports.person.recording import network_order
 from fcpower_bids.store import atomic
 
@@ -164,12 +164,16 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     inferno, cividis = colours("inferno", STEPS), colours("cividis")
     sides = [one for one in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(one.mean)]
     painted, *turned = (paint_coverage(_grey(one), one, coverage, threshold) for one in (axial, *sides))
-    turned = [outline(picture, one, of_mask_only=True) for picture, one in zip(turned, sides, strict=True)]
+    turned = [_beside(outline(picture, one, of_mask_only=True)) for picture, one in zip(turned, sides, strict=True)]
+    tall = max((len(picture) for picture in turned), default=0)  # slices of several heights stand on black, centred
+    gaps = [(tall - len(picture)) // 2 for picture in turned]
+    rooms = [((gap, tall - len(one) - gap), (0, 0), (0, 0)) for one, gap in zip(turned, gaps, strict=True)]
+    turned = [np.pad(picture, room) for picture, room in zip(turned, rooms, strict=True)]
     rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
         ("mean", _beside(outline(_grey(axial), axial)), None),
         ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
         ("coverage", _beside(painted), None),
-        *([("from side, front", _joined(turned), None)] if turned else []),
+        *([("from side, front", np.concatenate(turned, axis=1), None)] if turned else []),
     ]
     wide = 8.9 * POINTS
     heights = [wide / picture.shape[1] * picture.shape[0] for _, picture, _ in rows]
@@ -189,7 +193,9 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     for box, palette, reach in ((boxes[1], inferno, highest), (boxes[2], cividis, 1.0)):
         bar = Box(0.96 * drawing.width, box.top + 0.15 * box.height, 6.2, 0.7 * box.height)
         draw_bar(drawing, bar, palette, Scale(0.0, reach), size=7)
-    mark_limit(drawing, bar, threshold)
+    # the colours below the threshold are the one that says so
+    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
+    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
     return drawing.svg()
 
 
@@ -207,23 +213,9 @@ def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
         drawing.text(row.left + (end - width / 2) / sum(widths) * row.width, row.bottom + 10, name, 7.5)
 
 
-def _joined(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Put slices of several sizes side by side, on black."""
-    tall = max(one.shape[1] for one in pictures)
-    rows = [((tall - one.shape[1]) // 2, tall - one.shape[1] - (tall - one.shape[1]) // 2) for one in pictures]
-    padded = [np.pad(one, ((0, 0), room, (0, 0), (0, 0))) for one, room in zip(pictures, rows, strict=True)]
-    return np.concatenate([_beside(one) for one in padded], axis=1)
-
-
 def _beside(pictures: np.ndarray) -> np.ndarray:
     """Put slices (n, rows, columns, ...) side by side."""
     return np.concatenate(list(pictures), axis=1)
-
-
-def mark_limit(drawing: Drawing, bar: Box, threshold: float) -> None:
-    """Give the colours of coverage below the threshold the one that says so."""
-    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
-    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
 
 
 def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.ndarray:
@@ -261,32 +253,3 @@ def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, thres
     shown[within] = mixed.astype(np.uint8)
     shown[within & ~slices.brain] = UNCOVERED
     return shown
-
-
-LIMIT, BARS = "#D55E00", "#0072B2"
-
-
-def draw_coverage(networks: list[str], coverage: np.ndarray, threshold: float) -> str:
-    """Draw the share of the parcels (P,) that a scan on surfaces has seen, by network."""
-    names = list(dict.fromkeys(networks))
-    drawing = Drawing(9.6, 2.2)
-    axes = Axes(drawing, drawing.box(0.06, 0.4, 0.935, 0.5), Scale(-0.6, len(names) - 0.4), Scale(0, 1.05))
-    axes.level(threshold, LIMIT, dashes="4 2")
-    for place, name in enumerate(names):
-        members = coverage[np.array(networks) == name]
-        mean, least = (float(axes.down(one)) for one in (np.nanmean(members), np.nanmin(members)))
-        left, middle, right = axes.across([place - 0.4, place, place + 0.4])
-        drawing.rectangle(Box(left, mean, right - left, axes.box.bottom - mean), BARS)
-        drawing.add("path", d=f"M{middle - 3:.1f} {least - 2.5:.1f}h6l-3 5z", fill="#000")
-        turn = f"rotate(-30 {middle:.1f} {axes.box.bottom + 9:.1f})"
-        drawing.text(middle, axes.box.bottom + 9, name[:24], 7.5, "end", transform=turn)
-    axes.frame_left("coverage", most=4)
-    drawing.line((axes.box.left, axes.box.right), (axes.box.bottom,) * 2, width=0.7)
-    left, height = axes.box.left, axes.box.top - 4  # above the bars: what is drawn
-    drawing.rectangle(Box(left, height - 6, 14, 6), BARS)
-    drawing.text(left + 18, height, "mean of the network", 7.5, "start")
-    drawing.add("path", d=f"M{left + 120:.1f} {height - 5:.1f}h6l-3 5z", fill="#000")
-    drawing.text(left + 130, height, "least covered parcel", 7.5, "start")
-    drawing.line((left + 232, left + 250), (height - 2.5,) * 2, LIMIT, dashes="4 2")
-    drawing.text(left + 254, height, "limit", 7.5, "start")
-    return drawing.svg()

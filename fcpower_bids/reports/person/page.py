@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, made_by, plain, read_toml
+from fcpower_bids.outputs.tables import MISSING, made_by, read_toml
 from fcpower_bids.reports.kit.methods import AtlasFacts, all_references, methods_text, to_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.reports.person.brains import read_thumbnail
@@ -34,9 +33,8 @@ from fcpower_bids.reports.person.recording import (
     judge,
     minutes_kept,
     read_accounts,
-    word_of,
 )
-from fcpower_bids.settings import METHOD_SECTIONS, ParticipantOutputs
+from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.settings.command import command_of
 
 INDEX = "index.html"
@@ -45,16 +43,16 @@ MOST_PICTURES = 5000
 
 
 FIGURES = {
-    "minutes": ("Minutes kept", 1, -1),
-    "censored": ("Censored (%)", 1, 1),
-    "mean_fd": ("Mean FD (mm)", 3, 1),
-    "max_fd": ("Max FD (mm)", 2, 1),
-    "degrees_of_freedom": ("Degrees of freedom", 0, -1),
-    "coverage": ("Coverage (%)", 1, -1),
-    "no_value": ("Parcels without a value", 0, 1),
-    "leakage": ("Out of band (%)", 1, 1),
+    "minutes": ("Minutes kept", 1),
+    "censored": ("Censored (%)", 1),
+    "mean_fd": ("Mean FD (mm)", 3),
+    "max_fd": ("Max FD (mm)", 2),
+    "degrees_of_freedom": ("Degrees of freedom", 0),
+    "coverage": ("Coverage (%)", 1),
+    "no_value": ("Parcels without a value", 0),
+    "leakage": ("Out of band (%)", 1),
 }
-"""Heading, decimals, and which side is the bad one (1 high, -1 low); of several atlases the worst counts."""
+"""Heading and decimals; of several atlases the worst counts."""
 
 
 def try_index(output_dir: Path) -> list[str]:
@@ -127,7 +125,7 @@ def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:
     except FcPowerError as error:
         return {"values": [None] * len(FIGURES), "said": [*said, without_folders(str(error))]}
     row: dict[str, Any] = {
-        "values": [_rounded(figures.get(name), digits) for name, (_, digits, _) in FIGURES.items()],
+        "values": [_rounded(figures.get(name), digits) for name, (_, digits) in FIGURES.items()],
         "said": said,
     }
     tables = [view.tables["bold"] for view in account.views if "bold" in view.tables] if pictures else []
@@ -248,12 +246,6 @@ def _write(
         chain = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output)]
     except DatasetError:
         chain = []
-    choices = []
-    for choice in dataclasses.fields(settings):
-        if choice.metadata.get("section") in METHOD_SECTIONS:
-            value = plain(getattr(settings, choice.name))
-            text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-            choices.append((choice.name, without_folders(text), str(choice.metadata["text"])))
     text = render_page(
         "participant.html",
         command=command_of(settings.as_dict(), without=("participant_label",)),
@@ -262,7 +254,6 @@ def _write(
         rows=[row for account in accounts for row in _summary(account, dull)],
         sessions=shown,
         pages=[(page.stem, relative_link(page, output)) for page in written.pages],
-        settings=choices,
         methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
         chain=chain,
         configuration=configuration,
@@ -286,7 +277,8 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
 
 def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one with the status of the recording."""
-    state, (kept, whole) = word_of(account), minutes_kept(account)
+    doubted = account.status.state == DONE and cautions_of(account)
+    state, (kept, whole) = USED_WITH_CAUTION if doubted else WORDS[account.status.state], minutes_kept(account)
     base = {"name": account.without("sub", *dull), "atlas": "", "anchor": f"{account.name}-0", "state": state}
     numbers = {view.atlas: number for number, view in enumerate(account.views)}
     rows = []

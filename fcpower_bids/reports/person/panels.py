@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from fcpower_bids.outputs.names import SLICES, preview_path
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.kit.charts import network_spans
+from fcpower_bids.reports.kit.charts import draw_curves, draw_row_bars, network_spans
 from fcpower_bids.reports.kit.page import Panel, make_panel, relative_link
 from fcpower_bids.reports.person.brains import (
     Preview,
     draw_brain,
-    draw_coverage,
     make_preview,
     median_tsnr,
     read_preview,
@@ -125,7 +124,16 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     }
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
-        yield context.panel("coverage", draw_coverage(context.parcels.networks, coverage, threshold), path, **words)
+        networks = np.array(context.parcels.networks)
+        parts = {str(name)[:24]: coverage[networks == name] for name in dict.fromkeys(networks)}
+        mean, least, most = (
+            [float(end(part)) for part in parts.values()] for end in (np.nanmean, np.nanmin, np.nanmax)
+        )
+        ends, limit = (np.array(least), np.array(most)), [np.full(len(parts), threshold)]
+        svg = draw_row_bars(
+            list(parts), np.array(mean), "mean, least to most covered parcel; dashed: limit", ends, limit
+        )
+        yield context.panel("coverage", svg, path, **words)
         return
     rims = "the brain mask (orange) and of the atlas (blue)"
     if slices.template.any():  # where its space is that of the recording
@@ -204,10 +212,15 @@ def make_power(context: Context) -> Iterator[Panel]:
     spectra = {title: (preview.frequencies, preview.power) for title, preview in both if preview is not None}
     rows = [row for row in context.account.quality if row["atlas"] == context.view.atlas]
     leakage = float(rows[0]["band_leakage"]) if rows else np.nan
-    if spectra:
-        svg = figures.draw_power(spectra, context.settings.band, leakage)
-        outside = f" {100 * leakage:.1f} % of the cleaned power is outside." if np.isfinite(leakage) else ""
-        yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=outside)
+    if not spectra:
+        return
+    outside = f"{100 * leakage:.1f} % of the cleaned power is outside" if np.isfinite(leakage) else ""
+    curves = {name: np.column_stack([x[1:], np.log10(np.maximum(y[1:], 1e-12))]) for name, (x, y) in spectra.items()}
+    label, title = "log₁₀ power (variance 1, per Hz)", f"{outside} the band (dashed)" if outside else ""
+    svg = draw_curves(
+        [(title, label, "frequency (Hz)", curves)], mark=tuple(end or np.nan for end in context.settings.band)
+    )
+    yield context.panel("power", svg, context.view.tables.get("timeseries"), outside=f" {outside}." if outside else "")
 
 
 def make_eigenvalues(context: Context) -> Iterator[Panel]:
@@ -217,10 +230,17 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
         return
     table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
     ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
-    before, after = table["eigenvalue"].to_numpy(), table["eigenvalue_power"].to_numpy()
+    curves = {}
+    for name, column, ratio in zip(
+        ("FC", f"FC^{facts['Alpha']:g}"), ("eigenvalue", "eigenvalue_power"), ratios, strict=True
+    ):
+        shown = table.loc[table["eigenvalue_power"] > 0, column]
+        curves[f"{name}, participation ratio {ratio:.1f}"] = np.column_stack([shown.index + 1, np.log10(shown)])
+    clipped = len(table) - len(shown)
+    title = f"{clipped} eigenvalues are zero to rounding, or negative, and not shown" if clipped else ""
     yield context.panel(
         "eigenvalues",
-        figures.draw_eigenvalues(before, after, facts["Alpha"], ratios),
+        draw_curves([(title, "log₁₀ eigenvalue", "rank", curves)], 0.0),
         path,
         before=f"{ratios[0]:.1f}",
         after=f"{ratios[1]:.1f}",
@@ -231,31 +251,13 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
 
 
 def make_embedding(context: Context) -> Iterator[Panel]:
-    """One panel per embedding."""
+    """One panel per embedding, with what its sidecar says of the encoder."""
     for path in context.view.embeddings:
         vector, facts = read_matrix(path)[0][0], read_json(path.with_suffix(".json"))
-        words = {"encoder": facts.get("name", "the encoder"), "n": len(vector), "norm": f"{np.linalg.norm(vector):.3f}"}
         shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
-        rows = tuple((name, str(facts[name])) for name in shown if facts.get(name) is not None)
-        yield replace(context.panel("embedding", "", path, **words), rows=rows)
-
-
-def make_provenance(context: Context) -> Iterator[Panel]:
-    """Entries of the sidecars."""
-    written = next((kind for kind in ("timeseries", "bold") if kind in context.view.tables), None)
-    if written is None:
-        return
-    skipped = ("Atlas", "UncoveredNodes", "FlatNodes", "NuisanceParameters", "Node", "coverage", "Units")
-    facts = {name: value for name, value in context.view.sidecar(written).items() if name not in skipped}
-    rows = [(name, said) for name, value in facts.items() if (said := _plain(value))]
-    rows += [(f"Atlas {name}", str(value)) for name, value in context.view.about.items()]
-    yield Panel("Provenance", "Entries of the sidecars.", rows=tuple(rows), folded=True, wide=True)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {_plain(item)}" for name, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        about = "; ".join(f"{name} {facts[name]}" for name in shown if facts.get(name) is not None)
+        words = {"encoder": facts.get("name", "the encoder"), "n": len(vector), "norm": f"{np.linalg.norm(vector):.3f}"}
+        yield context.panel("embedding", "", path, about=about, **words)
 
 
 PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
@@ -265,5 +267,4 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "Power spectrum": make_power,
     "Eigenvalues": make_eigenvalues,
     "Embedding": make_embedding,
-    "Provenance": make_provenance,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -100,8 +100,10 @@ class Account:
     """Everything written about one recording."""
 
     status: Status  # its status
-    tables: dict[str, Path]  # by suffix: ``design``, ``outliers``, ``qc``
+    tables: dict[str, Path]  # by suffix: ``design``, ``outliers``
     views: list[View]  # one per atlas
+    # rows of the quality table, one per atlas; none for a failed recording or a combination
+    quality: list[dict[str, Any]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # which of its files are missing or cannot be read
 
     @property
@@ -123,11 +125,6 @@ class Account:
         """The name without some of its entities; all of it where nothing would be left."""
         rest = [f"{key}-{value}" for key, value in self.entities.items() if key not in keys]
         return " ".join(rest) or self.name
-
-    @cached_property
-    def quality(self) -> list[dict[str, Any]]:
-        """Rows of the quality table, one per atlas; none for a failed recording or a combination."""
-        return list(_quality_rows(self.tables["qc"])) if "qc" in self.tables else []
 
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
@@ -200,7 +197,7 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
     about = read_json(sidecar) if needed else {}
     if not atlas:
         if suffix == "qc":
-            _check_quality(path)
+            account.quality.extend(_read_quality(path))
         account.tables[suffix] = path
         return
     if view is None:
@@ -215,40 +212,30 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
         view.sidecars[suffix] = about
 
 
-def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a quality table; read without pandas, because there are thousands of these files."""
-    refuse_pipe(path)
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            if None in row or None in row.values():
-                raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
-            yield {
-                key: text if key in QUALITY.columns and QUALITY.columns[key].is_text else _as_number(text, path)
-                for key, text in row.items()
-            }
-
-
-def _as_number(text: str, path: Path) -> float:
-    """A number of a table, an integer where it is written as one."""
-    if text == MISSING:
-        return math.nan
-    try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    except ValueError:
-        raise DatasetError(f"{path} holds '{text}' where a number belongs. Run participant level again.") from None
-
-
-def _check_quality(path: Path) -> None:
-    """Refuse a quality table that lacks a column."""
+def _read_quality(path: Path) -> list[dict[str, Any]]:
+    """Rows of a quality table; read without pandas, because there are thousands of these files. Raises DatasetError."""
     refuse_pipe(path)
     try:
-        with path.open(encoding="utf-8") as file:
-            there = file.readline().rstrip("\r\n").split("\t")
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            rows: list[dict[Any, Any]] = list(reader)
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
-    absent = set(QUALITY.columns) - set(there)
+    absent = set(QUALITY.columns) - set(reader.fieldnames or ())
     if absent:
         raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
+    for row in rows:
+        for key, text in row.items():
+            if key is None or text is None:
+                raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
+            if key not in QUALITY.columns or not QUALITY.columns[key].is_text:
+                try:
+                    whole = text.lstrip("-").isdigit()
+                    row[key] = math.nan if text == MISSING else int(text) if whole else float(text)
+                except ValueError as error:
+                    fault = f"{path} holds '{text}' where a number belongs. Run participant level again."
+                    raise DatasetError(fault) from error
+    return rows
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
@@ -279,7 +266,7 @@ STAGES = {
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 USED_WITH_CAUTION = "used with caution"
-OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
+OTHER_CHOICES = "Its results are older than the present settings; run it again."
 
 
 @dataclass(frozen=True)
@@ -378,12 +365,6 @@ def _problems(account: Account) -> list[Problem]:
         reason = status.reason or "It was not finished. Run the same command again."
         return [Problem(account.name, "stop", WORDS[status.state] + where, reason)]
     return [Problem(account.name, "caution", USED_WITH_CAUTION, reason) for reason in cautions_of(account)]
-
-
-def word_of(account: Account) -> str:
-    """Return the verdict on a recording in words."""
-    doubted = account.status.state == DONE and cautions_of(account)
-    return USED_WITH_CAUTION if doubted else WORDS[account.status.state]
 
 
 def cautions_of(account: Account) -> list[str]:

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.curves import (
     cross_validate_smaller,
     shrink_folds,
 )
-from fcpower_bids.analyses.evaluate import cross_validate, make_solver
+from fcpower_bids.analyses.evaluate import cross_validate, evaluate, make_solver
 from fcpower_bids.analyses.features import Representation
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.differences import corrected_resampled_t
@@ -190,10 +190,89 @@ def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
         run(few, minutes=(), sizes=(), folds=3, targets=("y",))
 
 
+def without(cohort, rows):
+    """The cohort without some of its scans, as if they had never been read."""
+    kept = np.setdiff1d(np.arange(len(cohort.scans)), rows)
+    return dataclasses.replace(
+        cohort,
+        scans=cohort.scans.iloc[kept].reset_index(drop=True),
+        edges=cohort.edges[kept],
+        series=tuple(cohort.series[row] for row in kept),
+        repetition_times=tuple(cohort.repetition_times[row] for row in kept),
+    )
+
+
+def test_scans_that_are_shorter_than_a_length_are_not_in_its_rows(cohort):
+    short = [2 * person + session for person in (3, 8, 20, 41) for session in (0, 1)]
+    series = [
+        (lambda row=row: [cohort.series[row]()[0][:100]]) if row in short else each
+        for row, each in enumerate(cohort.series)
+    ]
+    seconds = cohort.scans["seconds"].to_numpy().copy()
+    seconds[short] = 100 * cohort.repetition_times[0]
+    mixed = dataclasses.replace(cohort, scans=cohort.scans.assign(seconds=seconds), series=tuple(series))
+    found = run(mixed, minutes=(3.0, 5.0), sizes=(15, 44), **TARGETS)
+    others = run(without(cohort, short), minutes=(3.0, 5.0), sizes=(15, 40), **TARGETS)
+    for name in ("learning_curves", "learning_gains", "identification_curves", "identification_gains"):
+        rows, expected = (tables[name].frame.query("minutes == 5.0") for tables in (found, others))
+        rows, expected = (frame[frame["n_people"].isin({15, frame["n_people"].max()})] for frame in (rows, expected))
+        pd.testing.assert_frame_equal(rows.reset_index(drop=True), expected.reset_index(drop=True), rtol=1e-9)
+    people = found["identification_curves"].frame.groupby("minutes")["n_people"].max()
+    assert people.tolist() == [60, 56, 60]
+    train = found["learning_curves"].frame.groupby("minutes")["n_people"].unique().map(sorted).tolist()
+    assert train == [[15, 44, 48], [15, 44, 45], [15, 44, 48]]
+
+
+def test_subsamples_are_cohorts_of_their_own(cohort):
+    tables = run(cohort, minutes=(3.0,), sizes=(30,), **TARGETS, subsamples=True)
+    frame = tables["learning_curves"].frame.query("part == 'first'")
+    assert set(frame["n_people"]) == {30, 60}
+    smaller = frame[frame["n_people"] == 30]
+    assert sorted(smaller["repeat"].unique()) == list(range(20))
+    study = open_study(cohort, choose(**TARGETS))
+    folds = [fold for fold in learning_curves.subsample_folds(study, 30) if fold.repeat == 7]
+    people = np.sort(np.concatenate([fold.test for fold in folds]))
+    assert len(np.unique(people)) == 30
+    families = np.asarray(study.people.families)
+    assert all(not set(families[fold.test]) & set(families[fold.train]) for fold in folds)
+    assert all(np.array_equal(np.sort(np.concatenate([fold.test, fold.train])), people) for fold in folds)
+    names = np.array(study.people.names)[people]
+    alone = without(cohort, np.flatnonzero(~cohort.scans["participant_id"].isin(names)))
+    cut = next(iter(learning_curves.shorten_scans(alone, (3.0,), choose(**TARGETS), []))).cohort
+    own = open_study(cut, choose(**TARGETS))
+    place = [
+        dataclasses.replace(
+            fold,
+            train=np.searchsorted(people, fold.train),
+            test=np.searchsorted(people, fold.test),
+            inner=tuple(np.searchsorted(people, rows) for rows in fold.inner),
+        )
+        for fold in folds
+    ]
+    own = own.on_folds(tuple(place))
+    expected = learning_curves.fold_scores(own, evaluate(own, own.representations()))
+    rows = smaller[smaller["repeat"] == 7].set_index(["target", "representation", "fold"])["r"]
+    expected = expected.set_index(["target", "representation", "fold"])["r"]
+    np.testing.assert_allclose(rows[expected.index], expected, atol=1e-8)
+    for choices, reason in (
+        ({"stratify": True, "site_column": "site"}, "stratify"),
+        ({"sites": "hold-out", "site_column": "site"}, "held-out"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            run(
+                cohort.__class__(**{**vars(cohort), "phenotypes": cohort.phenotypes.assign(site=["a", "b", "c"] * 20)}),
+                **TARGETS,
+                **choices,
+                subsamples=True,
+            )
+    with pytest.raises(ValueError, match=r"^Subsamples of 9 people are not possible: give 10"):
+        run(cohort, sizes=(9,), **TARGETS, subsamples=True)
+
+
 def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
     study = open_study(cohort, choose(**TARGETS))
     largest = max(fold.train.size for fold in study.folds)
-    assert choose_sizes(study.folds) == (25, largest)
+    assert choose_sizes(study) == (25, largest)
     alone = single_session(np.random.default_rng(0), 40, y=np.arange(40.0))
     tables = run(alone, minutes=(), sizes=(), repeats=1, folds=4)
     assert set(tables) == {"learning_curves", "learning_gains"}

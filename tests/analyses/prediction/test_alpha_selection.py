@@ -51,6 +51,23 @@ def test_the_choice_follows_the_inner_score_and_its_prediction_is_the_outer_scor
     assert all(facts["BestOfGridScore"][name] >= facts["NestedScore"][name] for name in facts["NestedScore"])
 
 
+def test_the_parabola_of_the_paper_is_a_weighted_least_squares_fit(grid, cohort):
+    aligned = select(cohort, alpha_selection="align")
+    for table in (grid["alpha"], aligned["alpha"]):
+        frame = table.frame.query("target == 'planted_score' and 0.1 <= alpha <= 0.75")
+        mean, sd = frame.groupby("alpha")["score"].mean(), frame.groupby("alpha")["score"].std(ddof=0)
+        a = mean.index.to_numpy()
+        design = np.column_stack([a**2, a, np.ones_like(a)])
+        weights = np.diag(1 / sd.to_numpy() ** 2)
+        expected = np.linalg.solve(design.T @ weights @ design, design.T @ weights @ mean.to_numpy())
+        fit = table.facts["QuadraticFit"]["planted_score"]
+        np.testing.assert_allclose(fit["Coefficients"], expected, rtol=1e-6)
+        peak = -expected[1] / (2 * expected[0])
+        assert fit["Peak"] == pytest.approx(peak if expected[0] < 0 and 0.1 <= peak <= 0.75 else np.nan, nan_ok=True)
+    peaks = [table.facts["QuadraticFit"]["planted_score"]["Peak"] for table in (grid["alpha"], aligned["alpha"])]
+    assert np.isfinite(peaks).any()
+
+
 def test_exponents_at_the_grid_are_those_of_the_prediction(cohort, predicted, grid):
     ours = grid["alpha"].frame.query("alpha == 0.35").sort_values(["target", "repeat", "fold"])["score"]
     theirs = predicted["prediction"].frame.query("representation == 'fc_power'")

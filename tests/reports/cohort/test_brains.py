@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from fcpower_bids.reports.cohort.edges import GAP, SCALE, draw_brain, outlines
+from fcpower_bids.reports.cohort.drawings import GAP, SCALE, draw_brain, outlines
 from fcpower_bids.reports.kit.svg import colour_table
 
 LEFT_FRONT, RIGHT_FRONT, RIGHT_BACK = (-50, 30, 10), (50, 30, 10), (50, -80, 40)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.reports.cohort.findings import find_targets
-from fcpower_bids.reports.cohort.prediction import first_figures
+from fcpower_bids.reports.cohort.page import first_figures
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.kit.charts import style
 from fcpower_bids.reports.kit.page import show_number
@@ -57,20 +57,6 @@ def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
     slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
     right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
     np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
-
-
-def test_every_row_answers_with_the_numbers_of_the_table(figures):
-    tables, panels = figures
-    summary = tables.rows("prediction_summary")
-    for score, label in (("r", "Prediction (r)"), ("auc", "Prediction (AUC)")):
-        rows = summary[summary["auc_pooled_mean"].notna() == (score == "auc")]
-        answers = [one.findtext("{*}title") for one in parts(panels[label], "rect")]
-        expected = {
-            f"{row['target']}, {tables.title(row['representation'])}: {row[f'{score}_pooled_mean']:.3f}"
-            + (f", by chance up to {row['score_needed']:.3f}" if np.isfinite(row["score_needed"]) else "")
-            for _, row in rows.iterrows()
-        }
-        assert expected <= set(answers) != set()
 
 
 def test_bars_of_identification_end_at_the_accuracy(figures):

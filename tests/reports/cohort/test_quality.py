@@ -8,7 +8,7 @@ from collections import Counter
 
 import pandas as pd
 
-from fcpower_bids.reports.cohort.people import fold_parcels
+from fcpower_bids.reports.cohort.chapters import fold_parcels
 from tests.command import main
 
 RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"

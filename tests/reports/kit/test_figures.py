@@ -9,38 +9,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.reports.kit import figures
-
-
-@pytest.fixture
-def connectivity():
-    return np.corrcoef(np.random.default_rng(0).standard_normal((20, 60)))
+from fcpower_bids.reports.kit.charts import draw_curves
 
 
 def pictures(svg):
     return [Image.open(io.BytesIO(base64.b64decode(one))) for one in re.findall(r"image/png;base64,([^\"]+)", svg)]
 
 
-def test_drawings_are_svg_that_says_the_same_each_time(connectivity):
-    eigenvalues, _ = eigendecompose(connectivity)
-    drawn = [figures.draw_eigenvalues(eigenvalues, eigenvalues**0.35, 0.35, (3.0, 15.0)) for _ in range(2)]
+def test_drawings_are_svg_that_says_the_same_each_time():
+    curves = {"FC^0.35, participation ratio 15.0": np.arange(8.0).reshape(4, 2), "other": np.ones((3, 2))}
+    drawn = [draw_curves([("", "height", "rank", curves)], mark=(1.0, np.nan)) for _ in range(2)]
     assert drawn[0] == drawn[1]
-    assert ElementTree.fromstring(drawn[0]).tag.endswith("svg")
-    words = [
-        "".join(one.itertext()) for one in ElementTree.fromstring(drawn[0]).iter("{http://www.w3.org/2000/svg}text")
-    ]
+    root = ElementTree.fromstring(drawn[0])
+    assert root.tag.endswith("svg")
+    words = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "FC0.35\u200b, participation ratio 15.0" in words
     (raised,) = re.findall(r'dy="-\.45em"[^>]*>([^<]*)<', drawn[0])
     assert raised == "0.35"
-
-
-def test_spectra_tell_the_leakage_and_the_band():
-    frequencies = np.linspace(0, 0.25, 50)
-    spectra = {"before cleaning": (frequencies, np.ones(50)), "after cleaning": (frequencies, np.ones(50))}
-    svg = figures.draw_power(spectra, (0.01, 0.08), 0.0612)
-    assert "6.1 % of the cleaned power is outside the band" in svg
-    assert "outside" not in figures.draw_power(spectra, (None, None), np.nan)
 
 
 @pytest.mark.parametrize(

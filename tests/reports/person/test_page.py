@@ -8,7 +8,6 @@ import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.person.brains import draw_coverage
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
 from fcpower_bids.reports.person.recording import read_accounts
 from tests.reports.outputs import EXCLUDED, write_outputs, write_participant_reports
@@ -27,9 +26,8 @@ def test_every_panel_of_a_recording_that_was_used(written):
         "Connectomes",
         "Power spectrum",
         "Eigenvalues",
-        "Provenance",
     ]
-    assert all(panel.sources or panel.rows for panel in found.values())
+    assert all(panel.sources for panel in found.values())
     series = found["Motion and signal over time"]
     assert all(word in series.svg for word in ("before", "after", "FD (mm)", "DVARS"))
     assert "3 censored volumes" in series.text
@@ -59,7 +57,7 @@ def test_a_preview_that_was_not_kept_is_said_to_be_missing(tmp_path):
 def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
     settings = write_outputs(tmp_path, n_runs=1, embedding={"name": "toy", "sha256": "abc", "window": 80})
     panel = panels(settings)["Embedding by toy"]
-    assert panel.rows == (("name", "toy"), ("sha256", "abc"))
+    assert panel.text.endswith("; name toy; sha256 abc.")
     assert panel.text.startswith(f"8 dimensions, norm {np.linalg.norm(np.arange(8)):.3f}")
 
 
@@ -137,10 +135,20 @@ def test_titles_of_connectomes(tmp_path, name, facts, expected):
     assert connectome_title(tmp_path / name) == expected
 
 
-def test_coverage_is_drawn_by_network_where_there_is_no_volume():
-    svg = draw_coverage(["Vis", "SomMot", "Default"] * 8, np.linspace(0, 1, 24), 0.5)
-    assert "least covered parcel" in svg
-    assert all(name in svg for name in ("Vis", "SomMot", "Default"))
+def test_coverage_is_drawn_by_network_where_there_is_no_volume(written):
+    found = panels(written[0])["Coverage"]
+    assert "least to most covered parcel" in found.svg
+    accounts, _ = read_accounts(written[0].output_dir, "01")
+    assert all(name in found.svg for name in set(accounts[0].views[0].parcellation(written[0].output_dir).networks))
+
+
+def test_spectra_and_eigenvalues_say_their_numbers(written):
+    found, (account, *_) = panels(written[0]), read_accounts(written[0].output_dir, "01")[0]
+    (row,) = account.quality
+    assert f"{100 * row['band_leakage']:.1f} % of the cleaned power is outside the band" in found["Power spectrum"].svg
+    said = found["Eigenvalues"].svg
+    assert f"FC, participation ratio {row['participation_ratio']:.1f}" in said
+    assert f", participation ratio {row['participation_ratio_power']:.1f}" in said
 
 
 def test_unknown_motion_and_repetition_time_are_drawn_too():

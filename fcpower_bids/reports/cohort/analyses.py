@@ -1,0 +1,449 @@
+"""What the further analyses say on the page of a cohort: rules in words, and drawings of rows and of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.reports.cohort.drawings import draw_rows, draw_sphere
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    Chapter,
+    GroupTables,
+    count,
+    count_people,
+    missing,
+    own_rows,
+    percent,
+    score_label,
+    square,
+    targets_of,
+)
+from fcpower_bids.reports.kit.charts import draw_curves, with_band
+from fcpower_bids.reports.kit.figures import draw_matrices
+from fcpower_bids.reports.kit.page import Panel
+
+MOST_TARGETS, BESIDE = 6, 3
+"""Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""
+MOST_PAIRS = 30
+SAME = "not distinguishable"
+RANDOM = "random_filter"
+ALONG = {
+    "n_people": "people",
+    "minutes": "minutes of each scan",
+    "number": "leading eigenvectors of each person",
+    "alpha": "exponent α",
+}
+"""Columns along which curves go."""
+Row = Mapping[Any, Any] | pd.Series
+
+
+# Many entries against one: transforms, controls, encoders, parcellations
+
+
+def judge(row: Row) -> str:
+    """Say in a word whether a difference is one."""
+    if not row["p_holm"] < SIGNIFICANT or row["mean_difference"] == 0:
+        return SAME
+    return "better" if row["mean_difference"] > 0 else "worse"
+
+
+def _tally(rows: pd.DataFrame) -> str:
+    """``none is better, 2 are worse, 11 are not distinguishable``."""
+    words = [judge(row) for row in rows.to_dict("records")]
+    counted = [(words.count(word), word) for word in ("better", "worse", SAME)]
+    return ", ".join(f"{number or 'none'} {'is' if number < 2 else 'are'} {word}" for number, word in counted)
+
+
+def _compared(name: str, noun: str, tables: GroupTables) -> Iterator[str]:
+    """Say of every target how many entries differ from FC^alpha."""
+    frame, reference = tables.rows(name), tables.title("fc_power")
+    frame = frame[frame["control"] != RANDOM] if "control" in frame else frame
+    for target in targets_of(frame):
+        tested = own_rows(frame, target).dropna(subset=["mean_difference"])
+        tested = tested[tested["representation"] != tested["reference"]]
+        sentence = f"of {count(len(tested), noun)} compared with {reference}, {_tally(tested)}"
+        yield f"{target}: {sentence if len(tested) else f'no {noun} could be compared with {reference}'}."
+
+
+def _draw_rows(
+    name: str,
+    frame: pd.DataFrame,
+    tables: GroupTables,
+    key: str = "representation",
+    cloud: pd.DataFrame | None = None,
+    scores: bool = False,
+) -> Iterator[Panel]:
+    """Draw a row for each entry of a column, three targets a picture: its difference, or its mean score.
+
+    `cloud`: rows whose differences are dots.
+    """
+    columns = ["fold_mean", "-", "-", "-"] if scores else ["mean_difference", "ci_low", "ci_high", "p_holm"]
+    entries = list(dict.fromkeys(frame[key].astype(str))) if len(frame) else []
+    for batch in _batches(frame) if entries else ():
+        parts = {target: own_rows(frame, target).drop_duplicates(key).set_index(key) for target in batch}
+        labels = [" or ".join(dict.fromkeys(map(score_label, part["score"]))) for part in parts.values()]
+        if scores:
+            sentence = f"by target: {', '.join(batch)}"
+        else:
+            sentence = "; ".join(
+                f"{one}: {_tally(part.dropna(subset='mean_difference'))}" for one, part in parts.items()
+            )
+        svg = draw_rows(
+            list(map(tables.title, entries)),
+            {one: part.reindex(columns=columns, index=entries).to_numpy(dtype=float) for one, part in parts.items()},
+            [f"{'mean' if scores else 'difference in'} {label}" for label in labels],
+            np.nan if scores else 0.0,
+            None if cloud is None else {one: own_rows(cloud, one)["mean_difference"].to_numpy(float) for one in batch},
+        )
+        yield tables.panel(
+            name, svg, n=len(entries), sentence=sentence, power=tables.title("fc_power"), plain=tables.title("fc")
+        )
+
+
+def _batches(frame: pd.DataFrame) -> Iterator[list[str]]:
+    """The first targets, three at a time."""
+    targets = targets_of(frame)[:MOST_TARGETS]
+    yield from (targets[start : start + BESIDE] for start in range(0, len(targets), BESIDE))
+
+
+def _screened(tables: GroupTables, refused: bool = False) -> pd.DataFrame:
+    screen = tables.rows("transform_screen")
+    wanted = (screen["status"] == "scored") != refused
+    return screen[wanted].drop_duplicates("representation") if refused else screen[wanted]
+
+
+def _controlled(tables: GroupTables, refused: bool = False) -> pd.DataFrame:
+    """Controls that were scored, or each that was refused, called in words."""
+    controls = tables.rows("spectral_controls")
+    known = {str(name): tables.title(name) for name in controls["representation"]}
+    words = {name: title if title != name else name.replace("_", " ") for name, title in known.items()}
+    wanted = controls[(controls["status"] == "scored") != refused]
+    named = wanted.assign(representation=wanted["representation"].map(words))
+    return named.drop_duplicates("representation") if refused else named
+
+
+def _draw_screen(tables: GroupTables) -> Iterator[Panel]:
+    screen = _screened(tables)
+    yield from _draw_rows("transform_screen", screen[screen["representation"] != "fc_power"], tables, "transform")
+
+
+def _draw_controls(tables: GroupTables) -> Iterator[Panel]:
+    """Score against the number of leading eigenvectors, raw and flattened, then every other control."""
+    controls = _controlled(tables)
+    leading = controls[controls["control"].isin(("top_modes", "whole"))].sort_values("number", kind="stable")
+    if (leading["control"] == "top_modes").any():
+        words = {"raw": "raw eigenvalues", "power": f"flattened eigenvalues (λ^{tables.alpha:g})"}
+        leading = leading.assign(weighting=leading["weighting"].map(words))
+        yield from _draw_lines("leading", leading, "number", "fold_mean", tables, by="weighting", doubling=True)
+    cloud, power = controls[controls["control"] == RANDOM], controls["representation"] == tables.title("fc_power")
+    shown = controls[~controls["control"].isin((RANDOM, "top_modes")) & ~power]
+    yield from _draw_rows("controls", shown, tables, cloud=cloud if len(cloud) else None)
+
+
+def _say_encoders(tables: GroupTables) -> Iterator[str]:
+    """Say which representation has the highest score of a target, and from which others it cannot be same apart."""
+    scores, pairs = tables.rows("encoders"), tables.rows("encoder_comparisons")
+    for target in targets_of(scores):
+        best = own_rows(scores, target).sort_values("pooled", ascending=False, kind="stable").iloc[0]
+        name, others = str(best["representation"]), own_rows(pairs, target)
+        tested = others[others["p_holm"].notna()] if len(others) else others
+        same = [
+            tables.title(row["reference"] if str(row["representation"]) == name else row["representation"])
+            for row in tested.to_dict("records")
+            if name in (row["representation"], row["reference"]) and judge(row) == SAME
+        ]
+        sentence = f"not distinguishable from {', '.join(same)}" if same else "it differs from all others"
+        sentence = f"{sentence} (Holm's correction over the pairs)" if len(tested) else "not compared"
+        sentence = "no score is defined" if missing(best["pooled"]) else sentence
+        highest = f"the highest {score_label(best['score'])} is that of {tables.title(name)} ({best['pooled']:.3f})"
+        yield f"{target}: {highest}; {sentence}."
+
+
+def _draw_encoders(tables: GroupTables) -> Iterator[Panel]:
+    scores, pairs = tables.rows("encoders"), tables.titled(tables.rows("encoder_comparisons"))
+    yield from _draw_rows("encoder_folds", scores.dropna(subset="fold_mean"), tables, scores=True)
+    if len(pairs):
+        pairs = pairs.assign(pair=pairs["representation"] + " − " + pairs["reference"])
+        plain = pairs[["representation", "reference"]].isin(["FC", tables.title("fc_power")]).any(axis=1)
+        first = list(dict.fromkeys([*pairs.loc[plain, "pair"], *pairs["pair"]]))[:MOST_PAIRS]
+        yield from _draw_rows("encoder_pairs", pairs[pairs["pair"].isin(first)], tables, "pair")
+
+
+def _gains_of_power(tables: GroupTables) -> pd.DataFrame:
+    gains = tables.rows("parcellation_gains")
+    if gains.empty:
+        return gains
+    power = (gains["representation"] == "fc_power") & (gains["reference"] == "fc")
+    return gains[power & (gains["people"] == "shared")]
+
+
+def _say_sweep(tables: GroupTables) -> Iterator[str]:
+    shared, pair = _gains_of_power(tables), f"{tables.title('fc_power')} against {tables.title('fc')}"
+    for target in targets_of(shared) if len(shared) else ():
+        rows = own_rows(shared, target)
+        atlases = count(len(rows), "parcellation")
+        yield f"{target}: {pair} under {atlases}: {_tally(rows)} (p not corrected for their number)."
+
+
+def _mean_of_sweep(tables: GroupTables) -> pd.DataFrame:
+    keys = ["target", "atlas", "people", "n_parcels", "n_people", "representation"]
+    rows = tables.rows("parcellation_sweep")
+    return rows.groupby(keys, sort=False, dropna=False)[["r", "auc"]].mean().reset_index() if len(rows) else rows
+
+
+# Curves
+
+
+def _lines(rows: pd.DataFrame, x: str, y: str, by: str, tables: GroupTables) -> dict[str, np.ndarray]:
+    """Mean and standard deviation along a column, of each representation or whatever else there is a curve of."""
+    parts = rows.groupby(by, sort=False)
+    means = {tables.title(name): part.groupby(x)[y].agg(["mean", "std"]).reset_index() for name, part in parts}
+    return {name: with_band(part) for name, part in means.items() if part["mean"].notna().any()}
+
+
+def _ends(lines: Mapping[str, np.ndarray]) -> str:
+    """The first and the last value of each curve."""
+    return "; ".join(
+        f"{name} {line[0, 1]:.3f} at {line[0, 0]:g}"
+        + (f", {line[-1, 1]:.3f} at {line[-1, 0]:g}" if len(line) > 1 else "")
+        for name, line in lines.items()
+    )
+
+
+def _draw_lines(
+    name: str, rows: pd.DataFrame, x: str, y: str, tables: GroupTables, by: str = "representation", **look: Any
+) -> Iterator[Panel]:
+    """Draw means with one standard deviation along a column, a panel for each target, three a picture."""
+    for batch in _batches(rows):
+        lines = {target: _lines(own_rows(rows, target), x, y, by, tables) for target in batch}
+        label = {"fold_mean": "mean score of the folds", "accuracy": "share found", "auc": "AUC"}.get(y, y)
+        panels = [(target, label, ALONG.get(x, x), curves) for target, curves in lines.items()]
+        sentence = ". ".join(f"{target}: {_ends(curves)}" for target, curves in lines.items())
+        yield tables.panel(name, draw_curves(panels, **look), len(panels) > 1, sentence=sentence)
+
+
+def _learned(tables: GroupTables) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
+    """Kind, column of the score, curves and gains of targets with one kind of score, then of identification."""
+    curves, gains = tables.rows("learning_curves"), tables.rows("learning_gains")
+    if len(curves):
+        of_two = curves.groupby("target")["auc"].transform("count") > 0
+        for score, part in (("r", curves[~of_two]), ("auc", curves[of_two])):
+            if len(part):
+                yield "learning", score, part, gains[gains["target"].isin(part["target"])] if len(gains) else gains
+    scans, gains = tables.rows("identification_curves"), tables.rows("identification_gains")
+    if len(scans):
+        yield "identification", "accuracy", scans.assign(target="Identification"), gains.assign(target="Identification")
+
+
+def _say_curves(tables: GroupTables) -> Iterator[str]:
+    """Say the score with the fewest and with the most people, and with the shortest scans."""
+    for _, score, rows, _ in _learned(tables):
+        for target in targets_of(rows)[:MOST_TARGETS]:
+            full = own_rows(rows[rows["part"] == "full"], target)
+            sentence = _ends(_lines(full, "n_people", score, "representation", tables)) or "not defined"
+            yield f"{target}, mean {score_label(score)} by the number of people: {sentence}."
+
+
+def _draw_learning(tables: GroupTables) -> Iterator[Panel]:
+    """Curves over people and over minutes, then the gains in every cell."""
+    for kind, score, rows, gains in _learned(tables):
+        chance = {"auc": 0.5, "r": 0.0}.get(score, np.nan)
+        whole = rows[rows["n_people"] == rows.groupby("target")["n_people"].transform("max")]
+        for column, part in (("n_people", rows[rows["part"] == "full"]), ("minutes", whole)):
+            if part[column].nunique() > 1:
+                yield from _draw_lines(f"{kind}_curves", part, column, score, tables, origin=chance, doubling=True)
+        if len(gains):
+            first = gains[["representation", "reference"]].eq(["fc_power", "fc"]).all(axis=1)
+            named = tables.titled(gains[first] if first.any() else gains)
+            lengths = ["whole scans" if missing(one) else f"{one:.3g} min" for one in named["minutes"]]
+            pairs = named["representation"] + " − " + named["reference"] + ", " + lengths
+            shown = named.assign(cell=pairs, gain=named["mean_difference"])
+            yield from _draw_lines(
+                f"{kind}_gains", shown, "n_people", "gain", tables, "cell", origin=0.0, doubling=True
+            )
+
+
+def _notes_of_curves(tables: GroupTables) -> Iterator[str]:
+    name = "learning_curves" if tables.facts("learning_curves") else "identification_curves"
+    yield from _facts(tables, name, "LeftOut")
+    yield from map(str, tables.facts(name).get("Notes", []))
+
+
+# The exponent
+
+
+def _say_exponent(tables: GroupTables) -> Iterator[str]:
+    """What the folds chose by each criterion."""
+    optimum = tables.rows("alpha_optimum")
+    for (target, criterion), own in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
+        alphas = own["alpha"].dropna().to_numpy(dtype=float)
+        if not alphas.size:
+            yield f"{target} ({criterion}): no fold could choose an exponent."
+            continue
+        low, middle, high = np.quantile(alphas, [0.25, 0.5, 0.75])
+        bound, gain = (own["at_bound"].astype(str) == "true").mean(), (own["score"] - own["score_at_star"]).mean()
+        ends = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
+        yield (
+            f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
+            f"{ends}; its score in the table is {gain:+.3f} relative to α = {ALPHA_STAR:g} (mean)."
+        )
+
+
+def _limits_of_exponent(tables: GroupTables) -> Iterator[str]:
+    if (tables.rows("alpha")["criterion"] == "prediction").any():
+        yield (
+            "The curves of the prediction score the test people, so the best point of a curve is optimistic; the "
+            "exponent of a fold is chosen without its test people."
+        )
+    yield from _facts(tables, "alpha", "Rule")
+
+
+def _facts(tables: GroupTables, name: str, *keys: str) -> Iterator[str]:
+    """What the sidecar of a table says."""
+    yield from (str(tables.facts(name)[key]) for key in keys if key in tables.facts(name))
+
+
+def _draw_exponent(tables: GroupTables) -> Iterator[Panel]:
+    for _, part in tables.rows("alpha").groupby("criterion", sort=False):
+        yield from _draw_lines("alpha", part, "alpha", "score", tables, "criterion", mark=ALPHA_STAR)
+
+
+# The spectrum
+
+
+def _say_spectrum(tables: GroupTables) -> Iterator[str]:
+    means, power = tables.facts("spectrum_path").get("Means", {}), tables.title("fc_power")
+    people = count_people(tables.rows("spectrum_path")["participant_id"].nunique())
+    if {"participation_ratio", "participation_ratio_power"} <= set(means):
+        yield (
+            f"Over {people} the effective number of eigenvectors (participation ratio) goes from "
+            f"{means['participation_ratio']:.1f} for FC to {means['participation_ratio_power']:.1f} for {power} "
+            "(mean; all scans of a person together)."
+        )
+
+
+def _more_of_spectrum(tables: GroupTables) -> Iterator[str]:
+    if clipped := int(tables.facts("spectrum_path").get("RankDeficient", 0)):
+        yield (
+            f"{count_people(clipped)} {'has' if clipped == 1 else 'have'} connectomes of incomplete rank "
+            "(fewer independent volumes than parcels): eigenvalues that are zero to rounding stay zero."
+        )
+    yield "This describes the connectomes; it does not say whether they predict anything."
+
+
+def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
+    """The figures of the spectrum: histograms and ranks, one connectome, the path from the identity, the sphere."""
+    histogram, ranks, table = (tables.rows(f"spectrum_{name}") for name in ("histogram", "ranks", "matrices"))
+    if len(histogram) and len(ranks):
+        shown = [alpha for alpha in dict.fromkeys((1.0, tables.alpha, 0.6, 0.1)) if (ranks["alpha"] == alpha).any()]
+        panels = []
+        for title, y, x, rows, columns in (
+            (
+                "Where the eigenvalues lie",
+                "eigenvalues, of 1",
+                "log₁₀ of the eigenvalue",
+                histogram,
+                ["low", "share"],
+            ),
+            ("Mean eigenvalue by rank", "log₁₀ of the eigenvalue", "rank", ranks, ["rank", "mean"]),
+        ):
+            rows = rows[rows[columns[1]] > 0]
+            rows = rows.assign(mean=np.log10(rows["mean"])) if rows is not histogram and "mean" in rows else rows
+            parts = {f"α = {alpha:g}": rows.loc[rows["alpha"] == alpha, columns] for alpha in shown}
+            panels.append(
+                (title, y, x, {name: part.to_numpy(dtype=float) for name, part in parts.items() if len(part)})
+            )
+        yield tables.panel("spectra", draw_curves(panels), drawn=", ".join(f"{alpha:g}" for alpha in shown))
+    if len(table):
+        matrices = {float(str(a)): square(part, "parcel", "other", "value")[1] for a, part in table.groupby("alpha")}
+        # one scale, which the first and the last do not set
+        beside = np.abs(np.concatenate([one[np.triu_indices(len(one), 1)] for one in list(matrices.values())[1:-1]]))
+        titled = {f"α = {alpha:g}{' (FC)' if alpha == 1 else ''}": matrix for alpha, matrix in matrices.items()}
+        svg = draw_matrices(titled, (), max(float(np.percentile(beside, 95)), 1e-6), columns=len(titled))
+        person = str(tables.facts("spectrum_matrices").get("Person", "one person"))
+        yield tables.panel("spectrum_matrices", svg, person=person, exponents=", ".join(f"{a:g}" for a in matrices))
+    yield _draw_path(tables)
+    sphere = tables.rows("spectrum_sphere")
+    if len(sphere) and (sphere["radius"] > 0).all():
+        modes = {
+            "FC" if alpha == 1 else tables.title("fc_power"): (part[["x", "y"]].to_numpy(float), part["radius"].iloc[0])
+            for alpha, part in sphere.groupby("alpha", sort=False)
+        }
+        outside = [f"{name}: {(np.linalg.norm(at, axis=1) > radius).sum()}" for name, (at, radius) in modes.items()]
+        yield tables.panel(
+            "spectrum_sphere", draw_sphere(modes), sentence="; ".join(outside), modes=" and ".join(modes)
+        )
+
+
+def _draw_path(tables: GroupTables) -> Panel:
+    path = tables.rows("spectrum_path")
+    distances = ["from_identity", "to_fc"]  # which people of incomplete rank do not have
+    known = path.groupby("participant_id")[distances].transform("count").eq(path["alpha"].nunique()).all(axis=1)
+    panels = []
+    for title, label, columns, rows in (
+        ("Effective number of eigenvectors", "participation ratio", ["participation_ratio"], path),
+        ("Heat trace", "Z(α)", ["heat_trace"], path),
+        ("Distance (full rank)", "log-Euclidean distance", distances, path[known]),
+    ):
+        means = {name: with_band(rows.groupby("alpha")[name].agg(["mean", "std"]).reset_index()) for name in columns}
+        panels += [(title, label, "exponent α (1 is FC)", means)] if len(rows) else []
+    ratio = panels[0][-1]["participation_ratio"]
+    sentence = (
+        f"participation ratio {ratio[-1, 1]:.1f} at α = {ratio[-1, 0]:g}, {ratio[0, 1]:.1f} at α = {ratio[0, 0]:g}"
+    )
+    return tables.panel(
+        "spectrum_path", draw_curves(panels, mark=tables.alpha), alpha=f"{tables.alpha:g}", sentence=sentence
+    )
+
+
+CHAPTERS = {
+    "exponent": Chapter("The exponent", "alpha", (), _say_exponent, _limits_of_exponent, _draw_exponent),
+    "screen": Chapter(
+        "Transforms of the connectome",
+        "transform_screen",
+        (("transform_screen", _screened), ("refused_transforms", lambda tables: _screened(tables, refused=True))),
+        lambda tables: _compared("transform_screen", "transform", tables),
+        draw=_draw_screen,
+    ),
+    "controls": Chapter(
+        "Where the gain comes from",
+        "spectral_controls",
+        (
+            ("controls", _controlled),
+            ("refused_controls", lambda tables: _controlled(tables, refused=True)),
+            "spectral_matched",
+        ),
+        lambda tables: _compared("spectral_controls", "control", tables),
+        draw=_draw_controls,
+    ),
+    "curves": Chapter(
+        "More people, longer scans",
+        "learning_curves identification_curves",
+        ("learning_gains", "identification_gains"),
+        _say_curves,
+        _notes_of_curves,
+        _draw_learning,
+    ),
+    "sweep": Chapter(
+        "Parcellations",
+        "parcellation_sweep",
+        (("parcellation_sweep", _mean_of_sweep), "parcellation_gains", "parcellation_comparisons"),
+        _say_sweep,
+        draw=lambda tables: _draw_rows("parcellation_gains", _gains_of_power(tables), tables, "atlas"),
+    ),
+    "encoders": Chapter(
+        "Comparison of encoders",
+        "encoders",
+        ("encoders", "encoder_pairs"),
+        _say_encoders,
+        lambda tables: _facts(tables, "encoders", "Probe", "InputsNotKnown"),
+        _draw_encoders,
+    ),
+    "spectrum": Chapter("The spectrum", "spectrum_path", (), _say_spectrum, _more_of_spectrum, _draw_spectrum),
+}
+"""The chapters of these analyses by their anchors, in the order of the page."""
