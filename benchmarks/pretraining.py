@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretrain.corpus import teacher_vector
-from fcpower_bids.pretrain.engine import PretrainConfig
+from fcpower_bids.pretrain.engine import PretrainConfig, on_all_processes
 from fcpower_bids.pretrain.packing import pack_corpus
-from fcpower_bids.pretrain.train import pretrain
+from fcpower_bids.pretrain.train import train
 
 PARCELS, WINDOW, PARTS = 400, 80, 3
 STARTS = (0, 80)
@@ -118,7 +119,8 @@ def trained(scans: Scans, seen: list[str], unseen: list[str], config: PretrainCo
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         pack_corpus(sources(scans, seen), folder / "pack", alpha=0.35)
-        pretrain(folder / "pack", folder / "run", config)
+        work = partial(train, corpus=folder / "pack", output=folder / "run", config=config)
+        on_all_processes(config, work)
         rows = []
         for checkpoint in sorted((folder / "run" / "checkpoints").glob("step-*")):
             model = read_config(checkpoint)[0].build()
