@@ -135,7 +135,14 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     verdicts = _judge_all(jobs, settings)
     refused += [*without_atlas, *(each for each in verdicts if isinstance(each, Status))]
     jobs = [each for each in verdicts if isinstance(each, Job)]
-    _check_room([job for job in jobs if not job.finished], settings)
+    sizes = [(atlas.n_parcels, job.volumes) for job in jobs if not job.finished for atlas in job.atlases]
+    matrices = 1 + len(settings.transforms)
+    wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
+    if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
+        raise UsageError(
+            f"{settings.output_dir} will need at least {wanted / GIGA:.1f} GB, but only {free / GIGA:.1f} GB are free "
+            "there: make room, or choose another folder."
+        )
     return Plan(discovery, tuple(jobs), tuple(refused), tuple(_embeddings(jobs, settings)))
 
 
@@ -143,18 +150,6 @@ def _existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
     absolute = folder.absolute()
     return next(path for path in (absolute, *absolute.parents) if path.exists())
-
-
-def _check_room(jobs: Sequence[Job], settings: Settings) -> None:
-    """Refuse an output folder that has not the room for its series and connectomes. Raises UsageError."""
-    matrices = 1 + len(settings.transforms)
-    sizes = [(atlas.n_parcels, job.volumes) for job in jobs for atlas in job.atlases]
-    wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
-    if wanted > (free := shutil.disk_usage(_existing(settings.output_dir)).free):
-        raise UsageError(
-            f"{settings.output_dir} will need at least {wanted / GIGA:.1f} GB, but only {free / GIGA:.1f} GB are free "
-            "there: make room, or choose another folder."
-        )
 
 
 def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:
@@ -247,7 +242,13 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
     jobs, code, every = plan.jobs, plan.exit_code, settings.verbose
     shown = jobs if every else jobs[:MOST_ROWS]
-    rows = [HEADER, *(_row(job, settings) for job in shown), *_refused_rows(plan, every)]
+    rows = [HEADER, *(_row(job, settings) for job in shown)]
+    problems = {problem.recording: problem for problem in plan.discovery.problems}
+    # one row each; of many with the same problem the first
+    for status, *_ in group_alike(plan.refused, lambda each: each.reason, len(plan.refused) if every else MOST_ALIKE):
+        found = problems[status.recording].found if status.recording in problems else PARTS
+        marks = ("-" if found is None else "yes" if part in found else "NO" for part in PARTS)
+        rows.append((status.recording, *marks, "-", "-", "-", f"none ({status.state})"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(shown) < len(jobs):
@@ -285,15 +286,3 @@ def _row(job: Job, settings: Settings) -> tuple[str, ...]:
         "-" if job.finished else f"{job.kept * seconds / 60:.1f}",
         "none (excluded)" if job.excluded else output,
     )
-
-
-def _refused_rows(plan: Plan, every: bool) -> Iterator[tuple[str, ...]]:
-    """One row each; of many with the same problem the first."""
-    problems = {problem.recording: problem for problem in plan.discovery.problems}
-    for status, *_ in group_alike(
-        plan.refused, lambda status: status.reason, len(plan.refused) if every else MOST_ALIKE
-    ):
-        problem = problems.get(status.recording)
-        found = PARTS if problem is None else problem.found
-        marks = ("-" if found is None else "yes" if part in found else "NO" for part in PARTS)
-        yield (status.recording, *marks, "-", "-", "-", f"none ({status.state})")

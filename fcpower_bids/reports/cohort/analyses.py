@@ -289,7 +289,7 @@ def _say_exponent(tables: GroupTables) -> Iterator[str]:
         ends = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
         yield (
             f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
-            f"{ends}; its score in the table is {gain:+.3f} relative to α = {ALPHA_STAR:g} (mean)."
+            f"{ends}; its score is {gain:+.3f} relative to α = {ALPHA_STAR:g}."
         )
 
 

@@ -289,7 +289,7 @@ def test_the_first_lines_are_short_and_a_link_unfolds_a_part(browser, page):
     browser.open(page)
     folded = "[...document.querySelectorAll('details.part')].filter((part) => part.open).map((part) => part.id)"
     assert browser.evaluate(folded) == []
-    assert browser.evaluate("document.querySelector('main').innerText.split(/\\s+/).length") <= 900  # three targets
+    assert browser.evaluate("document.querySelector('main').innerText.split(/\\s+/).length") <= 700  # three targets
     assert browser.evaluate("document.querySelector('#verdict .panels').getBoundingClientRect().top") < 800
     browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     browser.evaluate("document.querySelector('nav a[href=\"#motion\"]').click()")
