@@ -25,7 +25,7 @@ from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap
 from fcpower_bids.core.identification import Identification, identify, units_of
-from fcpower_bids.core.regression.folds import Fold, family_numbers, replicated_folds
+from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.krr import BlockRidge, Regression
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
@@ -216,7 +216,9 @@ def with_fewer(study: Study, asked: Sequence[int], as_far: bool = False) -> dict
     sizes, seed = choose_sizes(study, asked, as_far), study.settings.random_seed
     if not study.settings.subsamples:
         return {size: study.on_folds(shrink_folds(study.folds, size, seed)) for size in sizes}
-    return {size: study.on_folds(subsample_folds(study, size)) for size in sizes[:-1]} | {sizes[-1]: study}
+    everyone = np.arange(len(study.people.names))
+    subsamples = {size: _draw(everyone, size, seed) for size in sizes[:-1]}
+    return {size: study.within(people) for size, people in subsamples.items()} | {sizes[-1]: study}
 
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
@@ -262,26 +264,6 @@ def choose_sizes(study: Study, asked: Sequence[int] = (), as_far: bool = False) 
         )
     chosen = [size for size in asked or SIZES if least <= size < smallest + bool(asked)]
     return tuple(sorted({*chosen, largest}))
-
-
-def subsample_folds(study: Study, size: int) -> tuple[Fold, ...]:
-    """Folds within random subsamples of so many people, families whole; the repeat is the number of the subsample.
-
-    Source: the paper, Figure "duration" a, Tables "grid", "gridfull". Raises Unfit.
-    """
-    preset, n, seed = study.preset, len(study.people.names), study.settings.random_seed
-    families, folds = family_numbers(study.people.families, n), list[Fold]()
-    for number, people in enumerate(_draw(np.arange(n), size, seed)):
-        rows = np.sort(people)
-        try:
-            drawn = replicated_folds(size, preset.n_folds, preset.n_inner, 1, seed, families[rows])
-        except ValueError as error:
-            raise Unfit(f"A subsample of {size} people cannot be divided. {error}") from error
-        folds += [
-            Fold(number, each.fold, rows[each.train], rows[each.test], tuple(rows[inner] for inner in each.inner))
-            for each in drawn
-        ]
-    return tuple(folds)
 
 
 def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:

@@ -92,6 +92,24 @@ class Study:
         """The same study on other folds."""
         return dataclasses.replace(self, protocol=dataclasses.replace(self.protocol, folds=folds))
 
+    def within(self, subsamples: Sequence[Rows]) -> Study:
+        """The study with folds within subsamples of people, families whole; the repeat is the number of the subsample.
+
+        Source: the paper, Figure "duration" a, Tables "grid", "gridfull". Raises Unfit.
+        """
+        preset, folds = self.preset, list[Fold]()
+        families = family_numbers(self.people.families, len(self.people.names))
+        for number, people in enumerate(subsamples):
+            rows, seed = np.sort(people), self.settings.random_seed
+            try:
+                drawn = replicated_folds(len(rows), preset.n_folds, preset.n_inner, 1, seed, families[rows])
+            except ValueError as error:
+                raise Unfit(f"A subsample of {len(rows)} people cannot be divided. {error}") from error
+            for fold in drawn:
+                inner = tuple(rows[part] for part in fold.inner)
+                folds.append(Fold(number, fold.fold, rows[fold.train], rows[fold.test], inner))
+        return self.on_folds(tuple(folds))
+
     @cached_property
     def columns(self) -> FloatArray | TargetBuilder:
         """All targets side by side, without what the covariates explain: `targets.join_target_builders`."""

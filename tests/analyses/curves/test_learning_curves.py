@@ -230,7 +230,8 @@ def test_subsamples_are_cohorts_of_their_own(cohort):
     smaller = frame[frame["n_people"] == 30]
     assert sorted(smaller["repeat"].unique()) == list(range(20))
     study = open_study(cohort, choose(**TARGETS))
-    folds = [fold for fold in learning_curves.subsample_folds(study, 30) if fold.repeat == 7]
+    drawn = learning_curves.with_fewer(open_study(cohort, choose(**TARGETS, subsamples=True)), (30,))[30]
+    folds = [fold for fold in drawn.folds if fold.repeat == 7]
     people = np.sort(np.concatenate([fold.test for fold in folds]))
     assert len(np.unique(people)) == 30
     families = np.asarray(study.people.families)
