@@ -174,7 +174,7 @@ KNOWN = {
     "inputs/sources.py": (
         *("results / name", "results / f'{results.name}{end}.nii.gz'"),  # of folders that are there
         "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
-        "root / f'sub-{label}'",
+        *("root / f'sub-{label}'", "root / level"),
         "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
     ),
     # names that are ours, and numbers
