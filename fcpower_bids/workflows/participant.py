@@ -318,6 +318,14 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
     failures: list[str] = []
     atlases: set[Any] = set()
     sweep_shared(output)
+    try:
+        if with_index:
+            write_recordings(output)
+        else:  # they would be out of date
+            (output / RECORDINGS).unlink(missing_ok=True)
+            settings.index.unlink(missing_ok=True)
+    except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
+        failures.append(f"There is no new recordings.tsv. {error}")
     at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
         for written in run_calls(write_pages, ((settings, part, at_once) for part in parts), workers(settings)):
@@ -330,13 +338,5 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[
             f"Not all pages were made. {error.cause} while it made them. Give more memory, and run the same command "
             "again with --reports-only."
         )
-    try:
-        if with_index:
-            write_recordings(output)
-        else:  # they would be out of date
-            (output / RECORDINGS).unlink(missing_ok=True)
-            settings.index.unlink(missing_ok=True)
-    except DatasetError as error:  # a file of decisions that cannot be read is no business of the recordings
-        failures.append(f"There is no new recordings.tsv. {error}")
     write_methods(settings, atlases, other_cleanings(output, settings.cleaning()) if with_index else [])
     return failures

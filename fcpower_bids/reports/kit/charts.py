@@ -394,6 +394,19 @@ def draw_rows(
 # Eigenvectors and brains
 
 
+def draw_standing(names: Sequence[str], figures: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """Draw where values (n,) stand among those of all (N,): a row per name, a panel per figure, all as a grey cloud."""
+    sheet, charts = rows_with_names(
+        names, {title: reaching(everyone) for title, (_, everyone) in figures.items()}, WIDE, 0.3
+    )
+    for chart, (values, everyone) in zip(charts, figures.values(), strict=True):
+        for row, value in enumerate(values):
+            chart.dots(everyone, -row + jitter(len(everyone), 0.3), GREY, 8, opacity=0.5)
+            chart.marks(np.array([value]), np.array([-float(row)]), AFTER, 40, "o", "#000")
+        chart.frame_below("", most=5)
+    return sheet.svg()
+
+
 def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
     """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is."""
     limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05

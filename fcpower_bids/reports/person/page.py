@@ -10,15 +10,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from fcpower_bids.cohort.recordings import DECISIONS, EXCLUDE_FILE, read_decisions
+from fcpower_bids.cohort.recordings import FILE as RECORDINGS
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders, without_folders
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
-from fcpower_bids.outputs.tables import MISSING, made_by, read_toml
+from fcpower_bids.outputs.tables import MISSING, made_by, read_table, read_toml
+from fcpower_bids.reports.kit.charts import draw_standing
 from fcpower_bids.reports.kit.methods import AtlasFacts, all_references, methods_text, to_html
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.reports.person.brains import read_thumbnail
@@ -171,6 +174,9 @@ def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, lis
     return found, others
 
 
+STANDING = {"Mean FD (mm)": "mean_fd", "Minutes kept": "minutes"}
+"""Figures by which a recording stands among all, and their columns in `_everyone`."""
+FEWEST_TO_STAND_AMONG = 3
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
@@ -190,10 +196,10 @@ def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_inde
 
     What is wrong with the page of one does not stop the others.
     """
-    written = Written()
+    written, everyone = Written(), _everyone(settings.output_dir)
     for subject in subjects:
         try:
-            _write_subject(settings, subject, written)
+            _write_subject(settings, subject, everyone, written)
         except Exception as error:
             why = explain(error, settings.output_dir, f"sub-{subject}_page")
             written.failures.append(f"sub-{subject} has no page. {why}")
@@ -202,7 +208,17 @@ def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_inde
     return written
 
 
-def _write_subject(settings: ParticipantOutputs, subject: str, written: Written) -> None:
+def _everyone(output_dir: Path) -> pd.DataFrame:
+    """Mean FD in mm and minutes of all recordings that are used, by name; empty without ``recordings.tsv``."""
+    try:
+        table = read_table(output_dir / RECORDINGS)
+        used = table[table["state"] == DONE].drop_duplicates("recording").set_index("recording")
+        return pd.DataFrame({"mean_fd": used["mean_fd"], "minutes": used["seconds"] / 60}, dtype=float)
+    except (DatasetError, KeyError, TypeError, ValueError):  # there is none of the whole folder, or not one of ours
+        return pd.DataFrame(columns=list(STANDING.values()))
+
+
+def _write_subject(settings: ParticipantOutputs, subject: str, everyone: pd.DataFrame, written: Written) -> None:
     """Write the page of one participant, and one per session where there are many."""
     accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
     written.atlases += _atlases(accounts, settings)
@@ -212,8 +228,9 @@ def _write_subject(settings: ParticipantOutputs, subject: str, written: Written)
         starts = tuple(f"{account.name}_" for account in members)
         about = [status for status in embeddings if status.recording.startswith(starts)]
         title = f"sub-{subject}_ses-{name or 'none'}"
-        pages.append(_write(settings, title, members, about, [(name, members)], (), written))
-    first = _write(settings, f"sub-{subject}", accounts, embeddings, [] if pages else sessions, pages, written)
+        pages.append(_write(settings, title, members, about, [(name, members)], (), everyone, written))
+    shown = [] if pages else sessions
+    first = _write(settings, f"sub-{subject}", accounts, embeddings, shown, pages, everyone, written)
     written.pages += [first, *pages]
 
 
@@ -224,6 +241,7 @@ def _write(
     embeddings: list[Status],
     sessions: list[tuple[str, list[Account]]],
     pages: Sequence[Path],
+    everyone: pd.DataFrame,
     written: Written,
 ) -> Path:
     output, configuration = settings.output_dir, settings.configuration_hash()
@@ -239,6 +257,8 @@ def _write(
         title=title,
         verdict=judge(accounts, embeddings, configuration),
         rows=[row for account in accounts for row in _summary(account, dull)],
+        standing=_standing(accounts, everyone, dull),
+        n_recordings=len(everyone),
         sessions=shown,
         pages=[(page.stem, relative_link(page, output)) for page in pages],
         methods=Markup(to_html(methods_text(settings, _atlases(accounts, settings)), all_references(), level=1)),
@@ -249,6 +269,19 @@ def _write(
     panels = (panel for _, parts in shown for part in parts for panel in part["panels"])
     written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
     return write_page(settings.output_dir / f"{title}.html", text)
+
+
+def _standing(accounts: Sequence[Account], everyone: pd.DataFrame, dull: tuple[str, ...]) -> str:
+    """Where the recordings of a page stand among all that are used; empty where there are no two others."""
+    own = [account for account in accounts if account.name in everyone.index]
+    if not own or len(everyone) < FEWEST_TO_STAND_AMONG:
+        return ""
+    rows = everyone.loc[[account.name for account in own]]
+    known = {title: column for title, column in STANDING.items() if everyone[column].notna().any()}
+    names = [account.without("sub", *dull) for account in own]
+    return draw_standing(
+        names, {title: (rows[one].to_numpy(), everyone[one].to_numpy()) for title, one in known.items()}
+    )
 
 
 def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
@@ -36,6 +39,28 @@ def test_every_panel_of_a_recording_that_was_used(written):
         if panel.svg:
             assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
             assert panel.alt
+
+
+def test_where_a_recording_stands_among_all_follows_from_the_confounds(cohort_of_24):
+    inputs, outputs = cohort_of_24 / "in", cohort_of_24 / "out"
+    motion = {}
+    for path in inputs.rglob("*_desc-confounds_timeseries.tsv"):
+        table = pd.read_csv(path, sep="\t", na_values="n/a")
+        motion[path.name.split("_desc-")[0]] = table["framewise_displacement"][2:].mean()  # without the dummy volumes
+    (image,) = re.findall(r'svg\+xml,([^"]*)" alt="Mean FD', (outputs / "sub-03.html").read_text(encoding="utf-8"))
+    drawing = ElementTree.fromstring(unquote(image))
+    clouds = [
+        [float(dot.get("cx")) for dot in group if dot.tag.endswith("circle")]
+        for group in drawing.iter()
+        if group.tag.endswith("}g")
+    ]
+    first, mark, second, other = [cloud for cloud in clouds if cloud][:4]
+    assert (len(first), len(mark), len(second), len(other)) == (48, 1, 48, 1)
+    values = np.sort(list(motion.values()))
+    slope, start = np.polyfit(values, np.sort(first), 1)
+    np.testing.assert_allclose(np.sort(first), start + slope * values, atol=0.15)
+    own = [value for name, value in motion.items() if name.startswith("sub-03")]
+    np.testing.assert_allclose(sorted([*mark, *other]), sorted(start + slope * np.array(own)), atol=0.15)
 
 
 def test_an_excluded_recording_shows_why_and_what_there_is(written):
