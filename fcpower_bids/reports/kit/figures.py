@@ -148,7 +148,7 @@ def draw_matrices(
     names = [name for name, *_ in networks] if len(networks) <= MOST_NETWORKS else []
     left = 6 + 0.56 * SMALL * max(map(len, names), default=0)
     side = min(230.0, (9.6 * POINTS - left) / columns - 14)
-    drawing = Drawing(9.6, -(-len(matrices) // columns) * (side + 42) / POINTS)
+    drawing = Drawing((left + columns * (side + 14)) / POINTS, -(-len(matrices) // columns) * (side + 42) / POINTS)
     palette = np.vstack([colours("RdBu_r", 2 * STEPS + 1), _rgb("#9a9a9a")])
     for place, (title, matrix) in enumerate(matrices.items()):
         row, column = divmod(place, columns)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
+from fcpower_bids import reports
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.analyses import judge
 from fcpower_bids.reports.cohort.chapters import make_chapter
 from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables, square
+from fcpower_bids.schema import TABLES as SPECS
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser, unchecked_figures
 from tests.reports.cohort.test_page import EVIL
@@ -88,7 +92,18 @@ def table(outputs, name):
 
 def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
     assert list(sections) == ANCHORS
-    assert "could not be made" not in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "could not be made" not in text
+    assert "<bdi></bdi></button></th>" not in text, "a column has no heading"
+    assert "<bdi>Representation</bdi></button></th>" in text
+
+
+def test_every_column_that_a_page_shows_has_a_heading():
+    about = yaml.safe_load((Path(reports.__file__).parents[1] / "data" / "report" / "grids.yml").read_text("utf-8"))
+    for name, grid in about.items():
+        spec = SPECS[grid.get("sources", name).split()[0]]
+        shown = grid.get("columns", " ".join(spec.columns)).split()
+        assert [key for key in shown if not spec.columns[key].heading] == [], name
 
 
 @pytest.mark.parametrize("name", TABLES)
