@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from importlib import import_module
@@ -39,10 +39,6 @@ ANSWER = 30.0
 """Seconds in which a scheduler that is running answers."""
 ATTEMPTS = 3
 """How often workers may be lost without one more task being done."""
-COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Kernel counters of processes killed for want of memory in this container or job: cgroups of version 2, and 1."""
-
-
 MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
@@ -218,7 +214,7 @@ def run_calls(
         with in_safe_folder():
             forkserver.ensure_running()
     pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
-    before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
+    before, workers = set(active_children()), set[BaseProcess]()
 
     def submit(arguments: tuple[Any, ...]) -> Future[Result]:
         try:
@@ -237,7 +233,7 @@ def run_calls(
     except BrokenProcessPool:
         pool.shutdown(wait=True, cancel_futures=True)
         number, dead = first_to_die(workers)
-        raise WorkerDied(cause_of_death(number, kills), dead) from None
+        raise WorkerDied(cause_of_death(number), dead) from None
     except BaseException:
         for worker in set(active_children()) - before:
             worker.terminate()
@@ -266,16 +262,6 @@ def _is_forkable() -> bool:
     return False
 
 
-def memory_kills() -> int:
-    """Return how often the kernel has killed a process of this container or job for want of memory; 0 if unknown."""
-    for counter in COUNTERS:
-        with suppress(OSError, ValueError):
-            for line in Path(counter).read_text(encoding="ascii").splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
-
-
 def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
     """Signal that ended the first of some workers, and whom; those that a broken pool ends itself got SIGTERM after."""
     codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
@@ -283,10 +269,8 @@ def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
     return -code, [worker.pid for worker in workers if worker.pid and worker.exitcode == code < 0]
 
 
-def cause_of_death(number: int, kills_before: int) -> str:
+def cause_of_death(number: int) -> str:
     """Say what a signal that ends a worker means."""
-    if number == signal.SIGKILL and memory_kills() > kills_before:
-        return "The process was killed by the kernel because memory ran out"
     if number in (signal.SIGKILL, 0):
         return "The process was killed from outside; as a rule memory ran out, or a scheduler's limit was reached"
     if number == signal.SIGTERM:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.measures import tabulate_quality
+from fcpower_bids.outputs.recording import tabulate_quality
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.settings import Settings
 

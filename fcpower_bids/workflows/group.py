@@ -68,7 +68,7 @@ from fcpower_bids.outputs.tables import column_names, describe_files, read_json,
 from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
-from fcpower_bids.resources import describe_memory, memory_limit
+from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import PERMUTE
@@ -104,7 +104,7 @@ def run_group(settings: Settings) -> int:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
-    for line in filter(None, (*describe_unused(settings), describe_memory(settings.mem_mb))):
+    for line in describe_unused(settings):
         say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
