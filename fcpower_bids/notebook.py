@@ -25,7 +25,6 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.records import Cohort
-from fcpower_bids.registry import load
 from fcpower_bids.settings import Analysis, Settings
 
 PERSON, SCAN = "person", "scan"
@@ -215,8 +214,10 @@ class LoadedCohort:
 
         Everyone is a group of their own where there are neither.
         """
+        from fcpower_bids.check.check import check_cohort  # only groups need it
+
         names = sorted(set(self.names))
-        alike = list(load("fcpower_bids.check.check:check_cohort")(self._cohort, self._settings)[1])
+        alike = list(check_cohort(self._cohort, self._settings)[1])
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))

@@ -19,17 +19,16 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
-from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
+from multiprocessing import active_children, forkserver, get_context, parent_process, set_forkserver_preload
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
 from fcpower_bids.errors import Incomplete, UsageError
-from fcpower_bids.resources import cores, memory_limit
+from fcpower_bids.resources import cores, memory_limit, unsearched
 from fcpower_bids.settings import Resources
-from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -211,8 +210,12 @@ def run_calls(
     else:
         context = get_context("forkserver")
         set_forkserver_preload([function.__module__, *modules])
-        with in_safe_folder():
+        here = os.getcwd()
+        try:  # started in a folder without modules: Python 3.10 knows no safe path
+            os.chdir(here if sys.version_info >= (3, 11) else os.sep)
             forkserver.ensure_running()
+        finally:
+            os.chdir(here)
     pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
     before, workers = set(active_children()), set[BaseProcess]()
 
@@ -246,6 +249,19 @@ def _begin(folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that waits ends the others
     os.chdir(folder)
     begin_worker()
+
+
+def begin_worker() -> None:
+    """Leave what was imported out of garbage collection, and do not outlive the process that waits for results."""
+    sys.path[:] = [place for place in sys.path if place]
+    gc.freeze()
+
+    def end_with_parent() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=end_with_parent, daemon=True).start()
 
 
 def _is_forkable() -> bool:
