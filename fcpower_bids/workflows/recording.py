@@ -24,11 +24,9 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.loading import describe_atlas
-from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
-from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
-from fcpower_bids.interfaces.outputs import Sink
+from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (

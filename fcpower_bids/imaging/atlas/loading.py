@@ -46,9 +46,9 @@ from fcpower_bids.imaging.atlas.label_images import (
     is_cifti_labels,
     read_grayordinate_labels,
     read_volume_labels,
+    resample_labels,
 )
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
-from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
 from fcpower_bids.store import known_digest, load_json, write_bytes
 

@@ -19,8 +19,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.integrity import DAMAGED
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.imaging.series.streaming import HeaderSummary, fill, open_stored
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22

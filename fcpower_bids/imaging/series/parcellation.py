@@ -16,8 +16,7 @@ import numpy as np
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.imaging.series.streaming import HeaderSummary, header_summary
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, header_summary
 from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
 from fcpower_bids.records import Atlas, Slices, space_of
 

@@ -17,18 +17,29 @@ from typing import NamedTuple
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
-from fcpower_bids.imaging.grids import (
+from fcpower_bids.imaging.atlas.label_images import (
     SPACES,
+    index_labels,
+    is_cifti_labels,
     is_same_grid,
+    read_volume_labels,
     resample_labels,
     share_inside,
     template_dice,
     template_tissue,
 )
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
-from fcpower_bids.imaging.series.slices import SAMPLE, BrainSample, SlicePlan, SliceSums, VolumeFigures
-from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_alike, read_volumes
+from fcpower_bids.imaging.series.streaming import (
+    SAMPLE,
+    BrainSample,
+    HeaderSummary,
+    SlicePlan,
+    SliceSums,
+    VolumeFigures,
+    load_header,
+    read_alike,
+    read_volumes,
+)
 from fcpower_bids.records import Atlas, Slices
 
 
