@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
@@ -129,9 +130,6 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
 
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a parcellated CIFTI file. Returns values (T, P). Raises RecordingError."""
-    import nibabel  # slow to load
-    from nibabel.cifti2 import ParcelsAxis
-
     try:
         image = nibabel.load(path)
         axes = [image.header.get_axis(number) for number in range(image.ndim)]  # type: ignore[attr-defined]
