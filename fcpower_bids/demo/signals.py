@@ -340,7 +340,12 @@ def build_confounds(
     columns |= {"csf_wm": voxels[tissue].mean(axis=0), "tcompcor": voxels[restless].mean(axis=0)}
     columns |= _measure_displacements(voxels, physiology)
     metadata: Metadata = {name: {"Method": "Mean"} for name in ("csf", "global_signal", "white_matter")}
-    cosines = _draw_cosines(voxels.shape[1], design.repetition_time, n_first)
+    # unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state
+    n_steady = voxels.shape[1] - n_first
+    order = int(2 * n_steady * design.repetition_time / CUTOFF_SECONDS)
+    phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
+    cosines = np.zeros((order, voxels.shape[1]))
+    cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
     masks = {"t": (restless, None), "c": (head.csf, "CSF"), "w": (head.white_matter, "WM"), "a": (tissue, "combined")}
     for letter, (members, mask) in masks.items():
         components, described = _find_components(voxels[members], cosines, n_first, letter, mask)
@@ -385,16 +390,6 @@ def _measure_displacements(voxels: FloatArray, physiology: Physiology) -> Column
         "rmsd": np.sqrt(squared),
     }
     return {name: np.concatenate([[np.nan], values]) for name, values in measured.items()}
-
-
-def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> FloatArray:
-    """Unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state."""
-    n_steady = n_volumes - n_first
-    order = int(2 * n_steady * repetition_time / CUTOFF_SECONDS)
-    phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
-    cosines = np.zeros((order, n_volumes))
-    cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
-    return cosines
 
 
 def _find_components(

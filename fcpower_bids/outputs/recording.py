@@ -164,13 +164,19 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     )
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
-    motion = motion_metadata(results.settings)
-    yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
+    settings, motion = results.settings, dict[str, Any]()
+    if settings.head_radius or settings.motion_filter_type:
+        motion["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
+    if settings.motion_filter_type:
+        stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
+        about = {"Type": settings.motion_filter_type, "BreathsPerMinute": stop, "Order": settings.motion_filter_order}
+        motion["MotionFilter"] = about
+    yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
     path = output_path(output_dir, recording, QUALITY)
     text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
     facts = {key: value for _, facts in quality for key, value in facts.items()}
-    chosen = {"CleaningChoices": results.settings.cleaning()}
+    chosen = {"CleaningChoices": settings.cleaning()}
     yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 
@@ -305,21 +311,6 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "NuisanceStrategy": Path(settings.strategy).name,
         "NuisanceParameters": list(cleaning.design_names),
     }
-
-
-def motion_metadata(settings: Participant) -> dict[str, Any]:
-    """Return what was done to the motion parameters before the displacement; nothing where it is that of the table."""
-    about: dict[str, Any] = {}
-    if settings.head_radius or settings.motion_filter_type:
-        about["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
-    if settings.motion_filter_type:
-        stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
-        about["MotionFilter"] = {
-            "Type": settings.motion_filter_type,
-            "BreathsPerMinute": stop,
-            "Order": settings.motion_filter_order,
-        }
-    return about
 
 
 def tabulate_quality(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Participant) -> Measured:
