@@ -269,9 +269,11 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
             for note in dict.fromkeys(notes):
                 say(f"{name}: permutations: {note}", settings)
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
-    if not few or settings.analyses or settings.targets:  # few people are described, which the check and the page do
-        attempts.describe_if_nothing_can_be_done()
-    rows = [(name, "left out", reason) for name, reason in (attempts.left_out | attempts.refused).items()]
+    reasons = attempts.left_out | attempts.refused
+    # few people are described, which the check and the page do
+    if reasons and not (attempts.done or attempts.failed) and (not few or settings.analyses or settings.targets):
+        raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
+    rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
     for name in finished.names:
         asked = name in names or name not in ANALYSES or (name in OF_COHORTS and not by_atlas)

@@ -77,7 +77,16 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
 def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
     """Read the named columns only of a table and its bytes. Raises RecordingError."""
     if table.name == MOTION_FILE:
-        made = read_motion(table)
+        try:
+            motion = np.loadtxt(table, ndmin=2)[:, : len(PARAMETERS)]
+            made = dict(zip(PARAMETERS, motion.T, strict=True))
+        except (OSError, ValueError, IndexError) as error:
+            raise RecordingError(
+                f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing "
+                "again."
+            ) from None
+        made |= {name: made[name] * (np.pi / 180) for name in PARAMETERS[3:]}
+        made["framewise_displacement"] = framewise_displacement(np.column_stack(list(made.values())))
         return {name: made[name] for name in names}
     import pandas as pd  # slow to load
 
@@ -92,20 +101,6 @@ def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
         ) from None
     values = dict(zip(frame, np.ascontiguousarray(frame.to_numpy().T), strict=True))
     return {name: values[name] for name in names}
-
-
-def read_motion(table: Path) -> Columns:
-    """Read a table of motion alone, in mm and radians, and its displacement. Raises RecordingError."""
-    try:
-        values = np.loadtxt(table, ndmin=2)[:, : len(PARAMETERS)]
-        columns = dict(zip(PARAMETERS, values.T, strict=True))
-    except (OSError, ValueError, IndexError) as error:
-        raise RecordingError(
-            f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing again."
-        ) from None
-    columns |= {name: columns[name] * (np.pi / 180) for name in PARAMETERS[3:]}
-    parameters = np.column_stack([columns[name] for name in PARAMETERS])
-    return {**columns, "framewise_displacement": framewise_displacement(parameters)}
 
 
 def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tuple[Columns, list[str]]:
@@ -265,7 +260,7 @@ def load_confounds(
         *([no_cosines] if strategy.acompcor and drifts and not any(map(COSINE.fullmatch, names)) else ()),
         *range_notes,
         *component_notes,
-        *(_motionless(columns) or [*_frozen(columns), *_contradicted(columns)]),
+        *_doubts(columns),
         *_of_another_time(columns, motion.repetition_time),
     ]
     columns, motion_notes = motion.apply(columns, table)
@@ -283,46 +278,33 @@ def load_confounds(
     )
 
 
-def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Say so when the head never moved by the smallest bit, which no measurement gives."""
-    moved = columns.get("framewise_displacement")
-    if moved is None or len(moved) < 3 or np.nan_to_num(moved).any() or np.isnan(moved[1:]).all():
-        return []
-    return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
-
-
-def _frozen(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Name motion parameters that never change while others do: a head that moves does so in all six."""
+def _doubts(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Say what no measurement gives: a head that never moves, or in some parameters alone, or other displacement."""
+    moved, notes = columns.get("framewise_displacement"), list[str]()
+    if moved is not None and len(moved) > 2 and not np.nan_to_num(moved).any() and not np.isnan(moved[1:]).all():
+        return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
     there = {name: columns[name] for name in PARAMETERS if name in columns}
     still = [name for name, values in there.items() if len(values) > 2 and np.nanmin(values) == np.nanmax(values)]
-    if not still or len(still) == len(there):
-        return []
-    what = "has one value in all volumes" if len(still) == 1 else "have one value each in all volumes"
-    return [f"{' and '.join(still)} of the table {what}, though the head moved: the table was changed."]
-
-
-def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Say so when displacement is not what the motion parameters of the same table give."""
-    moved = columns.get("framewise_displacement")
-    if moved is None or not all(name in columns for name in PARAMETERS):
-        return []
-    expected = framewise_displacement(np.column_stack([columns[name] for name in PARAMETERS]))
+    if still and len(still) < len(there):
+        what = "has one value in all volumes" if len(still) == 1 else "have one value each in all volumes"
+        notes.append(f"{' and '.join(still)} of the table {what}, though the head moved: the table was changed.")
+    if moved is None or len(there) < len(PARAMETERS):
+        return notes
+    expected = framewise_displacement(np.column_stack(list(there.values())))
     both = np.stack([moved, expected])[:, np.isfinite(moved) & np.isfinite(expected)]
     if both.shape[1] < FEWEST_COMPARED:
-        return []
+        return notes
     theirs, ours = (float(np.median(each)) for each in both)
-    if ours == 0:
-        return ["The motion parameters of the table do not move, though its framewise displacement does."] * (
-            theirs > 0
+    if ours == 0 < theirs:
+        notes.append("The motion parameters of the table do not move, though its framewise displacement does.")
+    alike = ours and np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
+    if ours and not (alike and 1 / SCALED < theirs / ours < SCALED):
+        notes.append(
+            "Framewise displacement of the table is not that of its motion parameters (its median is "
+            f"{theirs / ours:.2g} times as large): one of them is wrong, or in another unit, and the wrong volumes may "
+            "be censored."
         )
-    times = theirs / ours
-    alike = np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
-    if alike and 1 / SCALED < times < SCALED:
-        return []
-    return [
-        f"Framewise displacement of the table is not that of its motion parameters (its median is {times:.2g} times as "
-        "large): one of them is wrong, or in another unit, and the wrong volumes may be censored."
-    ]
+    return notes
 
 
 def has_cosines_of(table: Path, repetition_time: float) -> bool:

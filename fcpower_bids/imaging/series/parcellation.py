@@ -143,7 +143,13 @@ def average_voxels(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
     """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
-    placed, in_view = zip(*(_place_atlas(header, atlas) for atlas in atlases), strict=True)
+    shape, affine = header.grid
+    found = []
+    for atlas in atlases:
+        facts = atlas.image.stat() if atlas.image.exists() else None
+        state = facts and (facts.st_size, facts.st_mtime_ns)
+        found.append(_place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel())))
+    placed, in_view = zip(*found, strict=True)
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
     in_parcels = np.any(placed, axis=0)
@@ -255,14 +261,6 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     return _Tally(deviations, first, constant, broken, sample.figures, slices)
 
 
-def _place_atlas(header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parcel (1 to P, 0 for none) of every voxel in file order, and each parcel's share inside the grid."""
-    shape, affine = header.grid
-    facts = atlas.image.stat() if atlas.image.exists() else None
-    state = facts and (facts.st_size, facts.st_mtime_ns)
-    return _place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel()))
-
-
 def _place_template(
     header: HeaderSummary, brain: np.ndarray, mask: Path | None, atlases: Sequence[Atlas]
 ) -> tuple[np.ndarray, float]:
@@ -283,6 +281,7 @@ def _place_labels(
     shape: tuple[int, ...],
     affine: tuple[float, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parcel (1 to P, 0 for none) of every voxel in file order, and each parcel's share inside the grid."""
     values, own_affine = read_volume_labels(image)
     parcels = index_labels(values, labels)
     grid = shape, np.reshape(affine, (4, 4))

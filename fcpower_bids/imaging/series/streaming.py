@@ -295,12 +295,6 @@ class SlicePlan:
             room[:] = x + self.shape[2] * (y + self.shape[1] * np.asarray(z))
         return voxels
 
-    @property
-    def is_aligned(self) -> bool:
-        """Whether the axes of the grid are those of the template, so that a slice is an axial one."""
-        axes = self.affine[:3, :3] / np.linalg.norm(self.affine[:3, :3], axis=0)
-        return bool((np.abs(np.diag(axes)) > ALIGNED).all())
-
     def cut(self, values: np.ndarray, beyond: float) -> np.ndarray:
         """Return the slices (n, rows, columns) of a volume in the order of the file."""
         return np.where(self.voxels >= 0, values.take(np.maximum(self.voxels, 0)), values.dtype.type(beyond))
@@ -336,7 +330,8 @@ class SliceSums:
     def finish(self, placed: Sequence[np.ndarray], scaling: tuple[float, float]) -> list[Slices | None]:
         """Return the slices under each atlas; None where the grid is oblique. Shapes and units: placed (X * Y * Z,)."""
         plan = self.plan
-        if not plan.is_aligned:
+        axes = plan.affine[:3, :3] / np.linalg.norm(plan.affine[:3, :3], axis=0)
+        if not (np.abs(np.diag(axes)) > ALIGNED).all():  # its axes are not those of the template
             return [None] * len(placed)
         slope, intercept = scaling
         n = max(self.n_volumes, 1)
