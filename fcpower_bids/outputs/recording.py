@@ -105,14 +105,24 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, atlas)
         for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True)
     ]
-    coverage = [tabulate_coverage(series, atlas, settings) for series, atlas in seen]
-    spectrum = [] if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
-    quality = [tabulate_quality(series, cleaning, atlas, settings) for series, atlas in seen]
+    nothing = [(pd.DataFrame(), dict[str, Any]())] * len(seen)
+    spectrum = nothing if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
+    quality = [
+        tabulate_quality(series, cleaning, atlas, settings, facts)
+        for (series, atlas), (_, facts) in zip(seen, spectrum, strict=True)
+    ]
     paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
-        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum)]
-        for output, spec, measured in tables[: 1 if excluded else 2]:
-            table, facts = measured[number]
+        covered = results.series[number].coverage
+        low = [name for name, share in zip(atlas.names, covered, strict=True) if share < settings.min_coverage]
+        about = {
+            "CoverageThreshold": settings.min_coverage,
+            "UncoveredNodes": low,
+            "MeanCoverage": float(covered.mean()),
+        }
+        coverage = pd.DataFrame({"Node": atlas.names, "coverage": covered}), about
+        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum[number])]
+        for output, spec, (table, facts) in tables[: 1 if excluded else 2]:
             path = output_path(output_dir, results.recording, output, atlas)
             paths.append(write_declared(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
@@ -313,7 +323,9 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     }
 
 
-def tabulate_quality(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Participant) -> Measured:
+def tabulate_quality(
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Participant, spectrum: Mapping[str, Any]
+) -> Measured:
     """Return one row with the figures of the table; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
     fd = cleaning.framewise_displacement[after_dummies]
@@ -339,25 +351,11 @@ def tabulate_quality(series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, set
         **cleaning.plausibility,
     }
     if not cleaning.excluded:
-        covered = covered_parcels(series.connectivity)
-        eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
-        summary = spectrum_summary(eigenvalues, settings.alpha)
         leakage = band_leakage(series.clean, cleaning.repetition_time, *settings.band, kept=cleaning.kept)
-        row |= {name: summary[name] for name in ("rank", "participation_ratio", "participation_ratio_power")}
-        row |= {"clipped": summary["n_clipped"], "band_leakage": float(np.nanmean(leakage))}
+        row |= {"rank": spectrum["Rank"], "clipped": spectrum["NumberClipped"]}
+        row |= {"participation_ratio": spectrum["ParticipationRatio"], "band_leakage": float(np.nanmean(leakage))}
+        row["participation_ratio_power"] = spectrum["ParticipationRatioPower"]
     return pd.DataFrame([row]), {"Reason": cleaning.excluded} if cleaning.excluded else {}
-
-
-def tabulate_coverage(series: ParcelSeries, atlas: Atlas, settings: Participant) -> Measured:
-    """Return one row per parcel, and which parcels fall below ``--min-coverage``."""
-    uncovered = [name for name, seen in zip(atlas.names, series.coverage, strict=True) if seen < settings.min_coverage]
-    table = pd.DataFrame({"Node": atlas.names, "coverage": series.coverage})
-    metadata = {
-        "CoverageThreshold": settings.min_coverage,
-        "UncoveredNodes": uncovered,
-        "MeanCoverage": float(np.mean(series.coverage)),
-    }
-    return table, metadata
 
 
 def tabulate_spectrum(series: ParcelSeries, settings: Participant) -> Measured:
