@@ -207,7 +207,16 @@ def _resolve(spec: str, request: _Request) -> Atlas:
         selector = parse_selector(qualifier) if qualifier else {}
         return _from_dataset(target, pick_file(target, selector, request.space, request.cifti), request)
     if target.name.endswith(EXTENSIONS):
-        return _from_file(target, Path(qualifier).expanduser().absolute() if qualifier else None, request)
+        found, table = parse_name(target), Path(qualifier).expanduser().absolute() if qualifier else None
+        if found.space not in (None, request.space):
+            raise UsageError(
+                f"The atlas {target} is in space {found.space} but the recording in {request.space}: "
+                f"give one in {request.space}."
+            )
+        if found.is_cifti != request.cifti:
+            kinds = ("a dtseries", "a dlabel file") if request.cifti else ("NIfTI", "a NIfTI label image")
+            raise UsageError(f"The recording is {kinds[0]} but the atlas {target} is not: give {kinds[1]}.")
+        return _describe(found, table or table_beside(target), request, target.name)
     return _by_name(spec, request)
 
 
@@ -273,19 +282,6 @@ def _from_dataset(folder: Path, found: AtlasFile, request: _Request, declaration
     licence, citation = describe_dataset(folder, found.chunks.get("atlas", ""))
     atlas = replace(atlas, licence=licence, citation=citation)
     return _declare(atlas, declaration) if declaration else atlas
-
-
-def _from_file(image: Path, table: Path | None, request: _Request) -> Atlas:
-    found = parse_name(image)
-    if found.space not in (None, request.space):
-        raise UsageError(
-            f"The atlas {image} is in space {found.space} but the recording in {request.space}: "
-            f"give one in {request.space}."
-        )
-    if found.is_cifti != request.cifti:
-        kinds = ("a dtseries", "a dlabel file") if request.cifti else ("NIfTI", "a NIfTI label image")
-        raise UsageError(f"The recording is {kinds[0]} but the atlas {image} is not: give {kinds[1]}.")
-    return _describe(found, table or table_beside(image), request, image.name)
 
 
 def _declare(atlas: Atlas, declaration: Declaration) -> Atlas:
