@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fcpower_bids.errors import CLOSED, FcPowerError, UsageError
+from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import explain_no_room, place_of, refuse_links
-from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED, UNREAD = 130, 141
 """Exit codes of a program that is ended by SIGINT, and by SIGPIPE."""
@@ -54,6 +57,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print(f"fcpower_bids: internal error ({error!r}); please report it with the lines above.", file=sys.stderr)  # noqa: T201
         return 1
+
+
+def leave_surroundings() -> None:
+    """Import nothing from the current folder, which ``-m`` puts first, and go on without a home or a name."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # for all processes that are started from this one, from Python 3.11 on
+    try:
+        home = Path.home()
+        known = home.is_dir() and os.access(home, os.W_OK | os.X_OK)
+    except (RuntimeError, OSError):
+        known = False
+    if not known:
+        folder = tempfile.mkdtemp(prefix="fcpower-home-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["HOME"] = folder
+    # getpass asks the variable first, and fails for a number without a name.
+    os.environ.setdefault("LOGNAME", os.environ.get("USER") or str(os.getuid()))
 
 
 def _run(argv: list[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from html import escape
@@ -25,7 +25,6 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.records import Cohort
-from fcpower_bids.registry import load
 from fcpower_bids.settings import Analysis, Settings
 
 PERSON, SCAN = "person", "scan"
@@ -59,9 +58,6 @@ class Matrices(Sequence[FloatArray]):
         if rows.ndim == 0:
             return self._read(int(rows))
         return self._read_all(rows)
-
-    def __iter__(self) -> Iterator[FloatArray]:
-        return (self._read(row) for row in range(len(self)))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return self._read_all(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
@@ -173,11 +169,8 @@ class LoadedCohort:
         alpha : float
             The exponent, above 0.
         """
-
-        def raise_one(row: int) -> FloatArray:
-            return np.asarray(spectral_power(self.connectomes[row], alpha))
-
-        return Matrices(raise_one, len(self), len(self.parcels))
+        read = self.connectomes._read
+        return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
 
     def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
         """Feature vectors (n, d) as the group level gives them to its regressions.
@@ -193,7 +186,7 @@ class LoadedCohort:
         fcpower_bids.errors.FcPowerError
             There is no such representation, or no embedding.
         """
-        settings = self._with(representations=(representation,))
+        settings = dataclasses.replace(self._settings, representations=(representation,))
         (name,) = expand_names(self._cohort, settings)
         source = next(build_representations(self._cohort, self._rows, (name,), settings))
         return np.asarray(source.features()[:])
@@ -215,8 +208,10 @@ class LoadedCohort:
 
         Everyone is a group of their own where there are neither.
         """
+        from fcpower_bids.check.check import check_cohort  # only groups need it
+
         names = sorted(set(self.names))
-        alike = list(load("fcpower_bids.check.check:check_cohort")(self._cohort, self._settings)[1])
+        alike = list(check_cohort(self._cohort, self._settings)[1])
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
@@ -235,9 +230,6 @@ class LoadedCohort:
             return None
         known = dict(zip(table.index.astype(str), labels.tolist(), strict=True))
         return np.array([known.get(name, name) for name in names])
-
-    def _with(self, **choices: Any) -> Analysis:
-        return dataclasses.replace(self._settings, **choices)
 
 
 def load_cohort(

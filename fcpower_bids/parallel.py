@@ -14,22 +14,21 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
-from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
+from multiprocessing import active_children, forkserver, get_context, parent_process, set_forkserver_preload
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
 from fcpower_bids.errors import Incomplete, UsageError
-from fcpower_bids.resources import cores, memory_limit
+from fcpower_bids.resources import cores, memory_limit, unsearched
 from fcpower_bids.settings import Resources
-from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,10 +38,6 @@ ANSWER = 30.0
 """Seconds in which a scheduler that is running answers."""
 ATTEMPTS = 3
 """How often workers may be lost without one more task being done."""
-COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Kernel counters of processes killed for want of memory in this container or job: cgroups of version 2, and 1."""
-
-
 MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
@@ -215,10 +210,14 @@ def run_calls(
     else:
         context = get_context("forkserver")
         set_forkserver_preload([function.__module__, *modules])
-        with in_safe_folder():
+        here = os.getcwd()
+        try:  # started in a folder without modules: Python 3.10 knows no safe path
+            os.chdir(here if sys.version_info >= (3, 11) else os.sep)
             forkserver.ensure_running()
+        finally:
+            os.chdir(here)
     pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
-    before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
+    before, workers = set(active_children()), set[BaseProcess]()
 
     def submit(arguments: tuple[Any, ...]) -> Future[Result]:
         try:
@@ -237,7 +236,7 @@ def run_calls(
     except BrokenProcessPool:
         pool.shutdown(wait=True, cancel_futures=True)
         number, dead = first_to_die(workers)
-        raise WorkerDied(cause_of_death(number, kills), dead) from None
+        raise WorkerDied(cause_of_death(number), dead) from None
     except BaseException:
         for worker in set(active_children()) - before:
             worker.terminate()
@@ -250,6 +249,19 @@ def _begin(folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that waits ends the others
     os.chdir(folder)
     begin_worker()
+
+
+def begin_worker() -> None:
+    """Leave what was imported out of garbage collection, and do not outlive the process that waits for results."""
+    sys.path[:] = [place for place in sys.path if place]
+    gc.freeze()
+
+    def end_with_parent() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=end_with_parent, daemon=True).start()
 
 
 def _is_forkable() -> bool:
@@ -266,16 +278,6 @@ def _is_forkable() -> bool:
     return False
 
 
-def memory_kills() -> int:
-    """Return how often the kernel has killed a process of this container or job for want of memory; 0 if unknown."""
-    for counter in COUNTERS:
-        with suppress(OSError, ValueError):
-            for line in Path(counter).read_text(encoding="ascii").splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0
-
-
 def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
     """Signal that ended the first of some workers, and whom; those that a broken pool ends itself got SIGTERM after."""
     codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
@@ -283,10 +285,8 @@ def first_to_die(workers: Collection[BaseProcess]) -> tuple[int, list[int]]:
     return -code, [worker.pid for worker in workers if worker.pid and worker.exitcode == code < 0]
 
 
-def cause_of_death(number: int, kills_before: int) -> str:
+def cause_of_death(number: int) -> str:
     """Say what a signal that ends a worker means."""
-    if number == signal.SIGKILL and memory_kills() > kills_before:
-        return "The process was killed by the kernel because memory ran out"
     if number in (signal.SIGKILL, 0):
         return "The process was killed from outside; as a rule memory ran out, or a scheduler's limit was reached"
     if number == signal.SIGTERM:

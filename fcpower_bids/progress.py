@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sized
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -16,21 +16,13 @@ BETWEEN_LINES = 30.0
 """Seconds between two lines in the log of a job."""
 
 
-class Speaks(Protocol):
-    """Settings that say whether there is to be silence."""
-
-    @property
-    def quiet(self) -> bool:
-        """Say only errors."""
-
-
-def say(text: str, settings: Speaks) -> None:
-    """Write one line to the standard error, above a live line if there is one; nothing with ``--quiet``."""
+def say(text: str, settings: Any) -> None:
+    """Write one line to the standard error, above a live line if there is one; nothing where settings are quiet."""
     if not settings.quiet:
         tqdm.write(text, file=sys.stderr)
 
 
-def track(items: Iterable[Item], label: str, settings: Speaks, total: int | None = None) -> Iterator[Item]:
+def track(items: Iterable[Item], label: str, settings: Any, total: int | None = None) -> Iterator[Item]:
     """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take."""
     total = len(items) if isinstance(items, Sized) else total
     watched = sys.stderr.isatty()

@@ -13,6 +13,7 @@ from fcpower_bids.schema import TABLES, TableSpec
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 Entities = tuple[tuple[str, str], ...]
 """In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
@@ -201,11 +202,6 @@ class ParcelSeries:
     flat: tuple[int, ...] = ()
     stray: tuple[int, ...] = ()  # covered parcels whose series cannot be signal; they are NaN too
     slices: Slices | None = None  # slices for the page; None for surfaces and oblique grids
-
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.measures import tabulate_quality
+from fcpower_bids.outputs.recording import tabulate_quality, tabulate_spectrum
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.settings import Settings
 
@@ -49,7 +49,7 @@ def series() -> ParcelSeries:
 
 
 def test_quality_counts_volumes_and_motion(series):
-    table, _ = tabulate_quality(series, make_cleaning(), ATLAS, SETTINGS)
+    table, _ = tabulate_quality(series, make_cleaning(), ATLAS, SETTINGS, tabulate_spectrum(series, SETTINGS)[1])
     row = table.iloc[0]
     assert (row["volumes"], row["dummy_volumes"], row["censored_volumes"], row["kept_volumes"]) == (100, 4, 6, 90)
     assert row["seconds_kept"] == 180

@@ -64,6 +64,7 @@ def demo(tmp_path_factory):
     return folder
 
 
+RECORDING = "fcpower_bids.outputs.recording"
 STEPS = {
     "parcellation": Slip("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
     "cleaning": Slip("fcpower_bids.imaging.confounds.cleaning.clean_series", shape_slip, "ValueError"),
@@ -77,11 +78,13 @@ STEPS = {
         "FloatingPointError",
     ),
     "measure": Slip(
-        "fcpower_bids.measures.spectrum_summary",
+        "fcpower_bids.outputs.recording.spectrum_summary",
         raising(AttributeError("rank")),
         "AttributeError",
     ),
-    "quality": Slip("fcpower_bids.measures.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
+    "quality": Slip(
+        "fcpower_bids.outputs.recording.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"
+    ),
 }
 
 

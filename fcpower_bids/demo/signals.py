@@ -338,9 +338,21 @@ def build_confounds(
     for name, members in (("global_signal", ...), ("csf", head.csf), ("white_matter", head.white_matter)):
         columns |= _expand(name, voxels[members].mean(axis=0), scale_derivative_first=True)
     columns |= {"csf_wm": voxels[tissue].mean(axis=0), "tcompcor": voxels[restless].mean(axis=0)}
-    columns |= _measure_displacements(voxels, physiology)
+    # DVARS of the brain (intensity units), framewise displacement and RMS displacement (mm); NaN at first
+    dvars, moved = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0)), np.diff(physiology.motion, axis=0)
+    # Jenkinson 1999 for small angles: the trace of the squared rotation difference is twice the squared angles.
+    squared = (moved[:, :3] ** 2).sum(axis=1) + 0.4 * JENKINSON_RADIUS**2 * (moved[:, 3:] ** 2).sum(axis=1)
+    displacement = physiology.displacement[1:]
+    measured = {"std_dvars": dvars / np.median(dvars), "dvars": dvars, "framewise_displacement": displacement}
+    for name, values in (measured | {"rmsd": np.sqrt(squared)}).items():
+        columns[name] = np.concatenate([[np.nan], values])
     metadata: Metadata = {name: {"Method": "Mean"} for name in ("csf", "global_signal", "white_matter")}
-    cosines = _draw_cosines(voxels.shape[1], design.repetition_time, n_first)
+    # unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state
+    n_steady = voxels.shape[1] - n_first
+    order = int(2 * n_steady * design.repetition_time / CUTOFF_SECONDS)
+    phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
+    cosines = np.zeros((order, voxels.shape[1]))
+    cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
     masks = {"t": (restless, None), "c": (head.csf, "CSF"), "w": (head.white_matter, "WM"), "a": (tissue, "combined")}
     for letter, (members, mask) in masks.items():
         components, described = _find_components(voxels[members], cosines, n_first, letter, mask)
@@ -370,31 +382,6 @@ def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Colu
     derivative_square = {f"{name}_derivative1_power2": derivative**2}
     squares = derivative_square | square if scale_derivative_first else square | derivative_square
     return {name: series, f"{name}_derivative1": derivative} | squares
-
-
-def _measure_displacements(voxels: FloatArray, physiology: Physiology) -> Columns:
-    """DVARS of the brain (intensity units), framewise displacement and RMS displacement (mm); NaN at first."""
-    dvars = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))
-    moved = np.diff(physiology.motion, axis=0)
-    # Jenkinson 1999 for small angles: the trace of the squared rotation difference is twice the squared angles.
-    squared = (moved[:, :3] ** 2).sum(axis=1) + 0.4 * JENKINSON_RADIUS**2 * (moved[:, 3:] ** 2).sum(axis=1)
-    measured = {
-        "std_dvars": dvars / np.median(dvars),
-        "dvars": dvars,
-        "framewise_displacement": physiology.displacement[1:],
-        "rmsd": np.sqrt(squared),
-    }
-    return {name: np.concatenate([[np.nan], values]) for name, values in measured.items()}
-
-
-def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> FloatArray:
-    """Unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state."""
-    n_steady = n_volumes - n_first
-    order = int(2 * n_steady * repetition_time / CUTOFF_SECONDS)
-    phase = np.pi * (np.arange(n_steady) + 0.5) / n_steady
-    cosines = np.zeros((order, n_volumes))
-    cosines[:, n_first:] = np.sqrt(2 / n_steady) * np.cos(np.outer(np.arange(1, order + 1), phase))
-    return cosines
 
 
 def _find_components(

@@ -45,9 +45,9 @@ from fcpower_bids.imaging.atlas.files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
-from fcpower_bids.measures import QUALITY as QUALITY_TABLE
 from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
+from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, describe_files, read_table, write_array, write_declared
 from fcpower_bids.progress import say

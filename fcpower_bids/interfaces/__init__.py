@@ -1,1 +1,1 @@
-"""nipype interfaces: load, call one function, save; ports are files (`bundles`), numbers and names."""
+"""nipype interfaces: load, call one function, save; ports are files, numbers and names."""

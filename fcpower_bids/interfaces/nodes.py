@@ -1,10 +1,13 @@
-"""Nodes of a recording, and their base: voxels to parcels, parcel means to cleaned series, series to connectomes."""
+"""Nodes of a recording, their base, and the files of arrays and JSON between them, which cannot run code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
@@ -14,12 +17,92 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.loading import open_atlas
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.interfaces.bundles import SLICES, load_bundle, load_values, save_bundle, save_cleaning, settings_of
-from fcpower_bids.records import Recording
+from fcpower_bids.imaging.series.streaming import VolumeFigures
+from fcpower_bids.outputs.recording import Named, Results, write_recording
+from fcpower_bids.outputs.tables import read_series
+from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
+from fcpower_bids.reports.person.brains import write_previews
 from fcpower_bids.resources import peak_megabytes
-from fcpower_bids.settings import CLEANING
-from fcpower_bids.transforms.connectomes import FC, connectivity_of, recording_transform, transform_recording
+from fcpower_bids.settings import CLEANING, Participant
+from fcpower_bids.store import parse_json
+from fcpower_bids.transforms.connectomes import (
+    FC,
+    connectivity_of,
+    make_transform,
+    recording_transform,
+    transform_recording,
+)
+
+_META = "json"
+SLICES = "slices_"
+"""Before the names of the arrays of `Slices` in the bundle of the parcels."""
+
+
+def save_bundle(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> str:
+    """Write named arrays and JSON-ready facts into one uncompressed file, and return its path."""
+    np.savez(path, **{_META: np.array(json.dumps(facts))}, **arrays)  # type: ignore[arg-type]
+    return str(path)
+
+
+def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read what :func:`save_bundle` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files if name != _META}
+        return arrays, parse_json(str(file[_META]))
+
+
+def load_values(path: Path | str, name: str) -> tuple[np.ndarray, dict[str, Any]]:
+    """Read one array of a bundle and its facts, or a plain ``.npy`` or ``.tsv`` of anybody's. Raises DatasetError."""
+    source = Path(path)
+    if source.suffix == ".npz":
+        arrays, facts = load_bundle(source)
+        return arrays[name], facts
+    if source.suffix == ".npy" and not source.with_suffix(".json").is_file():
+        values = np.load(source, allow_pickle=False).astype(np.float64)
+        names = [f"parcel{number:03d}" for number in range(1, values.shape[-1] + 1)]
+    else:
+        values, names = read_series(source)
+    return values, {"atlas": source.name.partition(".")[0], "parcels": names}
+
+
+def save_cleaning(path: Path, cleaning: Cleaning, choices: Mapping[str, Any]) -> str:
+    """Write what was done to the volumes of a recording, and the choices that it was done with."""
+    fields = {field.name: getattr(cleaning, field.name) for field in dataclasses.fields(cleaning)}
+    arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+    facts = {name: value for name, value in fields.items() if name not in arrays}
+    return save_bundle(path, arrays, {"cleaning": facts, "choices": dict(choices)})
+
+
+def load_cleaning(path: Path | str) -> tuple[Cleaning, dict[str, Any]]:
+    """Read what :func:`save_cleaning` wrote: the cleaning and its choices."""
+    arrays, facts = load_bundle(path)
+    fields: dict[str, Any] = {**arrays}
+    for name, value in facts["cleaning"].items():
+        fields[name] = tuple(value) if isinstance(value, list) else value
+    return Cleaning(**fields), facts["choices"]
+
+
+def choices_of(settings: Participant) -> dict[str, Any]:
+    """Return what changes the numbers of a recording, as far as it is not the default: text, numbers, lists."""
+    chosen, plain = settings.method_only(), settings.method_only().as_dict()
+    return {
+        field.name: plain[field.name]
+        for field in dataclasses.fields(chosen)
+        if field.name in plain and field.default != getattr(chosen, field.name)
+    }
+
+
+def settings_of(choices: Mapping[str, Any]) -> Participant:
+    """Return these choices and everything else at its default."""
+    hints = get_type_hints(Participant)
+    values = {name: _typed(value, hints[name]) for name, value in choices.items()}
+    return Participant(**values)
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_typed(item, get_args(hint)[0]) for item in value)
+    return Path(value) if isinstance(value, str) and (hint is Path or Path in get_args(hint)) else value
 
 
 class Step(SimpleInterface):
@@ -243,3 +326,101 @@ class Power(Transform):
 
     def chosen(self) -> tuple[str, Mapping[str, Any]]:  # noqa: D102
         return "power", {"alpha": self.inputs.alpha}
+
+
+class SinkInputSpec(BaseInterfaceInputSpec):
+    """Everything that was computed, and where it goes."""
+
+    output_dir = traits.Str(mandatory=True, desc="output dataset")
+    bold = File(exists=True, mandatory=True, desc="the series that it was made from; its name gives the entities")
+    mask = File(exists=True, desc="its brain mask")
+    confounds = File(exists=True, desc="its confounds table")
+    entities = traits.List(traits.Tuple(traits.Str(), traits.Str()), desc="entities of the outputs [of the series]")
+    datasets = traits.Dict(key_trait=traits.Str(), usedefault=True, desc="input datasets by the name in BIDS URIs")
+    cleaning = File(exists=True, mandatory=True, desc="of Bandpass")
+    parcels = traits.List(File(exists=True), mandatory=True, desc="of Parcellate, one per atlas")
+    series = traits.List(File(exists=True), mandatory=True, desc="of Bandpass, one per atlas")
+    connectivity = traits.List(File(exists=True), mandatory=True, desc="of Connectivity, one per atlas")
+    connectomes = traits.List(File(exists=True), desc="of Connectivity and of transforms")
+    embeddings = traits.List(File(exists=True), desc="of Embed")
+    atlases = traits.List(File(exists=True), mandatory=True, desc="as for Parcellate")
+    method = traits.Dict(key_trait=traits.Str(), usedefault=True, desc="choices of the method that are not default")
+
+
+class SinkOutputSpec(TraitedSpec):
+    """Written files."""
+
+    files = traits.List(traits.Str(), desc="relative to output_dir")
+    excluded = traits.Str(desc="why there are no connectomes; empty when there are")
+    problems = traits.Dict(key_trait=traits.Str(), desc="state and reason of embeddings that there are not, by atlas")
+
+
+class Sink(Step):
+    """Compute the quality tables, and write tables, sidecars and previews of a recording."""
+
+    input_spec = SinkInputSpec
+    output_spec = SinkOutputSpec
+    _always_run = True  # nipype would not see that its files are gone
+
+    def work(self, folder: Path) -> None:  # noqa: D102
+        given, output_dir = self.inputs, Path(self.inputs.output_dir)
+        bold = Path(given.bold)
+        # those in the name of the series where none are given
+        pairs = self.given("entities") or re.findall(r"(?:^|_)([a-z]+)-([A-Za-z0-9+]+)", bold.name)
+        entities = tuple((key, value) for key, value in pairs if key != "desc")
+        # the choices of the cleaning are those that it was done with
+        cleaning, choices = load_cleaning(given.cleaning)
+        settings = settings_of({**given.method, **choices})
+        atlases = tuple(open_atlas(Path(path)) for path in given.atlases)
+        embeddings, problems = _embeddings(self.given("embeddings") or (), atlases)
+        results = Results(
+            Recording(bold, entities, cleaning.repetition_time, self.path("mask"), self.path("confounds")),
+            atlases,
+            settings,
+            {name: Path(path) for name, path in given.datasets.items()},
+            cleaning,
+            _series(given.parcels, given.series),
+            _connectomes(self.given("connectomes") or given.connectivity, atlases, settings),
+            embeddings,
+            problems,
+        )
+        written = write_recording(output_dir, results)
+        write_previews(output_dir, results)
+        self._results |= {**written._asdict(), "files": list(written.files)}
+
+
+def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]:
+    nothing = np.empty((0, 0))
+    clean = {facts["atlas"]: (arrays["series"], facts) for arrays, facts in map(load_bundle, series)}
+    found = []
+    for arrays, facts in map(load_bundle, parcels):
+        values, about = clean.get(facts["atlas"], (nothing, {"flat": (), "stray": ()}))
+        flat, stray = tuple(about["flat"]), tuple(about["stray"])
+        fields = {name: arrays[SLICES + name] for name in Slices._fields if SLICES + name in arrays}
+        slices = Slices(**fields) if fields else None
+        found.append(ParcelSeries(arrays["coverage"], arrays["series"], values, nothing, flat, stray, slices))
+    return found
+
+
+def _connectomes(paths: Iterable[str], atlases: tuple[Atlas, ...], settings: Participant) -> list[Named]:
+    found: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
+    for arrays, facts in map(load_bundle, paths):
+        name = facts["transform"]
+        if name != FC and facts["label"] != (label := make_transform(name, settings).label):
+            raise UsageError(
+                f"Sink is given {facts['label']} but its 'method' means {label}: give it the same choices."
+            )
+        found[facts["atlas"]][name] = arrays["matrix"], facts["about"]
+    return list(found.values())
+
+
+def _embeddings(paths: Iterable[str], atlases: tuple[Atlas, ...]) -> tuple[list[Named], dict[str, tuple[str, str]]]:
+    """Embeddings by the label of the encoder, and why there are none under an atlas."""
+    found: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
+    problems: dict[str, tuple[str, str]] = {}
+    for arrays, facts in map(load_bundle, paths):
+        if "problem" in facts:
+            problems[facts["atlas"]] = facts["problem"]
+        else:
+            found[facts["atlas"]][facts["label"]] = arrays["embedding"], facts["about"]
+    return list(found.values()), problems

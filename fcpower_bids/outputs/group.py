@@ -232,12 +232,6 @@ class Attempts:
         self._causes.append(error)
         say(f"{name}: failed. {sentence}", self.settings)
 
-    def describe_if_nothing_can_be_done(self) -> None:
-        """Raise when the data or the choices allow nothing of all that was asked for."""
-        reasons = self.left_out | self.refused
-        if reasons and not self.done and not self.failed:
-            raise DatasetError(_lines(reasons))
-
     def tell(self) -> None:
         """Raise one error for everything that was asked for and is not there. Raises Incomplete, DatasetError."""
         if self.failed:

@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.series import HEAD_RADIUS, convention_of
-from fcpower_bids.measures import COVERAGE as COVERAGE_TABLE
-from fcpower_bids.measures import QUALITY as QUALITY_TABLE
-from fcpower_bids.measures import SPECTRUM as SPECTRUM_TABLE
-from fcpower_bids.measures import Measured, tabulate_coverage, tabulate_quality, tabulate_spectrum
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
+from fcpower_bids.core.series import HEAD_RADIUS, band_leakage, convention_of
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import (
     CONNECTIVITY,
@@ -41,6 +40,9 @@ from fcpower_bids.settings import Participant
 from fcpower_bids.store import known_digest, write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
+QUALITY_TABLE = TABLES["SOURCE_desc-fcpower_qc"]
+COVERAGE_TABLE = TABLES["SOURCE_ATLAS_stat-coverage_bold"]
+SPECTRUM_TABLE = TABLES["SOURCE_ATLAS_desc-spectrum_eigenvalues"]
 VOLUMES = TABLES["SOURCE_desc-confounds_outliers"]
 FLAT = 1e-9
 """Range of a diagonal that is rounding."""
@@ -52,6 +54,22 @@ RELATIONSHIPS = {
 }
 """Meaning of the entity ``stat`` of a matrix."""
 
+SPECTRUM_NAMES = {
+    "rank": "Rank",
+    "n_clipped": "NumberClipped",
+    "participation_ratio": "ParticipationRatio",
+    "participation_ratio_power": "ParticipationRatioPower",
+    "first_to_twentieth": "FirstToTwentieth",
+    "first_to_twentieth_power": "FirstToTwentiethPower",
+    "first_to_last": "FirstToLast",
+    "first_to_last_power": "FirstToLastPower",
+    "heat_trace": "HeatTrace",
+    "arclength": "Arclength",
+}
+"""Figures of the spectrum as the sidecar calls them; Power marks those of FC^alpha."""
+
+Measured = tuple[pd.DataFrame, dict[str, Any]]
+"""A table, and what its sidecar says."""
 Named = Mapping[str, tuple[np.ndarray, Mapping[str, Any]]]
 """Arrays by name, each with what its sidecar says."""
 
@@ -87,14 +105,24 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         (replace(series, connectivity=matrices[FC][0]) if FC in matrices else series, atlas)
         for series, atlas, matrices in zip(results.series, results.atlases, results.connectomes, strict=True)
     ]
-    coverage = [tabulate_coverage(series, atlas, settings) for series, atlas in seen]
-    spectrum = [] if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
-    quality = [tabulate_quality(series, cleaning, atlas, settings) for series, atlas in seen]
+    nothing = [(pd.DataFrame(), dict[str, Any]())] * len(seen)
+    spectrum = nothing if excluded else [tabulate_spectrum(series, settings) for series, _ in seen]
+    quality = [
+        tabulate_quality(series, cleaning, atlas, settings, facts)
+        for (series, atlas), (_, facts) in zip(seen, spectrum, strict=True)
+    ]
     paths = [*_recording_files(output_dir, results, quality)]
     for number, atlas in enumerate(results.atlases):
-        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum)]
-        for output, spec, measured in tables[: 1 if excluded else 2]:
-            table, facts = measured[number]
+        covered = results.series[number].coverage
+        low = [name for name, share in zip(atlas.names, covered, strict=True) if share < settings.min_coverage]
+        about = {
+            "CoverageThreshold": settings.min_coverage,
+            "UncoveredNodes": low,
+            "MeanCoverage": float(covered.mean()),
+        }
+        coverage = pd.DataFrame({"Node": atlas.names, "coverage": covered}), about
+        tables = [(COVERAGE, COVERAGE_TABLE, coverage), (SPECTRUM, SPECTRUM_TABLE, spectrum[number])]
+        for output, spec, (table, facts) in tables[: 1 if excluded else 2]:
             path = output_path(output_dir, results.recording, output, atlas)
             paths.append(write_declared(path, table, spec))
             paths.append(describe_files({**common_metadata(results, atlas), **facts, **spec.describe()}, path))
@@ -146,13 +174,19 @@ def _recording_files(output_dir: Path, results: Results, quality: Sequence[Measu
     )
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
-    motion = motion_metadata(results.settings)
-    yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh}, path)
+    settings, motion = results.settings, dict[str, Any]()
+    if settings.head_radius or settings.motion_filter_type:
+        motion["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
+    if settings.motion_filter_type:
+        stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
+        about = {"Type": settings.motion_filter_type, "BreathsPerMinute": stop, "Order": settings.motion_filter_order}
+        motion["MotionFilter"] = about
+    yield describe_files({**base, **VOLUMES.describe(), **motion, "Threshold": settings.fd_thresh}, path)
     path = output_path(output_dir, recording, QUALITY)
     text = declared_text(pd.concat([table for table, _ in quality], ignore_index=True), QUALITY_TABLE)
     yield write_text(path, text + "".join(_rows_of_other_atlases(path, text, results)))
     facts = {key: value for _, facts in quality for key, value in facts.items()}
-    chosen = {"CleaningChoices": results.settings.cleaning()}
+    chosen = {"CleaningChoices": settings.cleaning()}
     yield describe_files({**base, **facts, **chosen, **QUALITY_TABLE.describe()}, path)
 
 
@@ -289,16 +323,48 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     }
 
 
-def motion_metadata(settings: Participant) -> dict[str, Any]:
-    """Return what was done to the motion parameters before the displacement; nothing where it is that of the table."""
-    about: dict[str, Any] = {}
-    if settings.head_radius or settings.motion_filter_type:
-        about["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
-    if settings.motion_filter_type:
-        stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
-        about["MotionFilter"] = {
-            "Type": settings.motion_filter_type,
-            "BreathsPerMinute": stop,
-            "Order": settings.motion_filter_order,
-        }
-    return about
+def tabulate_quality(
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Participant, spectrum: Mapping[str, Any]
+) -> Measured:
+    """Return one row with the figures of the table; those of the cleaned series are missing when excluded."""
+    after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
+    fd = cleaning.framewise_displacement[after_dummies]
+    stray = np.zeros_like(cleaning.kept) if cleaning.stray is None else cleaning.stray
+    row: dict[str, Any] = dict.fromkeys(QUALITY_TABLE.columns)
+    row |= {
+        "atlas": atlas.name,
+        "state": "excluded" if cleaning.excluded else "done",
+        "volumes": len(cleaning.kept),
+        "dummy_volumes": cleaning.n_dummy,
+        "censored_volumes": int((after_dummies & ~cleaning.kept & ~stray).sum()),
+        "kept_volumes": int(cleaning.kept.sum()),
+        "seconds_kept": cleaning.seconds_kept,
+        "mean_fd": float(np.nanmean(fd)) if np.isfinite(fd).any() else None,
+        "max_fd": float(np.nanmax(fd)) if np.isfinite(fd).any() else None,
+        "n_regressors": cleaning.n_regressors,
+        "degrees_of_freedom": cleaning.degrees_of_freedom,
+        "parcels": atlas.n_parcels,
+        "uncovered_parcels": int((series.coverage < settings.min_coverage).sum()),
+        "stray_parcels": len(series.stray),
+        "mean_coverage": float(series.coverage.mean()),
+        "mask_dice": None if series.slices is None else float(series.slices.dice),
+        **cleaning.plausibility,
+    }
+    if not cleaning.excluded:
+        leakage = band_leakage(series.clean, cleaning.repetition_time, *settings.band, kept=cleaning.kept)
+        row |= {"rank": spectrum["Rank"], "clipped": spectrum["NumberClipped"]}
+        row |= {"participation_ratio": spectrum["ParticipationRatio"], "band_leakage": float(np.nanmean(leakage))}
+        row["participation_ratio_power"] = spectrum["ParticipationRatioPower"]
+    return pd.DataFrame([row]), {"Reason": cleaning.excluded} if cleaning.excluded else {}
+
+
+def tabulate_spectrum(series: ParcelSeries, settings: Participant) -> Measured:
+    """Return one row per eigenvalue, with rank, clipped eigenvalues and participation ratios as metadata."""
+    covered = covered_parcels(series.connectivity)
+    eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
+    weights = power_weights(eigenvalues, settings.alpha)
+    table = pd.DataFrame(
+        {"rank": np.arange(1, len(eigenvalues) + 1), "eigenvalue": eigenvalues, "eigenvalue_power": weights}
+    )
+    facts = {SPECTRUM_NAMES[key]: value for key, value in spectrum_summary(eigenvalues, settings.alpha).items()}
+    return table, {"Alpha": settings.alpha, **facts}

@@ -173,7 +173,18 @@ def current_status(output_dir: Path, recording: str, needed: str = "") -> Status
         reason = f"logs/status/{recording}.json cannot be read; run the participant level again."
         return Status(recording, FAILED, reason=reason)
     for name in status.outputs if status.state in (DONE, EXCLUDED) else ():
-        if needed in name and (fault := _fault_of(output_dir / name, status.sizes.get(name))):
+        if needed not in name:
+            continue
+        fault, noted = "", status.sizes.get(name)
+        try:
+            there = (output_dir / name).stat().st_size if (output_dir / name).is_file() else None
+            if there is None:
+                fault = "is gone"
+            elif name.endswith(WHOLE) and there != noted:
+                fault = "is cut short" if there < (noted or 0) else "was changed"
+        except OSError:
+            fault = "cannot be read"
+        if fault:
             return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
     return status
 
@@ -182,19 +193,6 @@ def read_statuses(output_dir: Path) -> list[Status]:
     """Return what is true now of every recording that a run has looked at."""
     names = (name for name in recorded(output_dir) if not name.endswith(EMBEDDING))
     return [status for name in names if (status := current_status(output_dir, name)) is not None]
-
-
-def _fault_of(path: Path, size: int | None) -> str:
-    """Say that an output is gone, or that a series or connectome is not as it was written; it is not read."""
-    if not path.is_file():
-        return "is gone"
-    if not path.name.endswith(WHOLE):
-        return ""
-    try:
-        there = path.stat().st_size
-    except OSError:
-        return "cannot be read"
-    return "" if there == size else "is cut short" if there < (size or 0) else "was changed"
 
 
 def is_finished(

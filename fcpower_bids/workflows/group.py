@@ -1,14 +1,23 @@
-"""The group level: assemble the cohort, run the analyses, write their tables and the page."""
+"""The group level: assemble the cohort with its embeddings, run the analyses, write their tables and the page."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
@@ -16,17 +25,23 @@ from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tab
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check.check import check_first
 from fcpower_bids.cohort.assembly import check_names
-from fcpower_bids.cohort.features import NO_SESSION
+from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedding_facts
+from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PERSON, RECORDING
 from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
-from fcpower_bids.elsewhere.imports import bring_sources
-from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
+from fcpower_bids.elsewhere.imports import are_named, bring_sources
+from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
+from fcpower_bids.encoders.published.statistics import LEAK, SeriesEncoder
+from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
+from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
-from fcpower_bids.inputs.roots import SITE, check_input_folder, output_folders
+from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
-from fcpower_bids.outputs.dataset import note_command
+from fcpower_bids.notebook import open_cohort
+from fcpower_bids.outputs.dataset import bids_uri, note_command
 from fcpower_bids.outputs.group import (
     CHECK,
     INDEX,
@@ -37,19 +52,30 @@ from fcpower_bids.outputs.group import (
     analysis_key,
     write_group_tables,
 )
-from fcpower_bids.outputs.status import MOST_ALIKE, group_alike, write_status_table
+from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.status import (
+    FAILED,
+    MOST_ALIKE,
+    Status,
+    embedding_names,
+    forget_embeddings,
+    group_alike,
+    status_path,
+    write_status,
+    write_status_table,
+)
+from fcpower_bids.outputs.tables import column_names, describe_files, read_json, read_series, series_file, write_matrix
 from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
-from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import describe_memory, memory_limit
-from fcpower_bids.settings import Settings
+from fcpower_bids.records import Cohort, Output, Table
+from fcpower_bids.resources import memory_limit
+from fcpower_bids.settings import Method, Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.settings.options import describe_unread
-from fcpower_bids.store import leftovers, sweep
+from fcpower_bids.store import known_digest, leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workflows.cohorts import embed_stored, open_cohorts, untouched
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
@@ -78,7 +104,7 @@ def run_group(settings: Settings) -> int:
             f"{settings.results} holds no results, so there is nothing to report: leave out --reports-only, or correct "
             f"--name.{named}"
         )
-    for line in filter(None, (*describe_unused(settings), describe_memory(settings.mem_mb))):
+    for line in describe_unused(settings):
         say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
@@ -243,9 +269,11 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
             for note in dict.fromkeys(notes):
                 say(f"{name}: permutations: {note}", settings)
     few = cohort.scans["participant_id"].nunique() < FEWEST_PEOPLE
-    if not few or settings.analyses or settings.targets:  # few people are described, which the check and the page do
-        attempts.describe_if_nothing_can_be_done()
-    rows = [(name, "left out", reason) for name, reason in (attempts.left_out | attempts.refused).items()]
+    reasons = attempts.left_out | attempts.refused
+    # few people are described, which the check and the page do
+    if reasons and not (attempts.done or attempts.failed) and (not few or settings.analyses or settings.targets):
+        raise DatasetError("\n".join(f"{name}: {reason}" for name, reason in reasons.items()))
+    rows = [(name, "left out", reason) for name, reason in reasons.items()]
     rows += [(name, "failed", reason) for name, reason in attempts.failed.items()]
     for name in finished.names:
         asked = name in names or name not in ANALYSES or (name in OF_COHORTS and not by_atlas)
@@ -282,3 +310,151 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
     if name in settings.analyses:
         return False
     return ALL in settings.analyses or (not settings.analyses and isinstance(error, NotInCohort))
+
+
+# Input of the analyses
+
+
+def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
+    """Load the cohort of the analyses, and one per atlas for comparisons."""
+    if not OF_COHORTS & set(analyses_to_run(settings)):
+        return complete_cohort(open_cohort(settings), settings), {}
+    atlases = list(dict.fromkeys(settings.atlas))
+    if settings.atlas == Method.atlas:
+        default = join(declared_atlases()[Method.atlas[0]].entities)
+        there = {one.atlas_name for one in selected_of(settings).connectomes}
+        atlases = sorted(there, key=lambda name: (name != default, name))
+    if not atlases:
+        return open_cohort(settings), {}
+    each = {name: dataclasses.replace(settings, atlas=(name,)) for name in atlases}
+    cohorts = {name: open_cohort(own) for name, own in each.items()}
+    return complete_cohort(cohorts[atlases[0]], each[atlases[0]]), cohorts
+
+
+def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
+    """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
+    if not cohort.embeddings and settings.encoder is None:
+        return cohort
+    label, asked = embedding_label(settings), analyses_to_run(settings)
+    facts = read_embedding_facts(cohort.embeddings, settings)
+    leaks = tuple(
+        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, {LEAK}"
+        for name, about in facts.items()
+        if about.get("statistics")
+    )
+    encoders = {}
+    own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
+    if label in cohort.embeddings and own_atlas and "learning_curves" in asked:
+        encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
+    return dataclasses.replace(cohort, encoders=encoders, embedding_facts=facts, notes=cohort.notes + leaks)
+
+
+def load_series_encoder(
+    parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
+) -> SeriesEncoder:
+    """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
+    places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
+    encoder = open_encoder(settings, parcels, places)
+
+    def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
+        vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.encoder_read)
+        return vectors[0]
+
+    return embed
+
+
+@contextmanager
+def untouched(settings: Settings) -> Iterator[Settings]:
+    """Settings with a copy of the output folder that may be written to, if sources come in. Raises FcPowerError."""
+    if not are_named(settings):
+        yield settings
+        return
+    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
+        copy = Path(folder, "out")
+        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
+            without = shutil.ignore_patterns("work", "group", "locks")
+            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
+        try:
+            yield dataclasses.replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
+        except FcPowerError as error:
+            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error
+
+
+# Series that are stored already: of other programs, or cleaned before there was an encoder
+
+OF_SERIES = "SeriesSha256"
+"""Entry of the sidecar of an embedding: the file that it was made from."""
+OF_DATASET = "DatasetName"
+"""Another: the dataset whose people were looked for among those of the encoder's training."""
+INHERITED = ("NuisanceStrategy", "SecondsUsed", "NumberOfVolumesUsed", "RepetitionTime", "Atlas")
+
+
+def embed_stored(settings: Settings) -> None:
+    """Embed the stored series that lack this embedding. Raises CheckpointError, DatasetError, Incomplete."""
+    if settings.encoder is None:
+        return
+    label, output = embedding_label(settings), settings.output_dir
+    of_sites = "" not in output_folders(settings, output)  # which are read and not written to
+    if of_sites or not (settings.encoder_weights or settings.encoder == "random-init"):
+        if not any(label in one.encoders for one in selected_of(settings).connectomes):
+            raise UsageError(
+                f"{output} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or leave it out."
+            )
+        return
+    there = asked_for(selected_of(settings).connectomes, settings)
+    with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
+    if there and not with_series and not any(label in one.encoders for one in there):
+        raise DatasetError(
+            f"{output} holds no series, so there is nothing to embed: matrices do not say how a scan went on in time. "
+            "Give the series, or leave out --encoder."
+        )
+    # without an embedding of this label, or with one of their own that may be outdated
+    lacking = [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
+    names = {one: embedding_names(one.recording, [one.atlas_name], settings)[one.atlas_name] for one in lacking}
+    forget_embeddings(output, {one.recording for one in lacking}, set(names.values()))
+    done, failed = 0, list[str]()
+    named = sorted(((tuple(column_names(one.path)), one) for one in lacking), key=lambda each: (each[0], each[1].path))
+    for parcels, of_parcels in groupby(named, key=lambda each: each[0]):  # an encoder is loaded once for each
+        encoder = open_encoder(settings, parcels, {})
+        if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
+            continue  # it is fitted to the training people of every fold where encoders are compared
+        for _, one in of_parcels:
+            try:
+                done += _embed(one, encoder, label, settings)
+                status_path(output, names[one]).unlink(missing_ok=True)  # of an earlier failure
+            except (RecordingError, DatasetError) as error:
+                one.beside(Output("embedding", (("desc", label),))).unlink(missing_ok=True)
+                write_status(output, Status(names[one], FAILED, "embed", str(error)))
+                failed.append(one.recording)
+    if done:
+        say(f"{label}: {done} stored series embedded", settings)
+    if failed:
+        raise Incomplete(
+            f"{len(failed)} of {len(lacking)} stored series could not be embedded ({', '.join(failed[:3])}): the "
+            "reasons are in logs/status.tsv."
+        )
+
+
+def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> bool:
+    """Embed one series and write vector and sidecar, unless they are there: made by this encoder from this series."""
+    series = series_file(one.beside(TIMESERIES))
+    target = one.beside(Output("embedding", (("desc", label),)))
+    person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
+    stated = {OF_SERIES: known_digest(series), OF_DATASET: person[0]}  # which a node does not state
+    about = {**encoder.provenance(settings.encoder_read), **stated}
+    if target.is_file() and target.with_suffix(".json").is_file():
+        known = {**stated, **read_json(target.with_suffix(".json"))}
+        plain = json.loads(json.dumps(about))
+        if {name: known.get(name) for name in plain} == plain and not (
+            label in one.encoders and one.is_embedding_outdated(label)
+        ):
+            return False
+    values, parcels = read_series(series)
+    facts = read_json(series.with_suffix(".json"))
+    time = float(facts.get("RepetitionTime", math.nan))
+    vector, training = embed_recording(encoder, values, tuple(parcels), time, settings.encoder_read, person)
+    write_matrix(target, vector[None], [f"dim{number:04d}" for number in range(len(vector))])
+    own = {key: facts[key] for key in INHERITED if key in facts}
+    sources = [bids_uri(series, {"": settings.output_dir})]
+    describe_files({"Sources": sources, **own, **about, **training}, target)
+    return True

@@ -50,11 +50,11 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
 from fcpower_bids.records import Recording
+from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import leftovers, make_folder, sweep
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
-from fcpower_bids.workers import unsearched
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,
     ELSEWHERE,

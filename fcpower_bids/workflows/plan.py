@@ -242,7 +242,15 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     """Return what ``--dry-run`` prints."""
     jobs, code, every = plan.jobs, plan.exit_code, settings.verbose
     shown = jobs if every else jobs[:MOST_ROWS]
-    rows = [HEADER, *(_row(job, settings) for job in shown)]
+    rows: list[tuple[str, ...]] = [HEADER]
+    for job in shown:
+        recording, seconds = job.recording, job.recording.repetition_time
+        folder = output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir).as_posix()
+        output = f"{folder}/{recording.name}_*{' (finished)' if job.finished else ''}"
+        files = ("yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none")
+        long = f"{job.volumes * seconds / 60:.1f}", "-" if job.finished else f"{job.kept * seconds / 60:.1f}"
+        output = "none (excluded)" if job.excluded else output
+        rows.append((recording.name, *files, f"{seconds:g}", str(job.volumes), *long, output))
     problems = {problem.recording: problem for problem in plan.discovery.problems}
     # one row each; of many with the same problem the first
     for status, *_ in group_alike(plan.refused, lambda each: each.reason, len(plan.refused) if every else MOST_ALIKE):
@@ -273,16 +281,4 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
             f"({hours:.1f} h) can be processed; {failed} {'has' if failed == 1 else 'have'} problems, {skipped} "
             f"{'is' if skipped == 1 else 'are'} skipped, {states.count(EXCLUDED)} would be excluded.\n",
         ]
-    )
-
-
-def _row(job: Job, settings: Settings) -> tuple[str, ...]:
-    recording, seconds = job.recording, job.recording.repetition_time
-    folder = output_folder(settings.output_dir, recording.entities).relative_to(settings.output_dir).as_posix()
-    output = f"{folder}/{recording.name}_*{' (finished)' if job.finished else ''}"
-    return (
-        *(recording.name, "yes", "yes" if recording.mask else "not needed", "yes" if recording.confounds else "none"),
-        *(f"{seconds:g}", str(job.volumes), f"{job.volumes * seconds / 60:.1f}"),
-        "-" if job.finished else f"{job.kept * seconds / 60:.1f}",
-        "none (excluded)" if job.excluded else output,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +45,17 @@ REMEDY = "Do not use it: train on more people, longer, or hold out more; accept_
 def run_pretrain(settings: Settings) -> int:
     """Train an encoder on the cleaned series in ``output_dir`` and return the exit code; 0 steps make the corpus."""
     if settings.steps == 0 and not settings.dry_run:
-        return _make_corpus(settings)
+        from fcpower_bids.pretrain.corpus import is_public
+
+        corpus = _corpus_folder(settings)
+        if settings.corpus == CORPUS_ID or is_public(corpus):
+            raise UsageError(
+                f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it."
+            )
+        table = _pack(settings, corpus)  # what is packed already is passed over
+        if short := int((table["T"] < settings.window).sum()):
+            say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
+        return 0
     from fcpower_bids.pretrain.engine import on_all_processes
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
@@ -152,19 +161,6 @@ def _corpus_folder(settings: Settings) -> Path:
     return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
 
 
-def _make_corpus(settings: Settings) -> int:
-    """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretrain.corpus import is_public
-
-    corpus = _corpus_folder(settings)
-    if settings.corpus == CORPUS_ID or is_public(corpus):
-        raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
-    table = _pack(settings, corpus)
-    if short := int((table["T"] < settings.window).sum()):
-        say(f"{short} of them have fewer volumes than window {settings.window}: nothing trains on those.", settings)
-    return 0
-
-
 def _ready_corpus(settings: Settings) -> Path:
     """Return the folder of the corpus to train on."""
     from fcpower_bids.encoders.checkpoints import fetch
@@ -195,7 +191,14 @@ def _pack(settings: Settings, corpus: Path) -> Any:
             "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
         )
     door = selected(settings.output_dir)
-    atlas = choose_atlas(_atlases(door, settings.output_dir), settings)
+    found = sorted(_atlases(door, settings.output_dir))
+    match = found
+    if len(found) > 1 or settings.atlas != Method.atlas:
+        match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
+    if len(match) != 1:
+        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
+        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
+    (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.participant_label}
     sources = _sources(settings, door, atlas, dataset)
     there = {facts["subject"] for facts, _ in sources}
@@ -232,18 +235,6 @@ def _atlases(door: Selected, output_dir: Path) -> set[str]:
     if door.left_out:
         raise DatasetError(describe_nothing_left([scan.row() for scan in door.left_out], output_dir))
     raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
-
-
-def choose_atlas(found: Iterable[str], settings: Settings) -> str:
-    """Return the one atlas to train on: the only one, or the one that ``--atlas`` means. Raises UsageError."""
-    found = sorted(found)
-    if len(found) == 1 and settings.atlas == Method.atlas:
-        return found[0]
-    match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
-    if len(match) != 1:
-        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
-        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
-    return match[0]
 
 
 def _sources(settings: Settings, door: Selected, atlas: str, dataset: str) -> list[Any]:

@@ -24,11 +24,9 @@ from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.loading import describe_atlas
-from fcpower_bids.interfaces.bundles import choices_of
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
-from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Transform
-from fcpower_bids.interfaces.outputs import Sink
+from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
@@ -116,19 +114,6 @@ def init_recording_wf(
     return workflow
 
 
-def set_recording(workflow: Workflow, recording: Recording, atlases: Sequence[Path]) -> None:
-    """Give a recording and its atlases to a workflow of :func:`init_recording_wf`."""
-    inputs = workflow.get_node("inputnode").inputs
-    for name in ("bold", "mask", "confounds", "confounds_metadata"):
-        if (path := getattr(recording, name)) is not None:
-            setattr(inputs, name, str(path))
-    files = [path for path in (recording.bold, recording.mask) if path is not None]
-    workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
-    inputs.repetition_time = recording.repetition_time
-    inputs.entities = list(recording.entities)
-    inputs.atlases = [str(path) for path in atlases]
-
-
 def workflow_name(recording: Recording) -> str:
     """Return the recording's name in the characters that nipype allows."""
     return re.sub(r"\W", "_", recording.name.replace("+", "plus"))
@@ -188,7 +173,14 @@ def process_recording(
             dataset = settings.dataset_name or ""
             workflow = init_recording_wf(settings, output, datasets, folder.name, dataset)
             workflow.base_dir = str(work)
-            set_recording(workflow, recording, [describe_atlas(each, settings.work / "atlases") for each in atlases])
+            inputs = workflow.get_node("inputnode").inputs
+            for field in ("bold", "mask", "confounds", "confounds_metadata"):
+                if (path := getattr(recording, field)) is not None:
+                    setattr(inputs, field, str(path))
+            inputs.repetition_time, inputs.entities = recording.repetition_time, list(recording.entities)
+            inputs.atlases = [str(describe_atlas(each, settings.work / "atlases")) for each in atlases]
+            files = [path for path in (recording.bold, recording.mask) if path is not None]
+            workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
             workflow.run(plugin=plugin)
         except Exception as error:
             reason = explain(error, output, f"{name}_{stage}")

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, save_cleaning
+from fcpower_bids.interfaces.nodes import load_bundle, load_cleaning, save_cleaning
 from tests.test_measures import make_cleaning
 
 

@@ -167,19 +167,17 @@ class Ended:
 
 
 @pytest.mark.parametrize(
-    ("codes", "kills", "words"),
+    ("codes", "words"),
     [
-        ([-15, -9], 0, "killed from outside"),
-        ([-15, -9], 1, "killed by the kernel because memory ran out"),
-        ([-15, -15], 1, "received SIGTERM"),
-        ([-15, -11], 0, "crashed (SIGSEGV)"),
-        ([None, 0], 0, "killed from outside"),
+        ([-15, -9], "killed from outside"),
+        ([-15, -15], "received SIGTERM"),
+        ([-15, -11], "crashed (SIGSEGV)"),
+        ([None, 0], "killed from outside"),
     ],
 )
-def test_the_ends_of_processes_are_told_apart(codes, kills, words, monkeypatch):
-    monkeypatch.setattr(parallel, "memory_kills", lambda: 3 + kills)
+def test_the_ends_of_processes_are_told_apart(codes, words):
     number, dead = parallel.first_to_die([Ended(code, place + 1) for place, code in enumerate(codes)])
-    assert words in parallel.cause_of_death(number, 3)
+    assert words in parallel.cause_of_death(number)
     assert dead == [place + 1 for place, code in enumerate(codes) if number and code == -number]
 
 
@@ -192,13 +190,6 @@ def test_the_end_of_the_server_of_workers_is_one_of_a_worker(silence, monkeypatc
 
     with pytest.raises(parallel.WorkerDied, match="killed"):
         list(parallel.run_calls(math.sqrt, [(4.0,)], 1))
-
-
-@pytest.mark.parametrize("text", ["low 0\noom_kill 7\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"])
-def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
-    (tmp_path / "counter").write_text(text)
-    monkeypatch.setattr(parallel, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
-    assert parallel.memory_kills() == 7
 
 
 @needs_proc

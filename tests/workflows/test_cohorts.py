@@ -11,8 +11,7 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows import group
-from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
-from fcpower_bids.workflows.group import run_group
+from fcpower_bids.workflows.group import load_series_encoder, open_cohorts, run_group
 from tests.command import parse_settings
 from tests.planting.participant_outputs import (
     PARCELS,

@@ -94,7 +94,7 @@ def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
     def slip(*_):
         raise IndexError("ours")
 
-    monkeypatch.setattr("fcpower_bids.workflows.cohorts.embed_recording", slip)
+    monkeypatch.setattr("fcpower_bids.workflows.group.embed_recording", slip)
     assert group(listed, save_weights(listed / "model", 1)) == 1
     assert "internal error" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ The template is the symmetric ICBM 2009a, so the right hemisphere is the exact m
 from __future__ import annotations
 
 import gzip
+import itertools
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,7 +44,9 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
         )
     stem = f"tpl-{space}_" + "_".join(f"{key}-{value}" for key, value in ENTITIES) + "_res-02_dseg"
     image = Path(cache) / f"{stem}.nii.gz"
-    names, networks, hemispheres = _describe_parcels()
+    sides = list(itertools.product("LR", POSITIONS, range(1, PARCELS_PER_POSITION + 1)))
+    names = tuple(f"{hemisphere}H_{position}_{number:02d}" for hemisphere, position, number in sides)
+    hemispheres, networks, _ = zip(*sides, strict=True)
     labels = tuple(range(1, N_PARCELS + 1))
     _keep_or_replace(image, IMAGE.read_bytes())
     table = AtlasTable(labels, names, networks, hemispheres)
@@ -65,18 +68,6 @@ def builtin_labels() -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
 
     image = nib.Nifti1Image.from_bytes(gzip.decompress(IMAGE.read_bytes()))
     return np.asarray(image.dataobj), np.asarray(image.affine, dtype=np.float64)
-
-
-def _describe_parcels() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Name, position and hemisphere of each parcel, in the order of the labels."""
-    rows = [
-        (f"{hemisphere}H_{position}_{number:02d}", position, hemisphere)
-        for hemisphere in "LR"
-        for position in POSITIONS
-        for number in range(1, PARCELS_PER_POSITION + 1)
-    ]
-    names, networks, hemispheres = zip(*rows, strict=True)
-    return names, networks, hemispheres
 
 
 def _keep_or_replace(path: Path, content: bytes) -> None:

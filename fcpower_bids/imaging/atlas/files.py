@@ -40,7 +40,9 @@ class AtlasFile(NamedTuple):
     def entities(self) -> Entities:
         """Entities for output names; ``atlas-HOSPA_desc-th25`` becomes ``atlas-HOSPAth25``; else the stem."""
         if "atlas" not in self.chunks:
-            return (("atlas", _alphanumeric(_own_words(self.path)) or _alphanumeric(stem_of(self.path))),)
+            parts = stem_of(self.path).split("_")
+            words = "".join(part for part in parts if part != "dseg" and part.split("-")[0] not in SPATIAL)
+            return (("atlas", _alphanumeric(words) or _alphanumeric(stem_of(self.path))),)
         label = self.chunks["atlas"] + self.chunks.get("desc", "")
         return (("atlas", label), *((key, self.chunks[key]) for key in NAMING[1:] if key in self.chunks))
 
@@ -143,11 +145,6 @@ def _rank(found: AtlasFile) -> tuple[int, str]:
     return (order.index(resolution) if resolution in order else len(order), found.path.name)
 
 
-def _own_words(path: Path) -> str:
-    chunks = stem_of(path).split("_")
-    return "".join(chunk for chunk in chunks if chunk != "dseg" and chunk.split("-")[0] not in SPATIAL)
-
-
 def _alphanumeric(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", text)
 
@@ -171,11 +168,6 @@ class Declaration:
     dlabel: str = ""  # file name under which its authors give it in fsLR; empty where it has none
     # folder of the web in which that file is, at a commit that cannot change; empty where there is none
     address: str = ""
-
-    @property
-    def selectors(self) -> tuple[dict[str, str], ...]:
-        """Entities that a file of this atlas may have in a folder: ours, those of others, those of TemplateFlow."""
-        return tuple(dict(one) for one in (dict(self.entities), self.also, self.templateflow) if one)
 
 
 @cache

@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import nibabel
 import nibabel as nib
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, LabelAxis
@@ -46,9 +45,9 @@ from fcpower_bids.imaging.atlas.label_images import (
     is_cifti_labels,
     read_grayordinate_labels,
     read_volume_labels,
+    resample_labels,
 )
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
-from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
 from fcpower_bids.store import known_digest, load_json, write_bytes
 
@@ -100,7 +99,11 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
     counts = np.bincount(merged.ravel(), minlength=start + 1)[1:]
     if lost := [name for name, count in zip(table.names, counts, strict=True) if count == 0]:
         LOGGER.warning("Merging %s leaves no voxel to: %s.", whole, ", ".join(lost))
-    entities = entities or merged_entities(parts)
+    if entities is None:  # ``TianS3`` and ``Schaefer2018 7n 400`` become ``TianS3Schaefer2018 7n 450``
+        values = [dict(part.entities) for part in parts]
+        segs = "".join(dict.fromkeys(each["seg"] for each in values if "seg" in each))
+        named = {"atlas": "".join(each["atlas"] for each in values), "seg": segs, "scale": str(start)}
+        entities = tuple((key, value) for key, value in named.items() if value)
     content, encoded = _encode(merged, home, table.names, cifti), encode_table(table)
     digest = hashlib.sha256(content + encoded).hexdigest()[:8]
     name = "_".join([f"tpl-{parts[0].space}", *(f"{k}-{v}" for k, v in entities), f"desc-{digest}_dseg"])
@@ -119,18 +122,9 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
     )
 
 
-def merged_entities(parts: Sequence[Atlas]) -> Entities:
-    """Name a merged atlas: ``TianS3`` and ``Schaefer2018 7n 400`` become ``TianS3Schaefer2018 7n 450``."""
-    values = [dict(part.entities) for part in parts]
-    segs = "".join(dict.fromkeys(one["seg"] for one in values if "seg" in one))
-    scale = str(sum(part.n_parcels for part in parts))
-    named = {"atlas": "".join(one["atlas"] for one in values), "seg": segs, "scale": scale}
-    return tuple((key, value) for key, value in named.items() if value)
-
-
 def _encode(labels: np.ndarray, place: Any, names: Sequence[str], cifti: bool) -> bytes:
     if not cifti:
-        image = nibabel.Nifti1Image(labels.astype(np.int16 if labels.max() < 2**15 else np.int32), place)
+        image = nib.Nifti1Image(labels.astype(np.int16 if labels.max() < 2**15 else np.int32), place)
         return gzip.compress(image.to_bytes(), mtime=0)
     table = {0: ("???", (1.0, 1.0, 1.0, 0.0))} | {k: (name, (0.5, 0.5, 0.5, 1.0)) for k, name in enumerate(names, 1)}
     header = (LabelAxis(["parcels"], [table]), place)
@@ -213,14 +207,25 @@ def _resolve(spec: str, request: _Request) -> Atlas:
         selector = parse_selector(qualifier) if qualifier else {}
         return _from_dataset(target, pick_file(target, selector, request.space, request.cifti), request)
     if target.name.endswith(EXTENSIONS):
-        return _from_file(target, Path(qualifier).expanduser().absolute() if qualifier else None, request)
+        found, table = parse_name(target), Path(qualifier).expanduser().absolute() if qualifier else None
+        if found.space not in (None, request.space):
+            raise UsageError(
+                f"The atlas {target} is in space {found.space} but the recording in {request.space}: "
+                f"give one in {request.space}."
+            )
+        if found.is_cifti != request.cifti:
+            kinds = ("a dtseries", "a dlabel file") if request.cifti else ("NIfTI", "a NIfTI label image")
+            raise UsageError(f"The recording is {kinds[0]} but the atlas {target} is not: give {kinds[1]}.")
+        return _describe(found, table or table_beside(target), request, target.name)
     return _by_name(spec, request)
 
 
 def _by_name(spec: str, request: _Request) -> Atlas:
     declaration = declared_atlases().get(spec)
     try:  # what is nothing else is a selector; if it is not even that, no atlas has that name
-        selectors = declaration.selectors if declaration else (parse_selector(spec),)
+        # entities that a file of it may have: ours, those of others, those of TemplateFlow
+        known = declaration and (dict(declaration.entities), declaration.also, declaration.templateflow)
+        selectors = [dict(each) for each in known if each] if known else [parse_selector(spec)]
     except UsageError:
         raise _unknown(spec) from None
     for folder, selector in itertools.product(request.atlas_dirs, selectors):
@@ -277,19 +282,6 @@ def _from_dataset(folder: Path, found: AtlasFile, request: _Request, declaration
     licence, citation = describe_dataset(folder, found.chunks.get("atlas", ""))
     atlas = replace(atlas, licence=licence, citation=citation)
     return _declare(atlas, declaration) if declaration else atlas
-
-
-def _from_file(image: Path, table: Path | None, request: _Request) -> Atlas:
-    found = parse_name(image)
-    if found.space not in (None, request.space):
-        raise UsageError(
-            f"The atlas {image} is in space {found.space} but the recording in {request.space}: "
-            f"give one in {request.space}."
-        )
-    if found.is_cifti != request.cifti:
-        kinds = ("a dtseries", "a dlabel file") if request.cifti else ("NIfTI", "a NIfTI label image")
-        raise UsageError(f"The recording is {kinds[0]} but the atlas {image} is not: give {kinds[1]}.")
-    return _describe(found, table or table_beside(image), request, image.name)
 
 
 def _declare(atlas: Atlas, declaration: Declaration) -> Atlas:
@@ -364,19 +356,13 @@ def _unknown(spec: str) -> UsageError:
     )
 
 
-def atlas_digest(atlas: Atlas) -> str:
-    """Return sixteen characters that differ whenever an atlas says something else, wherever its image lies."""
-    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
-    fields = dataclasses.asdict(atlas)
-    del fields["image"]
-    digest.update(json.dumps(fields, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
-
-
 def describe_atlas(atlas: Atlas, folder: Path) -> Path:
     """Write an atlas as JSON under a name made from its content; a file that is there already is right."""
     fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
-    content = json.dumps({**fields, "digest": atlas_digest(atlas)}, indent=1, ensure_ascii=False).encode()
+    # nipype caches by the file: it differs whenever the atlas says something else
+    digest = hashlib.sha256(bytes.fromhex(known_digest(atlas.image)))
+    digest.update(json.dumps({key: fields[key] for key in fields if key != "image"}, sort_keys=True).encode())
+    content = json.dumps({**fields, "digest": digest.hexdigest()[:16]}, indent=1, ensure_ascii=False).encode()
     path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
     return path if path.is_file() and path.read_bytes() == content else write_bytes(path, content)
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -31,22 +32,12 @@ MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
 """How a compressed file and a NIfTI-2 (CIFTI) file begin."""
 
 
-def templateflow_home() -> Path:
-    """Return the folder of TemplateFlow: ``TEMPLATEFLOW_HOME``, else the cache folder of the user."""
-    declared = os.environ.get("TEMPLATEFLOW_HOME")
-    if declared:
-        return Path(declared).absolute()
-    cache = (
-        Path("~/Library/Caches") if sys.platform == "darwin" else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    )
-    return cache.expanduser() / "templateflow"
-
-
 def templateflow_atlas(
     query: Mapping[str, str], space: str, cache: Path | None = None, also_in: Sequence[Path] = ()
 ) -> tuple[Path, Path]:
     """Return the label image and the table of an atlas, fetching what is not there. Raises DatasetError."""
-    home = templateflow_home()
+    system = "~/Library/Caches" if sys.platform == "darwin" else os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = Path(os.environ.get("TEMPLATEFLOW_HOME") or Path(system).expanduser() / "templateflow").absolute()
     folders = [home] if cache is None else [home, cache / "templateflow"]
     image_names, table_names = file_names(query, space)
     return _obtain(image_names, space, folders, also_in), _obtain(table_names, space, folders, also_in)
@@ -92,7 +83,10 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
                 return path
     try:
         name, content = _fetch_by_client(names, space)
-        return _keep(content, Path(below, name), folders)
+        for folder in folders[:-1]:  # the first that can be written
+            with suppress(OSError):
+                return write_bytes(folder / below / name, content)
+        return write_bytes(folders[-1] / below / name, content)
     except OSError as error:
         reason = str(error)
     raise DatasetError(
@@ -114,16 +108,6 @@ def _obtain_address(address: str, folder: Path) -> Path:
                 "folder for --atlas-dir."
             ) from None
     return path
-
-
-def _keep(content: bytes, name: Path, folders: Sequence[Path]) -> Path:
-    """Write into the first folder that can be written."""
-    for folder in folders[:-1]:
-        try:
-            return write_bytes(folder / name, content)
-        except OSError:
-            continue
-    return write_bytes(folders[-1] / name, content)
 
 
 def _fetch_by_client(names: Sequence[str], space: str) -> tuple[str, bytes]:

@@ -22,8 +22,7 @@ from fcpower_bids.core.series import CleanedSeries, Convention, censor_mask, che
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
 from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.imaging.series.streaming import header_summary
+from fcpower_bids.imaging.series.streaming import VolumeFigures, header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 

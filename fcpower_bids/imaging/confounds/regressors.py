@@ -25,13 +25,13 @@ from fcpower_bids.store import load_json
 Columns = dict[str, NDArray[np.float64]]
 """Columns of a table (T,) by their names."""
 
-_TRANSLATIONS = ("trans_x", "trans_y", "trans_z")
-_ROTATIONS = ("rot_x", "rot_y", "rot_z")
+PARAMETERS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 MOTION_FILE = "Movement_Regressors.txt"
 """Table of the HCP pipelines, without a header: motion in mm and degrees, and derivatives after it."""
 
 SPREADSHEET = ('"', ";")
 """Signs of a spreadsheet program in a header: quotes, or other separators than tabs."""
+DECIMAL_COMMA = re.compile(rb"(?:^|\t)-?\d+,\d+(?:\t|$)")
 NEVER_NEGATIVE = ("framewise_displacement", "dvars")
 LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
@@ -45,7 +45,7 @@ def lines_of(content: bytes) -> list[bytes]:
 def open_table(table: Path) -> tuple[list[str], bytes]:
     """Return the names of the columns, and the bytes of the file. Raises RecordingError."""
     if table.name == MOTION_FILE:
-        return [*_TRANSLATIONS, *_ROTATIONS, "framewise_displacement"], b""
+        return [*PARAMETERS, "framewise_displacement"], b""
     try:
         content = table.read_bytes()
         fault = content_fault(content)
@@ -53,11 +53,17 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
-    if fault is None:
-        fault = _resaved(content)
+    content = content.removeprefix(codecs.BOM_UTF8)
+    first, *rows = lines_of(content) or [b""]
+    # as a spreadsheet program has changed it: other separators, decimal commas, other ends of lines
+    if fault is None and b"\t" not in first and first.count(b",") > 1:
+        fault = "has commas between its columns, not tabs: save it with tabs"
+    elif fault is None and b"\n" not in content and b"\r" in content:
+        fault = "has lines that end with a carriage return alone: save it with line feeds"
+    elif fault is None and b"\t" in first and any(DECIMAL_COMMA.search(row) for row in rows[:5]):
+        fault = "has decimal commas: save it with decimal points"
     if fault is not None:
         raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
-    content = content.removeprefix(codecs.BOM_UTF8)
     header = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode().split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
@@ -68,22 +74,19 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
     return header, content
 
 
-def _resaved(content: bytes) -> str | None:
-    """Say how a spreadsheet program has changed a table: other separators, decimal commas, other ends of lines."""
-    header, *rows = lines_of(content.removeprefix(codecs.BOM_UTF8)) or [b""]
-    if b"\t" not in header and header.count(b",") > 1:
-        return "has commas between its columns, not tabs: save it with tabs"
-    if b"\n" not in content and b"\r" in content:
-        return "has lines that end with a carriage return alone: save it with line feeds"
-    if b"\t" in header and any(re.search(rb"(?:^|\t)-?\d+,\d+(?:\t|$)", row) for row in rows[:5]):
-        return "has decimal commas: save it with decimal points"
-    return None
-
-
 def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
     """Read the named columns only of a table and its bytes. Raises RecordingError."""
     if table.name == MOTION_FILE:
-        made = read_motion(table)
+        try:
+            motion = np.loadtxt(table, ndmin=2)[:, : len(PARAMETERS)]
+            made = dict(zip(PARAMETERS, motion.T, strict=True))
+        except (OSError, ValueError, IndexError) as error:
+            raise RecordingError(
+                f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing "
+                "again."
+            ) from None
+        made |= {name: made[name] * (np.pi / 180) for name in PARAMETERS[3:]}
+        made["framewise_displacement"] = framewise_displacement(np.column_stack(list(made.values())))
         return {name: made[name] for name in names}
     import pandas as pd  # slow to load
 
@@ -98,21 +101,6 @@ def read_columns(table: Path, content: bytes, names: Sequence[str]) -> Columns:
         ) from None
     values = dict(zip(frame, np.ascontiguousarray(frame.to_numpy().T), strict=True))
     return {name: values[name] for name in names}
-
-
-def read_motion(table: Path) -> Columns:
-    """Read a table of motion alone, in mm and radians, and its displacement. Raises RecordingError."""
-    names = (*_TRANSLATIONS, *_ROTATIONS)
-    try:
-        values = np.loadtxt(table, ndmin=2)[:, : len(names)]
-        columns = dict(zip(names, values.T, strict=True))
-    except (OSError, ValueError, IndexError) as error:
-        raise RecordingError(
-            f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing again."
-        ) from None
-    columns |= {name: columns[name] * (np.pi / 180) for name in _ROTATIONS}
-    parameters = np.column_stack([columns[name] for name in names])
-    return {**columns, "framewise_displacement": framewise_displacement(parameters)}
 
 
 def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tuple[Columns, list[str]]:
@@ -135,7 +123,6 @@ def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tupl
     return known, notes
 
 
-PARAMETERS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
 AUTO = "auto"
 SHORTEST_WITH_COSINES = 128.0
@@ -152,18 +139,9 @@ class MotionTreatment:
     order: int = 4  # its order
     radius: float | None = None  # radius of the head in mm; None takes the displacement of the table where there is one
 
-    @property
-    def needs_parameters(self) -> bool:
-        """Whether the six parameters must be read, whatever the strategy."""
-        return self.kind is not None or self.radius is not None
-
-    def replaces(self, name: str) -> bool:
-        """Whether a column has to be made again, from filtered parameters."""
-        return self.kind is not None and EXPANDED.fullmatch(name) is not None
-
     def apply(self, columns: Columns, table: Path) -> tuple[Columns, tuple[str, ...]]:
         """Return columns with parameters and displacement as used, and what to note. Raises RecordingError."""
-        if not self.needs_parameters:
+        if self.kind is None and self.radius is None:
             return columns, ()
         lacking = [name for name in PARAMETERS if name not in columns]
         if lacking:
@@ -174,50 +152,44 @@ class MotionTreatment:
         parameters = np.column_stack([columns[name] for name in PARAMETERS])
         notes: tuple[str, ...] = ()
         if self.kind is not None:
-            parameters, notes = self._filter(parameters, table), (self._words(),)
+            if not np.isfinite(parameters).all():
+                raise RecordingError(f"{table} has motion parameters without a value, so they cannot be filtered.")
+            try:
+                parameters = filter_motion(parameters, self.repetition_time, self.kind, self.stop, self.order)
+            except Unfit as error:
+                raise RecordingError(f"{table}: {error}") from None
+            low, high = self.stop
+            band = f"{low:g} to {high:g}" if self.kind == "notch" else f"above {low:g}"
+            notes = (
+                f"Motion parameters without {band} per minute (breathing) gave the displacement and the regressors.",
+            )
         radius = HEAD_RADIUS if self.radius is None else self.radius
         moved = framewise_displacement(parameters, radius)
         replaced = dict(zip(PARAMETERS, parameters.T, strict=True))
         return {**columns, **replaced, "framewise_displacement": moved}, notes
 
-    def _filter(self, parameters: np.ndarray, table: Path) -> np.ndarray:
-        if not np.isfinite(parameters).all():
-            raise RecordingError(f"{table} has motion parameters without a value, so they cannot be filtered.")
-        assert self.kind is not None
-        try:
-            return filter_motion(parameters, self.repetition_time, self.kind, self.stop, self.order)
-        except Unfit as error:
-            raise RecordingError(f"{table}: {error}") from None
-
-    def _words(self) -> str:
-        low, high = self.stop
-        band = f"{low:g} to {high:g}" if self.kind == "notch" else f"above {low:g}"
-        return f"Motion parameters without {band} per minute (breathing) gave the displacement and the regressors."
-
 
 def motion_treatment(recording: Recording, settings: Method) -> MotionTreatment:
     """Return what the settings ask for, with the radius of this head. Raises RecordingError."""
+    chosen = settings.head_radius
+    if chosen == AUTO:
+        if recording.mask is None:
+            raise RecordingError(
+                f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a "
+                "number."
+            )
+        from fcpower_bids.imaging.series.streaming import load_header  # loads nibabel, which is slow to load
+
+        image = load_header(recording.mask)
+        voxel = abs(np.linalg.det(image.affine[:3, :3]))
+        radius = sphere_radius(float(np.count_nonzero(np.asanyarray(image.dataobj) > 0) * voxel))
     return MotionTreatment(
         recording.repetition_time,
         cast("MotionFilter | None", settings.motion_filter_type),
         (settings.band_stop_min or 0.0, settings.band_stop_max),
         settings.motion_filter_order,
-        _radius(recording, settings.head_radius),
+        None if chosen is None else radius if chosen == AUTO else float(chosen),
     )
-
-
-def _radius(recording: Recording, chosen: str | None) -> float | None:
-    if chosen is None or chosen != AUTO:
-        return None if chosen is None else float(chosen)
-    if recording.mask is None:
-        raise RecordingError(
-            f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a number."
-        )
-    from fcpower_bids.imaging.series.streaming import load_header  # loads nibabel, which is slow to load
-
-    image = load_header(recording.mask)
-    voxel = abs(np.linalg.det(image.affine[:3, :3]))
-    return sphere_radius(float(np.count_nonzero(np.asanyarray(image.dataobj) > 0) * voxel))
 
 
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
@@ -256,7 +228,8 @@ def load_confounds(
     """Read the confounds of a strategy, derivatives made if lacking. Raises RecordingError."""
     header, content = open_table(table)
     motion = motion or MotionTreatment(0.0)
-    names = tuple(name for name in header if not motion.replaces(name))
+    # without those that are made again, of filtered parameters
+    names = tuple(name for name in header if motion.kind is None or not EXPANDED.fullmatch(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
     wanted = _choose_columns(names, strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
@@ -276,12 +249,18 @@ def load_confounds(
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in header]
     made_here = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
+    seconds = n_rows * motion.repetition_time
+    drifts = seconds >= SHORTEST_WITH_COSINES
+    no_cosines = (
+        f"The table has no cosines, which fMRIPrep writes for a scan of {seconds:.0f} s and under which it computes "
+        "its components: slow drifts stay. Copy the table of fMRIPrep again."
+    )
     notes = [
         *(made_here if lacking else ()),
-        *_lacking_cosines(names, strategy, n_rows * motion.repetition_time),
+        *([no_cosines] if strategy.acompcor and drifts and not any(map(COSINE.fullmatch, names)) else ()),
         *range_notes,
         *component_notes,
-        *(_motionless(columns) or [*_frozen(columns), *_contradicted(columns)]),
+        *_doubts(columns),
         *_of_another_time(columns, motion.repetition_time),
     ]
     columns, motion_notes = motion.apply(columns, table)
@@ -299,46 +278,33 @@ def load_confounds(
     )
 
 
-def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Say so when the head never moved by the smallest bit, which no measurement gives."""
-    moved = columns.get("framewise_displacement")
-    if moved is None or len(moved) < 3 or np.nan_to_num(moved).any() or np.isnan(moved[1:]).all():
-        return []
-    return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
-
-
-def _frozen(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Name motion parameters that never change while others do: a head that moves does so in all six."""
+def _doubts(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Say what no measurement gives: a head that never moves, or in some parameters alone, or other displacement."""
+    moved, notes = columns.get("framewise_displacement"), list[str]()
+    if moved is not None and len(moved) > 2 and not np.nan_to_num(moved).any() and not np.isnan(moved[1:]).all():
+        return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
     there = {name: columns[name] for name in PARAMETERS if name in columns}
     still = [name for name, values in there.items() if len(values) > 2 and np.nanmin(values) == np.nanmax(values)]
-    if not still or len(still) == len(there):
-        return []
-    what = "has one value in all volumes" if len(still) == 1 else "have one value each in all volumes"
-    return [f"{' and '.join(still)} of the table {what}, though the head moved: the table was changed."]
-
-
-def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
-    """Say so when displacement is not what the motion parameters of the same table give."""
-    moved = columns.get("framewise_displacement")
-    if moved is None or not all(name in columns for name in PARAMETERS):
-        return []
-    expected = framewise_displacement(np.column_stack([columns[name] for name in PARAMETERS]))
+    if still and len(still) < len(there):
+        what = "has one value in all volumes" if len(still) == 1 else "have one value each in all volumes"
+        notes.append(f"{' and '.join(still)} of the table {what}, though the head moved: the table was changed.")
+    if moved is None or len(there) < len(PARAMETERS):
+        return notes
+    expected = framewise_displacement(np.column_stack(list(there.values())))
     both = np.stack([moved, expected])[:, np.isfinite(moved) & np.isfinite(expected)]
     if both.shape[1] < FEWEST_COMPARED:
-        return []
+        return notes
     theirs, ours = (float(np.median(each)) for each in both)
-    if ours == 0:
-        return ["The motion parameters of the table do not move, though its framewise displacement does."] * (
-            theirs > 0
+    if ours == 0 < theirs:
+        notes.append("The motion parameters of the table do not move, though its framewise displacement does.")
+    alike = ours and np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
+    if ours and not (alike and 1 / SCALED < theirs / ours < SCALED):
+        notes.append(
+            "Framewise displacement of the table is not that of its motion parameters (its median is "
+            f"{theirs / ours:.2g} times as large): one of them is wrong, or in another unit, and the wrong volumes may "
+            "be censored."
         )
-    times = theirs / ours
-    alike = np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
-    if alike and 1 / SCALED < times < SCALED:
-        return []
-    return [
-        f"Framewise displacement of the table is not that of its motion parameters (its median is {times:.2g} times as "
-        "large): one of them is wrong, or in another unit, and the wrong volumes may be censored."
-    ]
+    return notes
 
 
 def has_cosines_of(table: Path, repetition_time: float) -> bool:
@@ -346,16 +312,6 @@ def has_cosines_of(table: Path, repetition_time: float) -> bool:
     header, content = open_table(table)
     names = [name for name in header if COSINE.fullmatch(name)]
     return bool(names) and not _of_another_time(read_columns(table, content, names), repetition_time)
-
-
-def _lacking_cosines(names: Sequence[str], strategy: Strategy, seconds: float) -> list[str]:
-    """Say so when components are regressed without the cosines under which fMRIPrep computed them."""
-    if not strategy.acompcor or not seconds >= SHORTEST_WITH_COSINES or any(map(COSINE.fullmatch, names)):
-        return []
-    return [
-        f"The table has no cosines, which fMRIPrep writes for a scan of {seconds:.0f} s and under which it computes "
-        "its components: slow drifts stay. Copy the table of fMRIPrep again."
-    ]
 
 
 def _of_another_time(columns: Mapping[str, NDArray[np.float64]], repetition_time: float) -> list[str]:

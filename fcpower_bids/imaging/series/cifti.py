@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
@@ -19,8 +20,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.integrity import DAMAGED
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.imaging.series.streaming import HeaderSummary, fill, open_stored
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22
@@ -130,9 +130,6 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
 
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a parcellated CIFTI file. Returns values (T, P). Raises RecordingError."""
-    import nibabel  # slow to load
-    from nibabel.cifti2 import ParcelsAxis
-
     try:
         image = nibabel.load(path)
         axes = [image.header.get_axis(number) for number in range(image.ndim)]  # type: ignore[attr-defined]

@@ -3,22 +3,50 @@
 A parcel's series is the mean over its *covered* voxels: those inside the brain mask that have signal. A voxel has
 signal if it is finite at every volume and not the same at all of them; outside the field of view fMRIPrep writes
 0 (or NaN) throughout. The set is one and the same for all volumes, so no parcel changes its make-up within a recording.
+
+One pass over a 4-D NIfTI decides which voxels have signal and adds up at the same time. Sums are of deviations from the
+first volume, in float64: a constant voxel adds exactly nothing, whatever its value, and is left out of the divisor at
+the end. A voxel that turns NaN on the way is already in earlier sums: then, and only then, the recording is read once
+more without it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.atlas.label_images import (
+    SPACES,
+    index_labels,
+    is_cifti_labels,
+    is_same_grid,
+    read_volume_labels,
+    resample_labels,
+    share_inside,
+    template_dice,
+    template_tissue,
+)
+from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
-from fcpower_bids.imaging.series.slices import VolumeFigures
-from fcpower_bids.imaging.series.streaming import HeaderSummary, header_summary
-from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
+from fcpower_bids.imaging.series.streaming import (
+    SAMPLE,
+    BrainSample,
+    HeaderSummary,
+    SlicePlan,
+    SliceSums,
+    VolumeFigures,
+    header_summary,
+    load_header,
+    read_alike,
+    read_volumes,
+)
 from fcpower_bids.records import Atlas, Slices, space_of
 
 UNDECLARED = ("n/a", "unknown")
@@ -70,8 +98,11 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dum
     for atlas in atlases:
         if header.affine is None:
             check_grayordinates(bold, header, atlas)
-        else:
-            check_volumetric(bold, atlas)
+        elif is_cifti_labels(atlas.image):
+            raise RecordingError(
+                f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the "
+                "recording."
+            )
     if header.affine is not None and mask is not None:
         check_mask(bold, header, mask)
     return header
@@ -94,3 +125,204 @@ def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n
                 f"{bold} is in space {space} but the atlas {atlas.image} is in {atlas.space}: "
                 f"give an atlas in {space}, or choose another --space."
             )
+
+
+class _Tally(NamedTuple):
+    """Sums of one pass over V voxels: (T, P) sums of deviations, (V,) facts about the voxels, (T,) figures."""
+
+    deviations: np.ndarray
+    first: np.ndarray
+    constant: np.ndarray
+    broken: np.ndarray
+    figures: VolumeFigures
+    slices: SliceSums
+
+
+def average_voxels(
+    bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
+    """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
+    brain = _read_brain(bold, header, mask)
+    shape, affine = header.grid
+    found = []
+    for atlas in atlases:
+        facts = atlas.image.stat() if atlas.image.exists() else None
+        state = facts and (facts.st_size, facts.st_mtime_ns)
+        found.append(_place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel())))
+    placed, in_view = zip(*found, strict=True)
+    sizes = [atlas.n_parcels for atlas in atlases]
+    n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
+    in_parcels = np.any(placed, axis=0)
+    voxels = np.flatnonzero(brain & in_parcels)
+    voxels = voxels[
+        np.argsort(placed[0][voxels], kind="stable")
+    ]  # parcel by parcel of the first atlas: see _ParcelSums
+    sample = np.flatnonzero(brain)
+    plan = SlicePlan(header, brain, in_parcels, *_place_template(header, brain, mask, atlases))
+    means, n_covered, figures, slices = _stream_means(
+        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], plan),
+        voxels,
+        [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
+    )
+    coverage = n_covered / np.maximum(n_voxels, 1) * np.concatenate(in_view)
+    return means, coverage, n_voxels, n_covered, figures, slices.finish(placed, header.scaling)
+
+
+class _ParcelSums:
+    """The sparse (P, V) operator that adds voxels up to parcels, the atlases one below the other.
+
+    All its entries are 1, so a compressed row is a gather and ``add.reduceat``: as fast as SciPy's product, without
+    its import, which costs as much as inflating thirty volumes. The gather is left out where voxels come parcel by
+    parcel, as those of the first atlas do. Within a parcel they are added in the order of the file, always.
+    """
+
+    def __init__(self, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]) -> None:
+        self.n_parcels = sum(n_parcels for _, n_parcels in members)
+        self.parts: list[tuple[slice | np.ndarray, np.ndarray, np.ndarray]] = []
+        start = 0
+        for parcels, n_parcels in members:
+            outside = int(np.sum(parcels == 0))
+            columns = np.lexsort((voxels, parcels))[outside:]
+            rows, starts = np.unique(parcels[columns] - 1 + start, return_index=True)
+            start += n_parcels
+            if len(rows):
+                whole = bool((np.diff(columns) == 1).all())
+                self.parts.append((slice(outside, None) if whole else columns, rows, starts))
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        sums = np.zeros(self.n_parcels)
+        for columns, rows, starts in self.parts:
+            sums[rows] = np.add.reduceat(values[columns], starts)
+        return sums
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The volumes of a recording, as often as they are asked for, and the voxels of the brain that stand for all."""
+
+    bold: Path
+    header: HeaderSummary
+    n_dummy: int
+    sample: np.ndarray
+    plan: SlicePlan
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return read_volumes(self.bold, self.header, self.n_dummy)
+
+    @property
+    def n_volumes(self) -> int:
+        return self.header.n_volumes - self.n_dummy
+
+
+def _stream_means(
+    stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
+) -> tuple[np.ndarray, np.ndarray, VolumeFigures, SliceSums]:
+    # Voxels outside the field of view from the start must not cost a second pass: one look at the first volume.
+    first = next(iter(stream))
+    broken = ~np.isfinite(first[voxels])
+    stream = replace(stream, sample=stream.sample[np.isfinite(first[stream.sample])])
+    while True:
+        voxels = voxels[~broken]
+        members = [(parcels[~broken], n_parcels) for parcels, n_parcels in members]
+        add_up = _ParcelSums(voxels, members)
+        tally = _tally(stream, voxels, add_up)
+        broken = tally.broken
+        if not broken.any():
+            break
+    n_covered = add_up(np.where(tally.constant, 0.0, 1.0))
+    baseline = add_up(np.where(tally.constant, 0.0, tally.first))
+    with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without covered voxels
+        means = (tally.deviations + baseline) / n_covered
+    return means, n_covered.astype(int), tally.figures, tally.slices
+
+
+def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
+    deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
+    sample, slices = BrainSample(stream.sample, stream.n_volumes), SliceSums(stream.plan)
+    deviation = np.empty(len(voxels))
+    broken = np.zeros(len(voxels), dtype=bool)
+    unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
+    with np.errstate(invalid="ignore", over="ignore"):
+        for number, volume in enumerate(stream):
+            values = volume.take(voxels)
+            if not number:
+                first = values.astype(np.float64)
+            np.subtract(values, first, out=deviation)
+            row = deviations[number]
+            row[:] = add_up(deviation)
+            sample.add(number, volume, deviation)
+            slices.add(number, volume)
+            if number:
+                unchanged = unchanged[deviation[unchanged] == 0]
+            if not np.isfinite(row).all():
+                broken |= ~np.isfinite(deviation)
+    constant = np.zeros(len(voxels), dtype=bool)
+    constant[unchanged] = True
+    return _Tally(deviations, first, constant, broken, sample.figures, slices)
+
+
+def _place_template(
+    header: HeaderSummary, brain: np.ndarray, mask: Path | None, atlases: Sequence[Atlas]
+) -> tuple[np.ndarray, float]:
+    """Return the template's tissue at every voxel in file order, and its Dice coefficient with the mask."""
+    if not any(atlas.space.startswith(SPACES) for atlas in atlases):
+        return np.zeros(len(brain), dtype=np.uint8), np.nan
+    shape, affine = header.grid
+    tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
+    cubic = abs(float(np.linalg.det(affine[:3, :3])))
+    return tissue, np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
+
+
+@lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes
+def _place_labels(
+    image: Path,
+    _state: tuple[int, int] | None,
+    labels: tuple[int, ...],
+    shape: tuple[int, ...],
+    affine: tuple[float, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parcel (1 to P, 0 for none) of every voxel in file order, and each parcel's share inside the grid."""
+    values, own_affine = read_volume_labels(image)
+    parcels = index_labels(values, labels)
+    grid = shape, np.reshape(affine, (4, 4))
+    share = share_inside(parcels, len(labels), own_affine, *grid)
+    placed = resample_labels(parcels, own_affine, *grid).ravel(order="F")
+    for array in (placed, share):
+        array.flags.writeable = False  # the next recording is given the same
+    return placed, share
+
+
+def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
+    """Refuse a mask whose header is not of this recording; its content is not read. Raises RecordingError."""
+    shape, affine = read_alike(mask, _grid_of_mask, _GRIDS)
+    if not is_same_grid(shape, affine, *header.grid):
+        raise RecordingError(
+            f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
+            "give the brain mask that fMRIPrep wrote for this very recording and space."
+        )
+
+
+_GRIDS: dict[bytes, tuple[tuple[int, ...], np.ndarray]] = {}
+
+
+def _grid_of_mask(mask: Path) -> tuple[tuple[int, ...], np.ndarray]:
+    image = load_header(mask)
+    if (fault := header_fault(mask, image)) is not None:
+        raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
+    return image.shape, image.affine
+
+
+def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndarray:
+    """Return which voxels, in file order, are brain."""
+    if mask is None:
+        return np.ones(int(np.prod(header.shape[:3])), dtype=bool)
+    image = load_header(mask)
+    if (fault := content_fault(mask, image)) is not None:
+        raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
+    try:
+        brain = np.asanyarray(image.dataobj) > 0
+    except DAMAGED as error:
+        raise RecordingError(f"The mask {mask} is truncated or damaged ({error}): copy it again.") from error
+    if not brain.any():
+        raise RecordingError(f"The mask {mask} of {bold} is empty: rerun the step that wrote it.")
+    return brain.ravel(order="F")

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.measures import COVERAGE, SPECTRUM
 from fcpower_bids.outputs.names import SLICES, preview_path
+from fcpower_bids.outputs.recording import COVERAGE_TABLE as COVERAGE
+from fcpower_bids.outputs.recording import SPECTRUM_TABLE as SPECTRUM
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_series
 from fcpower_bids.reports.kit import figures

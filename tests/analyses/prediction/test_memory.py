@@ -9,7 +9,7 @@ import pytest
 from fcpower_bids.analyses import prediction
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.workflows.cohorts import open_cohorts
+from fcpower_bids.workflows.group import open_cohorts
 from tests.planting.participant_outputs import make_outputs
 
 CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 2, "targets": ("age",), "nprocs": 1, "permutations": 20}

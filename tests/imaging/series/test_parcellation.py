@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.grids import resample_labels
+from fcpower_bids.imaging.atlas.label_images import resample_labels
 from fcpower_bids.imaging.series import streaming
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.imaging.series.streaming import header_summary
