@@ -28,37 +28,20 @@ ENCODERS = Registry(
         **OF_OTHERS,
     },
 )
-"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux) -> Encoder``."""
+"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux, ...) -> Encoder``."""
 
 PUBLISHED = tuple(OF_OTHERS)
-"""Encoders of others; their loaders take `published.adapters.PublishedOptions` as ``published`` in place of ``aux``."""
 
 
 def load_encoder(
     name: str,
     weights: str | Path | None,
     *,
-    revision: str | None = None,
-    seed: int = 0,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    **published: Any,
+    aux: Sequence[str | Path] = (),
+    **choices: Any,
 ) -> Any:
-    """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
-    if name in PUBLISHED:
-        from fcpower_bids.encoders.published.adapters import PublishedOptions  # loads torch
-
-        published = {"published": PublishedOptions(**published)}
-    else:
-        published = {"aux": tuple(map(Path, published.get("aux", ())))}
-    return ENCODERS[name](
-        weights,
-        revision=revision,
-        seed=seed,
-        allow_missing_parcels=allow_missing_parcels,
-        parcel_names=parcel_names,
-        **published,
-    )
+    """Load an encoder of the registry; its loader takes what it can use. Raises UsageError, CheckpointError."""
+    return ENCODERS[name](weights, aux=tuple(map(Path, aux)), **choices)
 
 
 def open_encoder(

@@ -204,6 +204,7 @@ def _load(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     aux: Sequence[Path] = (),
+    **unused: Any,
 ) -> SeriesEncoder:
     """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
     if weights is None:
@@ -251,6 +252,7 @@ def load_random_init(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     aux: Sequence[Path] = (),
+    **unused: Any,
 ) -> SeriesEncoder:
     """Make the negative control: F-BERT with seeded random weights, by default those of ``fbert-1m``'s sizes."""
     if weights is not None:

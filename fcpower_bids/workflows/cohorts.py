@@ -22,7 +22,7 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.elsewhere.imports import are_named
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
-from fcpower_bids.encoders.published.statistics import LEAK, SeriesEncoder
+from fcpower_bids.encoders.published.cohort import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, RecordingError, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.roots import dataset_identity, output_folders

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,34 +19,15 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, misfits, read_tensors
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.cohort import FILE as STATISTICS
+from fcpower_bids.encoders.published.cohort import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.published.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.store import digest_of
 
 Self = TypeVar("Self", bound="PublishedEncoder")
-
-
 Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-
-@dataclass(frozen=True)
-class PublishedOptions:
-    """Choices that only published encoders have."""
-
-    protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
-    aux: tuple[Path, ...] = ()  # further files the model needs, which come with it and not with this program
-    accept_licence: bool = False  # the user has read and accepts the licence of the weights
-    places: Places = field(default_factory=dict)  # MNI centroids of the recording's parcels in mm, by name
-
-    def __post_init__(self) -> None:
-        if self.protocol not in ("own", "paper"):
-            raise UsageError(f"There is no encoder protocol called '{self.protocol}'. Choose from: own, paper.")
-
-
-DEFAULTS = PublishedOptions()
 
 
 @dataclass(frozen=True)
@@ -71,7 +53,7 @@ class PublishedEncoder:
     recipe: Recipe
     model: nn.Module  # in evaluation mode
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
-    protocol: str = "own"  # one of "own", "paper"
+    protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
     allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
     statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
     # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
@@ -222,33 +204,42 @@ def loader(
     needed: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files."""
+    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files.
+
+    Of its keywords `aux` are further files that come with the model, and `accept_licence` says that the user has read
+    the licence of the weights; the others are fields of `PublishedEncoder`.
+    """
     ours = size
 
     def load(
         weights: str | Path | None,
         *,
-        published: PublishedOptions = DEFAULTS,
+        protocol: str = "own",
+        aux: Sequence[Path] = (),
+        accept_licence: bool = False,
+        places: Places = MappingProxyType({}),
         allow_missing_parcels: bool = False,
         parcel_names: Sequence[str] | None = None,
         size: Any = None,
         **unused: Any,
     ) -> PublishedEncoder:
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
-        path = find_weights(recipe.name, recipe.licence, weights, published)
-        aux = find_aux(recipe.name, published.aux, needed or {}, optional)
-        encoder = build(recipe, path, aux, size or ours)
+        if protocol not in ("own", "paper"):
+            raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
+        path = find_weights(recipe.name, recipe.licence, weights, accept_licence)
+        files = find_aux(recipe.name, aux, needed or {}, optional)
+        encoder = build(recipe, path, files, size or ours)
         encoder = replace(
             encoder,
             source={
                 "weights": path.name,
                 "sha256": digest_of(path),
-                "aux_sha256": {file: digest_of(extra) for file, extra in aux.items()},
+                "aux_sha256": {file: digest_of(extra) for file, extra in files.items()},
             },
-            protocol=published.protocol,
+            protocol=protocol,
             allow_missing_parcels=allow_missing_parcels,
-            statistics=read_statistics(aux[STATISTICS], encoder.statistics_names) if STATISTICS in aux else None,
-            places=published.places,
+            statistics=read_statistics(files[STATISTICS], encoder.statistics_names) if STATISTICS in files else None,
+            places=places,
         )
         return ready(encoder, parcel_names)
 
@@ -258,11 +249,11 @@ def loader(
 # --- Files of others ------------------------------------------------------------------------------------------------
 
 
-def find_weights(name: str, licence: str, weights: str | Path | None, options: PublishedOptions) -> Path:
+def find_weights(name: str, licence: str, weights: str | Path | None, accept_licence: bool) -> Path:
     """Weights file of an encoder whose licence is accepted. Raises EncoderUnavailable, UsageError, CheckpointError."""
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
-    if not options.accept_licence:
+    if not accept_licence:
         raise UsageError(
             f"The weights of {name} are not free ({licence}); read their licence, then repeat with "
             "accept_encoder_licence = true in the file of --config-file."

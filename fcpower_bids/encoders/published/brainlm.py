@@ -24,8 +24,8 @@ from fcpower_bids.encoders.published.adapters import (
     loader,
     read_state,
 )
+from fcpower_bids.encoders.published.cohort import FILE as STATISTICS
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.store import load_json
 
 N_PARCELS, FRAMES = 424, 200

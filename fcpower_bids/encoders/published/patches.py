@@ -30,7 +30,7 @@ from fcpower_bids.encoders.published.adapters import (
     sincos,
     z_scored,
 )
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.published.cohort import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 
 
@@ -40,6 +40,16 @@ class PatchEmbed(nn.Module):
     def __init__(self, d: int, patch: int) -> None:
         super().__init__()
         self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Patches (..., p) to tokens (..., d): the map is resized to their length (FlexiViT, Beyer et al. 2023)."""
+        weight = self.proj.weight.flatten(1)
+        if patches.shape[-1] != weight.shape[1]:
+            # antialiased bicubic resizing as a matrix: row i is the resized i-th unit vector
+            units = torch.eye(weight.shape[1])[:, None, None]
+            resize = F.interpolate(units, (1, patches.shape[-1]), mode="bicubic", antialias=True)[:, 0, 0]
+            weight = weight @ torch.linalg.pinv(resize).T
+        return F.linear(patches, weight, self.proj.bias)
 
 
 class PatchTransformer(nn.Module):
@@ -177,20 +187,6 @@ class HarmonixSize:
     eigenmodes: int = 200
 
 
-class FlexiblePatchEmbed(PatchEmbed):
-    """A linear map of patches that is resized to their length (FlexiViT, Beyer et al. 2023)."""
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """Patches (..., p) to tokens (..., d)."""
-        weight = self.proj.weight.flatten(1)
-        if patches.shape[-1] != weight.shape[1]:
-            # antialiased bicubic resizing as a matrix: row i is the resized i-th unit vector
-            units = torch.eye(weight.shape[1])[:, None, None]
-            resize = F.interpolate(units, (1, patches.shape[-1]), mode="bicubic", antialias=True)[:, 0, 0]
-            weight = weight @ torch.linalg.pinv(resize).T
-        return F.linear(patches, weight, self.proj.bias)
-
-
 class HarmonixPosition(nn.Module):
     """Projections of gradients and eigenmodes; the time code is computed."""
 
@@ -213,7 +209,7 @@ class BrainHarmonix(PatchTransformer):
     def __init__(self, size: HarmonixSize, gradients: Tensor, eigenmodes: Tensor) -> None:
         super().__init__(size)
         self.gradients, self.eigenmodes = gradients, eigenmodes
-        self.patch_embed = FlexiblePatchEmbed(size.d, size.patch)
+        self.patch_embed = PatchEmbed(size.d, size.patch)
         self.pos_embed = HarmonixPosition(size)
 
     def forward(self, patches: Tensor) -> Tensor:
