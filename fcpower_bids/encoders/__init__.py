@@ -33,13 +33,7 @@ ENCODERS = Registry(
 PUBLISHED = tuple(OF_OTHERS)
 
 
-def load_encoder(
-    name: str,
-    weights: str | Path | None,
-    *,
-    aux: Sequence[str | Path] = (),
-    **choices: Any,
-) -> Any:
+def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | Path] = (), **choices: Any) -> Any:
     """Load an encoder of the registry; its loader takes what it can use. Raises UsageError, CheckpointError."""
     return ENCODERS[name](weights, aux=tuple(map(Path, aux)), **choices)
 
@@ -63,12 +57,7 @@ def open_encoder(
 
 
 def embed_recording(
-    encoder: Any,
-    series: Any,
-    parcels: tuple[str, ...],
-    repetition_time: float,
-    read: str,
-    person: tuple[str, str],
+    encoder: Any, series: Any, parcels: tuple[str, ...], repetition_time: float, read: str, person: tuple[str, str]
 ) -> tuple[Any, dict[str, str]]:
     """Embed one recording: the vector (d,), and whether the encoder has seen its person (dataset and label)."""
     from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder

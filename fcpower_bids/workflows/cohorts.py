@@ -7,7 +7,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,6 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.recordings import selected_of
 from fcpower_bids.elsewhere.imports import are_named
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
-from fcpower_bids.encoders.published.cohort import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, RecordingError, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.roots import dataset_identity, output_folders
@@ -61,7 +60,8 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
     leaks = tuple(
-        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, {LEAK}"
+        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, "
+        "which may be of people who are tested here (a leak)."
         for name, about in facts.items()
         if about.get("statistics")
     )
@@ -74,7 +74,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
 
 def load_series_encoder(
     parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
-) -> SeriesEncoder:
+) -> Callable[[np.ndarray, float], np.ndarray]:
     """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
     encoder = open_encoder(settings, parcels, places)

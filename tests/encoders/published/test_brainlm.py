@@ -13,6 +13,7 @@ from torch import nn
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.adapters import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.encoders.published.brainlm import (
     SIZES,
     BrainLM,
@@ -21,7 +22,6 @@ from fcpower_bids.encoders.published.brainlm import (
     load_brainlm,
     published_keys,
 )
-from fcpower_bids.encoders.published.cohort import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     accepted,
