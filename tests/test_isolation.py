@@ -82,7 +82,9 @@ def python_for_strangers() -> str | None:
     return None
 
 
-BARE = {name: os.environ[name] for name in os.environ if name == "PATH" or name.startswith(("OMP_", "OPENBLAS_", "NPY_"))}
+BARE = {
+    name: os.environ[name] for name in os.environ if name == "PATH" or name.startswith(("OMP_", "OPENBLAS_", "NPY_"))
+}
 BARE |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 

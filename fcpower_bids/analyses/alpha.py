@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -68,15 +68,10 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
     optimum: Rows = []
     for i, j in np.ndindex(grid.best.shape):
         keys, best = {"criterion": "prediction", **_keys(study, i, j)}, int(grid.best[i, j])
+        each = zip(grid.alphas.tolist(), scores[:, i, j].tolist(), grid.inner[:, i, j].tolist(), strict=True)
         curve += [
-            keys
-            | {
-                "alpha": float(alpha),
-                "score": float(scores[a, i, j]),
-                "inner_score": float(grid.inner[a, i, j]),
-                "chosen": a == best,
-            }
-            for a, alpha in enumerate(grid.alphas)
+            keys | {"alpha": alpha, "score": score, "inner_score": inner, "chosen": a == best}
+            for a, (alpha, score, inner) in enumerate(each)
         ]
         at = {"alpha": float(grid.alphas[best]), "score": scores[best, i, j], "score_at_star": scores[star, i, j]}
         optimum.append(keys | at | {"at_bound": best in (0, len(grid.alphas) - 1)})
@@ -135,18 +130,10 @@ def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
             for a, alpha in enumerate(ALPHA_GRID)
         ]
         beside = curves.at([centre[i, j] - STEP, centre[i, j] + STEP])[:, i, j]
-        rows.append(
-            keys
-            | {
-                "alpha": float(optimum.alpha[i, j]),
-                "score": float(optimum.alignment[i, j]),
-                "score_at_star": float(optimum.alignment_at_star[i, j]),
-                "slope": float(optimum.slope[i, j]),
-                "slope_check": float((beside[1] - beside[0]) / (2 * STEP)),
-                "truncation": float(truncation[i, j]),
-                "at_bound": bool(optimum.at_bound[i, j]),
-            }
-        )
+        row = keys | {"alpha": float(optimum.alpha[i, j]), "score": float(optimum.alignment[i, j])}
+        row |= {"score_at_star": float(optimum.alignment_at_star[i, j]), "slope": float(optimum.slope[i, j])}
+        row["slope_check"] = float((beside[1] - beside[0]) / (2 * STEP))
+        rows.append(row | {"truncation": float(truncation[i, j]), "at_bound": bool(optimum.at_bound[i, j])})
     facts = {
         "Rule": (
             "Alignment of the correlation kernel with the target, training people alone, interpolated through "
@@ -221,16 +208,7 @@ def choose_exponent(alphas: FloatArray, results: list[NestedResult]) -> Exponent
         for name in ("chosen", "at_edge")
     )
     best_scores = np.take_along_axis(inner, best[None], axis=0)[0]
-    nested = NestedResult(
-        folds=first.folds,
-        penalties=first.penalties,
-        chosen=chosen,
-        inner_scores=best_scores[:, None],
-        best_scores=best_scores,
-        at_edge=at_edge,
-        observed=first.observed,
-        predicted=predicted,
-        train=first.train,
-        notes=(f"The exponent was chosen in every outer fold among {', '.join(f'{alpha:g}' for alpha in alphas)}.",),
-    )
+    note = f"The exponent was chosen in every outer fold among {', '.join(f'{alpha:g}' for alpha in alphas)}."
+    scores = {"inner_scores": best_scores[:, None], "best_scores": best_scores, "slopes": np.empty(0)}
+    nested = replace(first, chosen=chosen, at_edge=at_edge, predicted=predicted, notes=(note,), **scores)
     return ExponentGrid(alphas, tuple(results), inner, best, nested)

@@ -12,7 +12,7 @@ from fcpower_bids.analyses.evaluate import cross_validate
 from fcpower_bids.analyses.nulls import choose_permutations, list_scores, null_p_values
 from fcpower_bids.analyses.study import Study
 from fcpower_bids.analyses.targets import Target, build_once, covariate_columns, site_columns
-from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import score_predictions, scores_within
 from fcpower_bids.core.regression.targets import (
@@ -119,12 +119,12 @@ class Baselines:
                 continue
             given = self.study.people.covariates.shape[1] > 0
             found = self._predict(solver, target, known, None if given else site)
-            values = {name: found.score(target, name, self.sites) for name in found.predicted}
+            values = {name: found.score(name) for name in found.predicted}
             alone = {name: scores for name, scores in values.items() if name != STACKED}
             first = {name: float(scores[0]) for name, scores in alone.items()}
             over = max(first, key=lambda name: first[name])
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            own = {name: {"value": values[name][0], **found.describe(target, name, self.sites)} for name in values}
+            own = {name: found.describe(name, values[name]) for name in values}
             row = {**about, "model": STACKED, "representation": entry, "known": ", ".join(known.names), **own[STACKED]}
             row |= {gain: row[column] - own[over][column] for gain, column in GAINS.items()}
             if not any(one["target"] == target.name for one in self._rows):
@@ -136,7 +136,7 @@ class Baselines:
             self._rows.append(row | {"over": over})
             if len(values[STACKED]) > 1:
                 gains = values[STACKED] - np.max(list(alone.values()), axis=0)
-                self._null += list_scores(target, entry, found.studentise(gains, target, self.sites))
+                self._null += list_scores(target, entry, found.studentise(gains))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
@@ -175,11 +175,12 @@ class Baselines:
         rows = np.concatenate([fold.test for fold in folds])
         there = target.known[rows]
         found = _Predictions(
-            rows[there],
+            target.is_binary,
+            None,
             np.concatenate([values[fold.test] for values, fold in each])[there],
             {SITE: np.concatenate(guess)[there], MEAN: np.concatenate(mean)[there]},
         )
-        return {"value": found.score(target, SITE, None)[0], **found.describe(target, SITE, None)}
+        return found.describe(SITE, found.score(SITE))
 
     def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
         folds, classes = self.study.first_repeat, target.is_binary
@@ -205,14 +206,15 @@ class Baselines:
         rows = np.concatenate([fold.test for fold in folds])
         there = target.known[rows]
         return _Predictions(
-            rows[there],
+            classes,
+            None if self.sites is None else self.sites[rows[there]],
             np.concatenate(observed)[there],
             {name: np.concatenate(each)[there] for name, each in found.items()},
         )
 
     def _targets(self, target: Target, known: Known) -> TargetBuilder:
         """The target, and permutations of what the known columns leave of it, side by side."""
-        number = choose_permutations(self.study).number
+        number = choose_permutations(self.study)[0]
         if self.study.settings.permutations is None:
             number = min(number, MOST_PERMUTATIONS)
         if not number:
@@ -241,49 +243,51 @@ class Baselines:
 class _Predictions:
     """Out-of-fold predictions of the true target, and of permuted ones, by the model."""
 
-    rows: Rows  # the people
+    is_binary: bool  # whether the target is one of two classes
+    sites: Labels | None  # (n,): of the people, where these are scored within sites
     observed: FloatArray  # (n, 1 + B)
     predicted: dict[str, FloatArray]  # the same
 
-    def score(self, target: Target, model: str, sites: Any) -> FloatArray:
+    def score(self, model: str) -> FloatArray:
         """The score of each column, (1 + B,): that of chance where a model orders nobody."""
-        name, chance = ("auc", 0.5) if target.is_binary else ("pearson", 0.0)
+        name, chance = ("auc", 0.5) if self.is_binary else ("pearson", 0.0)
         guess = self.predicted[model]
-        if sites is not None:
-            scores = scores_within(self.observed, guess, sites[self.rows], name)
+        if self.sites is not None:
+            scores = scores_within(self.observed, guess, self.sites, name)
         else:
             orders = (guess != self.predicted[MEAN]).any(axis=0)
             scores = np.where(orders, score_predictions(name, self.observed, guess), np.nan)
         return np.where(np.isfinite(scores), scores, chance)
 
-    def studentise(self, gains: FloatArray, target: Target, sites: Any) -> FloatArray:
+    def studentise(self, gains: FloatArray) -> FloatArray:
         """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
-        if not target.is_binary:
+        if not self.is_binary:
             return np.stack([gains, np.full_like(gains, np.nan)])
         columns = self.observed, self.predicted[STACKED]
-        if sites is None:
+        if self.sites is None:
             errors = score_predictions("auc_error", *columns)
         else:
-            errors = scores_within(*columns, sites[self.rows], "auc_error")
+            errors = scores_within(*columns, self.sites, "auc_error")
         return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
 
-    def describe(self, target: Target, model: str, sites: Any) -> dict[str, Any]:
-        """Further scores of the true target."""
+    def describe(self, model: str, scores: FloatArray) -> dict[str, Any]:
+        """The first of its scores (1 + B,), that of the true target, and further ones."""
         values, guess, mean = self.observed[:, 0], self.predicted[model][:, 0], self.predicted[MEAN][:, 0]
         errors, spread = values - guess, values - mean
-        if sites is not None and not target.is_binary:
-            labels = np.unique(sites[self.rows], return_inverse=True)[1]
+        if self.sites is not None and not self.is_binary:
+            labels = np.unique(self.sites, return_inverse=True)[1]
             errors, spread = (
                 each - (np.bincount(labels, each) / np.bincount(labels))[labels] for each in (errors, spread)
             )
         # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
         p = np.clip(guess, 0.01, 0.99)
         likelihood = (
-            np.log(np.where(values == 1, p, 1 - p)).mean() if target.is_binary else -0.5 * np.log((errors**2).mean())
+            np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else -0.5 * np.log((errors**2).mean())
         )
         total = float((spread**2).sum())
         return {
-            "score": "auc" if target.is_binary else "r",
+            "value": scores[0],
+            "score": "auc" if self.is_binary else "r",
             "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
             "log_likelihood": float(likelihood),
         }

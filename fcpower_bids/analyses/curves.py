@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.evaluate import compare, cross_validate, fold_scores, make_solver
 from fcpower_bids.analyses.features import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, repeated_scans
-from fcpower_bids.analyses.scan_parts import (
-    ScanLength,
-    choose_minutes,
-    length_facts,
-    long_enough,
-    shorten_scans,
-)
+from fcpower_bids.analyses.scan_parts import ScanLength, choose_minutes, length_facts, long_enough, shorten_scans
 from fcpower_bids.analyses.study import Study, open_study, plan_scan_blocks
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.differences import subject_bootstrap

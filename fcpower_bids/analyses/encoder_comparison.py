@@ -18,12 +18,7 @@ from fcpower_bids.analyses.evaluate import (
     main_score,
     pooled_scores,
 )
-from fcpower_bids.analyses.features import (
-    EMBEDDING,
-    build_representations,
-    expand_names,
-    scans_without_features,
-)
+from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.identification import Identification, identify

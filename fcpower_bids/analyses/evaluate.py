@@ -149,19 +149,10 @@ def fold_scores(study: Study, results: Results) -> pd.DataFrame:
         for i, fold in enumerate(result.folds):
             scores = score_targets(study.targets, result.observed[i], result.predicted[i], result.train[i])
             for j, target in enumerate(study.targets):
-                rows.append(
-                    {
-                        "target": target.name,
-                        "representation": name,
-                        "repeat": fold.repeat,
-                        "fold": fold.fold,
-                        "n_train": int(target.known[fold.train].sum()),
-                        "n_test": int(target.known[fold.test].sum()),
-                        "penalty": float(result.chosen[i, j]),
-                        "at_grid_edge": bool(result.at_edge[i, j]),
-                        **{score: float(values[j]) for score, values in scores.items()},
-                    }
-                )
+                row = {"target": target.name, "representation": name, "repeat": fold.repeat, "fold": fold.fold}
+                row |= {f"n_{part}": int(target.known[getattr(fold, part)].sum()) for part in ("train", "test")}
+                row |= {"penalty": float(result.chosen[i, j]), "at_grid_edge": bool(result.at_edge[i, j])}
+                rows.append(row | {score: float(values[j]) for score, values in scores.items()})
     return pd.DataFrame(rows, columns=list(TABLES["prediction"].columns))
 
 
@@ -249,27 +240,17 @@ def compare(
             differences = scores[first] - scores[reference]
             differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
             test = corrected_resampled_t(differences[some], n_train, [len(people) for people in tested], tested)
-            rows.append(
-                {
-                    "target": target.name,
-                    "representation": first,
-                    "reference": reference,
-                    "score": score,
-                    "mean_difference": test.mean,
-                    "ci_low": test.low,
-                    "ci_high": test.high,
-                    "t": test.t,
-                    "df": test.df,
-                    "p_two_sided": test.p_two_sided,
-                    "p_greater": test.p_greater,
-                    "p_less": test.p_less,
-                    "n_folds": len(differences),
-                    "n_distinct": test.n_distinct,
-                    "n_skipped": test.n_skipped + int((~some).sum()),
-                    "sd_difference": float(pd.Series(differences).std()),
-                    "folds_won": int((differences > 0).sum()),
-                }
-            )
+            row: dict[str, Any] = {"target": target.name, "representation": first, "reference": reference}
+            row |= {
+                "score": score,
+                **vars(test),
+                "mean_difference": test.mean,
+                "ci_low": test.low,
+                "ci_high": test.high,
+            }
+            row |= {"n_folds": len(differences), "n_skipped": test.n_skipped + int((~some).sum())}
+            row |= {"sd_difference": float(pd.Series(differences).std()), "folds_won": int((differences > 0).sum())}
+            rows.append(row)
     return correct_within(pd.DataFrame(rows, columns=[*COMPARED, "sd_difference", "folds_won"]), ["target"])
 
 

@@ -18,11 +18,7 @@ from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
 from fcpower_bids.core.connectome.spectrum import clip_tolerance
-from fcpower_bids.core.regression.kernels import (
-    FeatureSource,
-    correlation_kernel,
-    power_features,
-)
+from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
@@ -385,25 +381,24 @@ def build_representations(
 ) -> Iterator[Representation]:
     """Prepare representations of units, each given by its rows of scans, one at a time: their features are large."""
     connectivity = combine_scans(cohort, groups, settings)
-    return (_build(name, cohort, connectivity, settings) for name in names)
 
+    def build(name: str) -> Representation:
+        if encoder := encoder_of(name):
+            embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
+            means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
+            return Representation(name, "linear", lambda: means, is_edges=False)
+        if name == FC:
+            return Representation(name, settings.kernel, lambda: connectivity)
+        if name == FC_POWER:
+            family = PowerFamily(connectivity, settings)
+            return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
+        transform = make_transform(name, settings)  # of the connectomes, or of the series of the participant level
+        compute = partial(transform_features, transform, connectivity)
+        if transform.needs == "series":
+            compute = partial(series_features, cohort, connectivity.groups, transform, settings)
+        return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
 
-def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
-    kind, _, encoder = name.partition(":")
-    if kind == EMBEDDING:
-        embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
-        means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
-        return Representation(name, "linear", lambda: means, is_edges=False)
-    if name == FC:
-        return Representation(name, settings.kernel, lambda: connectivity)
-    if name == FC_POWER:
-        family = PowerFamily(connectivity, settings)
-        return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
-    transform = make_transform(name, settings)  # of the connectomes, or of the series that the participant level wrote
-    compute = partial(transform_features, transform, connectivity)
-    if transform.needs == "series":
-        compute = partial(series_features, cohort, connectivity.groups, transform, settings)
-    return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
+    return map(build, names)
 
 
 def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:

@@ -97,12 +97,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     pairs = compare_pairs(found, settings, blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)
-    return tabulate(
-        facts,
-        identification=summary,
-        identification_scans=searches,
-        identification_comparisons=pairs,
-    )
+    return tabulate(facts, identification=summary, identification_scans=searches, identification_comparisons=pairs)
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -125,53 +120,38 @@ def describe_sessions(
 ) -> Rows:
     """One row per pair of sessions of scans (n,), and one for all pairs where there are several."""
     labels = sorted(set(sessions.tolist()))
+    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
     people = {label: set(persons[sessions == label].tolist()) for label in labels}
     pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
     rows = []
     for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
-        row = _describe(similarity[np.ix_(kept, kept)], persons[kept], sessions[kept], pair, blocks, settings)
-        rows.append({"first_session": pair[0], "second_session": pair[1], **row})
+        scans = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
+        found, sites = identify(*scans), blocks.sites_of(scans[1])
+        apart, directions = identifiability(*scans), found.by_direction()
+        error, low, high = found.interval(blocks.families)
+        null = permutation_null(*scans, n_permutations, settings.random_seed, sites)
+        # Among the people of the site too.
+        within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
+        within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
+        if sites is not None and (own := identify_within(*scans, sites)) is not None:
+            within |= {"accuracy_within": own.accuracy, "chance_within": own.chance}
+            within["i_diff_within"] = identifiability(*scans, sites).i_diff
+        row = {
+            "first_session": pair[0],
+            "second_session": pair[1],
+            "n_people": len(set(found.person.tolist())),
+            "n_searches": len(found.credit),
+            "accuracy_first_to_second": directions.get(pair, np.nan),
+            "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
+            **{"sd": error, "ci_low": low, "ci_high": high, "accuracy": found.accuracy, "chance": found.chance},
+            **{name: getattr(apart, name) for name in ("d_prime", "i_self", "i_others", "i_diff")},
+            **within,
+            "p_permutation": permutation_p_value(found.accuracy, null),
+            "n_permutations": len(null),
+        }
+        rows.append(row)
     return rows
-
-
-def _describe(
-    similarity: FloatArray,
-    persons: NDArray[Any],
-    sessions: NDArray[Any],
-    pair: tuple[str, str],
-    blocks: ScanBlocks,
-    settings: Analysis,
-) -> dict[str, Any]:
-    """Accuracy, among the people of the site too, and how much scans of a person are more alike than others."""
-    found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
-    apart, directions = identifiability(similarity, persons, sessions), found.by_direction()
-    error, low, high = found.interval(blocks.families)
-    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
-    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
-    within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
-    within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
-    if sites is not None and (own := identify_within(similarity, persons, sessions, sites)) is not None:
-        within |= {"accuracy_within": own.accuracy, "chance_within": own.chance}
-        within["i_diff_within"] = identifiability(similarity, persons, sessions, sites).i_diff
-    return {
-        "n_people": len(set(found.person.tolist())),
-        "n_searches": len(found.credit),
-        "accuracy_first_to_second": directions.get(pair, np.nan),
-        "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
-        "sd": error,
-        "ci_low": low,
-        "ci_high": high,
-        "accuracy": found.accuracy,
-        "chance": found.chance,
-        "d_prime": apart.d_prime,
-        "i_self": apart.i_self,
-        "i_others": apart.i_others,
-        "i_diff": apart.i_diff,
-        **within,
-        "p_permutation": permutation_p_value(found.accuracy, null),
-        "n_permutations": len(null),
-    }
 
 
 def compare_pairs(

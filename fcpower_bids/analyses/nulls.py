@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,36 +42,27 @@ NULL_FACTS = {
 }
 
 
-@dataclass(frozen=True)
-class Permutations:
-    """How many permutations each target has, and why."""
-
-    number: int
-    reason: str  # a sentence
-
-
-def choose_permutations(study: Study) -> Permutations:
-    """Take the number of the request, else the largest within the budget; the published protocols have none."""
+def choose_permutations(study: Study) -> tuple[int, str]:
+    """How many permutations each target has, by request, else by the budget and the protocol, and why in a sentence."""
     asked, targets = study.settings.permutations, study.targets
     if asked is not None:
-        return Permutations(asked, f"{asked:,} per target, as asked for (--permutations).")
+        return asked, f"{asked:,} per target, as asked for (--permutations)."
     if not study.preset.permuted:
-        return Permutations(0, f"None: the protocol '{study.preset.name}' has none (--permutations).")
+        return 0, f"None: the protocol '{study.preset.name}' has none (--permutations)."
     rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
     budget = BUDGET_REBUILT if rebuilt else BUDGET
     number = next((each for each in LADDER if each * len(targets) <= budget), 0)
     of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
     if not number:
-        why = f"would leave fewer than {LADDER[-1]} each of {budget:,} (--permutations)."
-        return Permutations(0, f"None: {of} {why}")
+        return 0, f"None: {of} would leave fewer than {LADDER[-1]} each of {budget:,} (--permutations)."
     what = f"{budget:,} permuted targets" + (", fitted again in every fold," if rebuilt else "")
     reason = f"{number:,} per target: as many as {what} allow for {of}; the smallest p is {1 / (1 + number):.2g}."
-    return Permutations(number, reason)
+    return number, reason
 
 
 def null_rows(solver: Regression, study: Study, name: str) -> list[dict[str, Any]]:
     """Score the true and the permuted targets, one row each; no rows without permutations."""
-    targets = study.targets if choose_permutations(study).number else ()
+    targets = study.targets if choose_permutations(study)[0] else ()
     return [row for target in targets for row in list_scores(target, name, _scores(solver, study, target, name))]
 
 
@@ -122,7 +112,7 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
 
 def _scores(solver: Regression, study: Study, target: Target, name: str) -> FloatArray:
     known, exchange = np.flatnonzero(target.known), study.protocol.exchange
-    number, covariates = choose_permutations(study).number, study.people.covariates
+    number, covariates = choose_permutations(study)[0], study.people.covariates
     drawn, orders = target.is_binary and covariates.shape[1], list[Rows | None]([None])
     for among in exchange.draws(target, number, covariates) if drawn else exchange.orders(target, number):
         order = np.arange(target.known.size)  # only people who have the target change places

@@ -33,13 +33,7 @@ from fcpower_bids.analyses.evaluate import (
 )
 from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.nulls import (
-    NO_NULL,
-    NULL_FACTS,
-    choose_permutations,
-    null_p_values,
-    null_rows,
-)
+from fcpower_bids.analyses.nulls import NO_NULL, NULL_FACTS, choose_permutations, null_p_values, null_rows
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
@@ -49,10 +43,7 @@ from fcpower_bids.analyses.sites import (
     tabulate_sites,
 )
 from fcpower_bids.analyses.study import Study, open_study
-from fcpower_bids.core.identification import (
-    disattenuated_ceiling,
-    split_half_reliability,
-)
+from fcpower_bids.core.identification import disattenuated_ceiling, split_half_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.core.regression.krr import check_memory
 from fcpower_bids.core.regression.nested import NestedResult
@@ -147,27 +138,21 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
         results[FC_NESTED] = grid.result
-    tables = _tables_of(study, results) | (tabulate_alpha(study, grid) if grid else {})
+    facts = study.facts() | {"Notes": notes_of(results), "Permutations": choose_permutations(study)[1]}
+    if changes_features(settings.sites):
+        facts |= harmonisation_facts(study)
+    folds = fold_scores(study, results)
+    tables = tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results))
+    tables |= tabulate_people(study, results, facts) | {"folds": tabulate_folds(study, facts)}
+    comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
+    tables["comparisons"] = Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study))
+    tables |= tabulate_alpha(study, grid) if grid else {}
     tables |= tabulate_reliability(study, results)
     if null:
         tables |= tabulate(NULL_FACTS, null=null)
     tables |= tabulate_sites(study, person_frames(study, results)) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study)
     return tables | importance.tables(IMPORTANCE_FACTS)
-
-
-def _tables_of(study: Study, results: Results) -> dict[str, Table]:
-    facts = study.facts() | {"Notes": notes_of(results), "Permutations": choose_permutations(study).reason}
-    if changes_features(study.settings.sites):
-        facts |= harmonisation_facts(study)
-    folds = fold_scores(study, results)
-    comparisons = add_people_tests(compare(folds, study)[list(COMPARED)], study, results)
-    return {
-        **tabulate(facts, prediction=folds, prediction_pooled=pooled_scores(study, results)),
-        **tabulate_people(study, results, facts),
-        "folds": tabulate_folds(study, facts),
-        "comparisons": Table(comparisons, TABLES["comparisons"], facts | comparison_facts(study)),
-    }
 
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import special
 
 from fcpower_bids.analyses.features import (
@@ -388,13 +387,11 @@ def plan_protocol(
         if settings.sites == HOLD_OUT:
             held_out = settings.site_column
         return Protocol(folds, {}, exchange, preset, held_out)
-    outer = list(_take_outer(cohort.folds, people, preset))
-    _check_apart(outer, people, cohort.alike)
     by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
     held_out = held_out_column(cohort.folds, by_person)
     sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
-    folds = tuple(each.fold(people, preset, settings.random_seed, sites) for each in outer)
-    return Protocol(folds, {(each.repeat, each.number): each.labels for each in outer}, exchange, preset, held_out)
+    folds, labels = _brought_folds(cohort, people, preset, settings.random_seed, sites)
+    return Protocol(folds, labels, exchange, preset, held_out)
 
 
 def _draw_folds(
@@ -438,62 +435,52 @@ def _check_size(people: People, settings: Analysis, preset: PredictionPreset) ->
         raise few(f"A family of {largest} is larger than one of {n_folds} folds of {n} people; {remedy} {check}.")
 
 
-@dataclass(frozen=True, eq=False)
-class _Outer:
-    """One outer fold of a file, people in the order of the file, with the inner folds that it names (-1 for none)."""
+def _brought_folds(
+    cohort: Cohort, people: People, preset: PredictionPreset, seed: int, sites: Labels | None
+) -> tuple[tuple[Fold, ...], dict[tuple[int, int], tuple[str, str]]]:
+    """Take the folds of a file, without the people who cannot take part, and their labels there. Raises Unfit.
 
-    repeat: int
-    number: int
-    labels: tuple[str, str]
-    train: Rows
-    test: Rows
-    inner: Rows
-
-    def fold(self, people: People, preset: PredictionPreset, seed: int, sites: Labels | None) -> Fold:
-        """The fold with the inner folds of the file, else with those of the preset."""
-        train = np.sort(self.train)
-        if (self.inner >= 0).all() and np.unique(self.inner).size > 1:
-            inner = partition(train, self.inner[np.argsort(self.train)])
-        elif preset.splits == "matlab":
-            inner = matlab_inner_folds(self.train, preset.n_inner)
-        elif sites is not None and np.unique(sites[train]).size > 1:
-            inner = partition(train, np.unique(sites[train], return_inverse=True)[1])
-        else:
-            family = family_numbers(people.families, len(people.names))
-            inner = inner_folds(train, family, preset.n_inner, (seed, self.repeat, self.number + 1))
-        return Fold(self.repeat, self.number, train, np.sort(self.test), inner)
-
-
-def _take_outer(brought: pd.DataFrame, people: People, preset: PredictionPreset) -> Iterator[_Outer]:
-    """Yield the folds of a file in its order, without the people who cannot take part."""
+    Inner folds are those of the file, where it names them (-1 for none), else those of the preset.
+    """
     place = {name: row for row, name in enumerate(people.names)}
+    family = family_numbers(people.families, len(people.names))
+    brought = cohort.folds
+    assert brought is not None
     rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
+    folds, labels = list[Fold](), dict[tuple[int, int], tuple[str, str]]()
     for repeat, (of_repeat, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
         for number, (of_fold, one) in enumerate(one_repeat.groupby("fold", sort=False)):
             test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
             training = one.loc[one["role"] == "train"]
-            train, inner = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
-            if not test.size or train.size < 2 * preset.n_inner:
+            listed, named = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
+            if not test.size or listed.size < 2 * preset.n_inner:
                 raise Unfit(
-                    f"Fold {of_fold} tests {test.size} and trains on {train.size} of the people who can take part; it "
+                    f"Fold {of_fold} tests {test.size} and trains on {listed.size} of the people who can take part; it "
                     f"needs one to test and {2 * preset.n_inner} to train."
                 )
-            yield _Outer(repeat, number, (str(of_repeat), str(of_fold)), train, test, inner)
+            if (shared := np.intersect1d(family[test], family[listed])).size:
+                both = ([people.names[row] for row in side[np.isin(family[side], shared)]] for side in (test, listed))
+                raise _related(next(both), next(both), str(of_fold), cohort.alike)
+            train = np.sort(listed)
+            if (named >= 0).all() and np.unique(named).size > 1:
+                inner = partition(train, named[np.argsort(listed)])
+            elif preset.splits == "matlab":
+                inner = matlab_inner_folds(listed, preset.n_inner)
+            elif sites is not None and np.unique(sites[train]).size > 1:
+                inner = partition(train, np.unique(sites[train], return_inverse=True)[1])
+            else:
+                inner = inner_folds(train, family, preset.n_inner, (seed, repeat, number + 1))
+            folds.append(Fold(repeat, number, train, np.sort(test), inner))
+            labels[repeat, number] = str(of_repeat), str(of_fold)
+    return tuple(folds), labels
 
 
-def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[str, str]]) -> None:
-    """Refuse a fold with members of one family, or two people who look alike, on both sides."""
-    family = family_numbers(people.families, len(people.names))
-    for each in outer:
-        shared = np.intersect1d(family[each.test], family[each.train])
-        if not shared.size:
-            continue
-        test, train = (
-            [people.names[row] for row in side[np.isin(family[side], shared)]] for side in (each.test, each.train)
-        )
-        pairs = [pair if pair[0] in test else pair[::-1] for pair in alike]
-        one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
-        where = f"{one} is tested in fold {each.labels[1]} and {other} trains there, though they"
-        if (one, other) in pairs:
-            raise Unfit(f"{where} seem to share a scan. Correct the file, or exclude one of them.")
-        raise Unfit(f"{where} are of one family. Correct the file, or exclude one of them.")
+def _related(test: Sequence[str], train: Sequence[str], fold: str, alike: Sequence[tuple[str, str]]) -> Unfit:
+    """The refusal of a fold with members of one family, or two people who look alike, on both sides."""
+    pairs = [pair if pair[0] in test else pair[::-1] for pair in alike]
+    one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
+    how = "seem to share a scan" if (one, other) in pairs else "are of one family"
+    return Unfit(
+        f"{one} is tested in fold {fold} and {other} trains there, though they {how}. Correct the file, or exclude one "
+        "of them."
+    )

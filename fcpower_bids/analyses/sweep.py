@@ -44,7 +44,15 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     names = tuple(name for name in settings.representations if EMBEDDING not in name)
     if not names:
         raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
-    return share_scans(cohorts), dataclasses.replace(settings, representations=names)
+    keys = {
+        atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
+        for atlas, one in cohorts.items()
+    }
+    common = set.intersection(*(set(key) for key in keys.values()))
+    if not common:
+        raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
+    shared = {atlas: cohort.keep(np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
+    return shared, dataclasses.replace(settings, representations=names)
 
 
 def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
@@ -81,15 +89,3 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
         parcellation_gains=pd.concat(gains, ignore_index=True),
         parcellation_comparisons=pd.concat(atlases, ignore_index=True),
     )
-
-
-def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
-    """Keep the scans (person and session) that every cohort has. Raises Unfit."""
-    keys = {
-        atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
-        for atlas, one in cohorts.items()
-    }
-    common = set.intersection(*(set(key) for key in keys.values()))
-    if not common:
-        raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
-    return {atlas: cohort.keep(np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}

@@ -345,7 +345,8 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> d
         return {}
     whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
     parts = sorted({name for names in settings.composites.values() for name in names})
-    return whole | {name: _numbers(table[name]) for name in parts if name in table}
+    numbers = {name: pd.to_numeric(table[name], errors="coerce") for name in parts if name in table}
+    return whole | {name: column.to_numpy(dtype=float, na_value=np.nan) for name, column in numbers.items()}
 
 
 def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
@@ -362,7 +363,3 @@ def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -
     if named:
         return "Permutations stay within the sites, and the score within sites is reported."
     return ""
-
-
-def _numbers(column: pd.Series) -> FloatArray:
-    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

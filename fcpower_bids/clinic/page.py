@@ -137,7 +137,14 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     # the sentence about the skill of the model heads the page
     warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
     sentences = [one for one in dict.fromkeys(warnings) if one]
-    apart = _of_several(done, high - low)
+    width, values, apart = high - low, [row["prediction"] for row in done], list[str]()
+    if len(done) > 1:
+        each = ", ".join(fitting(one, width) if width == width else show_number(one) for one in values)
+        apart.append(
+            f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."
+        )
+    if max(values) - min(values) > width:
+        apart.append("They differ by more than an interval is wide: make sure that they are of one person.")
     sentences += apart
     several = len(scans) > 1
     sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
@@ -261,18 +268,6 @@ def _named(facts: Mapping[str, Any]) -> str:
 def _listed(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else str(last)
-
-
-def _of_several(done: Sequence[Row], width: float) -> list[str]:
-    """How far the scans of a person disagree."""
-    if len(done) < 2:
-        return []
-    values = [row["prediction"] for row in done]
-    each = ", ".join(fitting(one, width) for one in values) if width == width else ", ".join(map(show_number, values))
-    said = [f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."]
-    if max(values) - min(values) > width:
-        said.append("They differ by more than an interval is wide: make sure that they are of one person.")
-    return said
 
 
 def say_unusual(measures: Sequence[Row]) -> str:

@@ -98,10 +98,7 @@ class AppliedModel:
 
 
 def apply_model(
-    model: FinalModel,
-    connectome: ArrayLike,
-    parcels: Sequence[str],
-    scan: NewScan | None = None,
+    model: FinalModel, connectome: ArrayLike, parcels: Sequence[str], scan: NewScan | None = None
 ) -> AppliedModel:
     """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
     facts, known, fc = model.facts, scan or NewScan(), np.asarray(connectome, dtype=float)

@@ -23,15 +23,7 @@ from fcpower_bids.cohort.inclusion import (
     tabulate_exclusions,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
-from fcpower_bids.cohort.people import (
-    WITH,
-    Phenotypes,
-    Scanned,
-    count_people,
-    load_phenotypes,
-    match_ids,
-    read_rows,
-)
+from fcpower_bids.cohort.people import WITH, Phenotypes, Scanned, count_people, load_phenotypes, match_ids, read_rows
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
@@ -39,7 +31,6 @@ from fcpower_bids.cohort.scans import (
     assemble_edges,
     combination_of,
     group_scans,
-    missing_parcels,
     read_edges,
     read_embeddings,
     read_parcel_facts,
@@ -55,9 +46,7 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 
 def exclude_duplicates(
-    found: Sequence[Connectome],
-    digests: Sequence[str],
-    accepted: Collection[Path] = (),
+    found: Sequence[Connectome], digests: Sequence[str], accepted: Collection[Path] = ()
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
     alike: dict[str, list[Connectome]] = {}
@@ -104,7 +93,8 @@ def load_cohort(settings: Assembly) -> Cohort:
         raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
     rows += copies + said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
-    kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
+    missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
+    kept_scans, kept_parcels, said = choose_parcels(missing, places, edges.parcels, settings)
     rows += said
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
@@ -126,14 +116,7 @@ def load_cohort(settings: Assembly) -> Cohort:
             f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the "
             "same."
         )
-    notes += [
-        *facts.notes,
-        *about_folds,
-        *about_series,
-        *phenotypes.notes,
-        *columns.notes,
-        *describe_sets(settings),
-    ]
+    notes += [*facts.notes, *about_folds, *about_series, *phenotypes.notes, *columns.notes, *describe_sets(settings)]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, settings),

@@ -85,12 +85,12 @@ def read_quality(one: Connectome) -> Quality:
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
     figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
     known = {column: value for column, value in figures.items() if value is not None and value not in MISSING}
-    strange = [column for column, value in known.items() if not math.isfinite(_number(value))]
+    strange = [column for column, value in known.items() if not math.isfinite(number_of(value))]
     fault = ""
     if strange:
         name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
         fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
-    seconds, volumes, mean_fd, degrees_of_freedom = map(_number, figures.values())
+    seconds, volumes, mean_fd, degrees_of_freedom = map(number_of, figures.values())
     return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault)
 
 
@@ -111,7 +111,8 @@ def quality_row(one: Connectome) -> dict[str, str]:
     return next((row for row in rows if row.get("atlas") == one.atlas_name), {})
 
 
-def _number(text: Any) -> float:
+def number_of(text: Any) -> float:
+    """The number that a text is, else NaN."""
     try:
         return float(text)
     except (TypeError, ValueError):
@@ -162,7 +163,7 @@ def cautions_of(one: Connectome) -> list[str] | None:
                 f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
             ) from None
     if row:
-        numbers["mask_dice"] = _number(row.get("mask_dice"))  # of scans alone that are in the template's space
+        numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
     return find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
 
@@ -177,9 +178,24 @@ def exclude_by_quality(
     found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-    return exclude(
-        found, [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
-    )
+
+    def fault(one: Connectome, its: Quality) -> str:
+        limit = settings.max_mean_fd
+        if its.fault:
+            return its.fault
+        if its.seconds < settings.min_time:
+            return f"{its.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
+        if limit is not None and math.isnan(its.mean_fd):
+            return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
+        if limit is not None and its.mean_fd > limit:
+            return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
+        path = series_file(one.beside(TIMESERIES))  # one that is not there only keeps analyses of scan length from all
+        try:
+            return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
+        except OSError as error:
+            return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
+
+    return exclude(found, list(map(fault, found, quality)))
 
 
 def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
@@ -190,28 +206,6 @@ def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[b
         if reason
     ]
     return [not reason for reason in reasons], rows
-
-
-def _fault(quality: Quality, settings: Assembly) -> str:
-    if quality.fault:
-        return quality.fault
-    if quality.seconds < settings.min_time:
-        return f"{quality.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
-    limit = settings.max_mean_fd
-    if limit is not None and math.isnan(quality.mean_fd):
-        return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
-    if limit is not None and quality.mean_fd > limit:
-        return f"mean framewise displacement {quality.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-    return ""
-
-
-def _series_fault(one: Connectome) -> str:
-    """Why its series cannot be used; one that is not there only keeps analyses of scan length from all."""
-    path = series_file(one.beside(TIMESERIES))
-    try:
-        return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
-    except OSError as error:
-        return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 
 
 def choose_parcels(

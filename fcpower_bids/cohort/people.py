@@ -456,9 +456,16 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
         for name in map(str, frame.columns):
             values = frame[name].reindex(people)
             if name in columns:
-                if (sentence := _conflict(name, columns[name], values, (origins[name], table.path))) is not None:
-                    conflicts.setdefault(name, sentence)
                 first = columns[name]
+                differ = first.notna() & values.notna() & (first.astype(object) != values.astype(object))
+                if differ.any():
+                    person = differ.index[differ][0]
+                    conflicts.setdefault(
+                        name,
+                        f"The column '{name}' differs between {origins[name]} and {table.path}: {person} has "
+                        f"{first[person]} in one and {values[person]} in the other. Rename or remove one of the two "
+                        "columns.",
+                    )
                 if first.dtype != values.dtype:
                     first, values = first.astype(object), values.astype(object)
                 values = first.where(first.notna(), values)
@@ -469,18 +476,6 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
     ]
     merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON))
     return Phenotypes(merged, tuple(dict.fromkeys(defaults)), conflicts)
-
-
-def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path, Path]) -> str | None:
-    both = first.notna() & second.notna()
-    differ = both & (first.astype(object) != second.astype(object))
-    if not differ.any():
-        return None
-    person = differ.index[differ][0]
-    return (
-        f"The column '{name}' differs between {paths[0]} and {paths[1]}: {person} has {first[person]} in one and "
-        f"{second[person]} in the other. Rename or remove one of the two columns."
-    )
 
 
 def describe_unknown(name: str, known: Sequence[str]) -> str:

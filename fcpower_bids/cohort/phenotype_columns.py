@@ -118,7 +118,7 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
         yield reason
     elif not predicted and _is_text(column) and column.nunique() > 2 and _mostly_numbers(column):
         # As levels, every number would be a column of its own.
-        yield f"The covariate '{column.name}' has words among its numbers: {_words(column)}. {_remedy(column)}"
+        yield f"The covariate '{column.name}' has words among its numbers: {'. '.join(_first_word(column))}"
     elif not _is_text(column):
         yield from _of_no_size(column)
 
@@ -129,8 +129,9 @@ def _unpredictable(column: pd.Series, in_composite: bool) -> str:
         return f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
     if _is_text(column) and (in_composite or column.nunique() > 2):
         allowed = "numbers" if in_composite else "numbers or text of two levels"
-        found = f"The target '{column.name}' is not numeric: {_words(column)}. Only {allowed} can be used."
-        return f"{found} {_remedy(column)}" if _mostly_numbers(column) else found
+        word, remedy = _first_word(column)
+        found = f"The target '{column.name}' is not numeric: {word}. Only {allowed} can be used."
+        return f"{found} {remedy}" if _mostly_numbers(column) else found
     counts = column.value_counts()
     if not in_composite and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
         person = column.index[column == counts.index[-1]][0]
@@ -147,17 +148,12 @@ def _mostly_numbers(column: pd.Series) -> bool:
 
 
 def _first_word(column: pd.Series) -> tuple[str, str]:
+    """Who has the first word of a column, and the remedy where the others are numbers."""
     words = column[column.notna() & pd.to_numeric(column, errors="coerce").isna()]
-    return str(words.index[0]), str(words.iloc[0])
-
-
-def _words(column: pd.Series) -> str:
-    return "{} has '{}'".format(*_first_word(column))
-
-
-def _remedy(column: pd.Series) -> str:
-    value = f"{column.name}={_first_word(column)[1]}"
-    return f"Correct it, or set missing_values '{value}' in --config-file if that means missing."
+    remedy = (
+        f"Correct it, or set missing_values '{column.name}={words.iloc[0]}' in --config-file if that means missing."
+    )
+    return f"{words.index[0]} has '{words.iloc[0]}'", remedy
 
 
 def _of_no_size(column: pd.Series) -> Iterator[str]:
@@ -190,7 +186,7 @@ def _default_targets(
     for name in (each for each in phenotypes.defaults if each not in taken):
         column, reason = frame[name], phenotypes.conflicts.get(name, "")
         if _is_text(_as_numbers(column)) and _mostly_numbers(column) and not reason:
-            reason = f"it has words among its numbers: {_words(column)}. {_remedy(column)}"
+            reason = f"it has words among its numbers: {'. '.join(_first_word(column))}"
         if reason:
             rows.append(Exclusion(NO_SESSION, NO_SESSION, TARGET, f"{name} is not predicted: {reason}"))
         elif not _is_text(column):

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,7 @@ from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
-from fcpower_bids.outputs.status import (
-    DONE,
-    EMBEDDING,
-    EXCLUDED,
-    FAILED,
-    RUNNING,
-    current_status,
-    recorded,
-)
+from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, current_status, recorded
 from fcpower_bids.outputs.tables import declared_text, read_json
 from fcpower_bids.records import Entities
 from fcpower_bids.schema import TABLES
@@ -97,17 +89,6 @@ def read_decisions(path: Path) -> list[Decision]:
             raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
         found.append(Decision(wanted, row.get("recording", ""), what, row.get("reason", ""), row.get("decided", "")))
     return found
-
-
-def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
-    """Read the file, its people called as their scans are: a spreadsheet turns ``0012`` into ``12``."""
-    decisions = read_decisions(path)
-    there = list(dict.fromkeys(f"sub-{one.wanted['sub']}" for one in decisions))
-    names = match_ids(there, {one.participant for one in found})
-    own = {old.removeprefix("sub-"): new.removeprefix("sub-") for old, new in names.items()}
-    return [
-        replace(one, wanted=one.wanted | {"sub": own.get(one.wanted["sub"], one.wanted["sub"])}) for one in decisions
-    ]
 
 
 REJECTED, COMBINED = "rejected", "combination"
@@ -279,7 +260,12 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
         by_person.setdefault(bare(one.participant, "sub"), []).append(one)
     rejected, absent = dict[Path, str](), list[Exclusion]()
     taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
-    for decision in decisions_about(gathered.connectomes, path):
+    decisions = read_decisions(path)
+    there = list(dict.fromkeys(f"sub-{one.wanted['sub']}" for one in decisions))
+    names = match_ids(there, {one.participant for one in gathered.connectomes})
+    for decision in decisions:  # a spreadsheet turns ``0012`` into ``12``
+        label = f"sub-{decision.wanted['sub']}"
+        decision.wanted["sub"] = names.get(label, label).removeprefix("sub-")
         own = by_person.get(decision.wanted["sub"], [])
         meant = [one for one in own if decision.means(one.recording, one.labels)]
         if decision.decision != REJECT:

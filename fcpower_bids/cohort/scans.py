@@ -81,7 +81,7 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     missing: list[list[int]] = []
     digests: list[str] = []
     array: NDArray[np.floating] = np.empty((0, 0))
-    tables = sum(not edges_beside(path).is_file() for path in paths)
+    tables = sum(not path.with_suffix(".npy").is_file() for path in paths)
     processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
     for path, row in zip(paths, track(read, "connectomes", settings, len(paths)), strict=True):
@@ -110,18 +110,11 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
 
 def _try_read(path: Path) -> _Row | str:
     try:
-        return _read(path)
+        refuse_pipe(path)
+        array = path.with_suffix(".npy")  # the numbers of the table, which takes ten times as long to read
+        return _row_of_edges(path, array) if array.is_file() else _row_of(path, *read_matrix(path))
     except DatasetError as error:
         return str(error)
-
-
-def _read(path: Path) -> _Row:
-    refuse_pipe(path)
-    array = edges_beside(path)
-    if array.is_file():  # the numbers of the table, which takes ten times as long to read
-        return _row_of_edges(path, array)
-    matrix, parcels = read_matrix(path)
-    return _row_of(path, matrix, parcels)
 
 
 def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
@@ -166,11 +159,6 @@ def _first_row(path: Path) -> tuple[list[str], np.ndarray]:
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=ROUNDING, equal_nan=True)
-
-
-def edges_beside(path: Path) -> Path:
-    """Return the path of the edges of a connectome, in the folder of its table."""
-    return path.with_suffix(".npy")
 
 
 def _unusable(path: Path, reason: str) -> DatasetError:
@@ -275,11 +263,6 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
         row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
-    """Which parcels each scan lacks, shape (n_scans, P): those that one of its runs lacks."""
-    return np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
 
 
 def assemble_edges(

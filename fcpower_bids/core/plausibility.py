@@ -198,10 +198,7 @@ def gain_step(series: ArrayLike, usable: ArrayLike) -> tuple[float, int]:
 
 
 def compare_with_table(
-    global_signal: ArrayLike,
-    dvars: ArrayLike,
-    table: tuple[ArrayLike, ArrayLike],
-    usable: ArrayLike,
+    global_signal: ArrayLike, dvars: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike
 ) -> Agreement:
     """Compare changes of global signal and DVARS (T,) with those of the table, also with the table shifted."""
     good = np.asarray(usable, dtype=bool)

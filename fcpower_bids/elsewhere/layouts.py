@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.cohort.inclusion import number_of
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, UsageError
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.inputs.sources import drop
@@ -63,7 +64,8 @@ def _text(path: Path, key: str) -> Read:
     if names and rows and len(names) == len(rows[0]):
         names = names[first:]
     try:
-        values = np.array([[_parse(cell) for cell in row[first:]] for row in rows], dtype=np.float64)
+        cells = [["nan" if cell.lower() in MISSING else cell for cell in row[first:]] for row in rows]
+        values = np.array([list(map(float, row)) for row in cells], dtype=np.float64)
     except ValueError as error:
         raise DatasetError(f"{path} is not a table of numbers ({error}).") from None
     if names and values.ndim == 2 and len(names) != values.shape[1]:
@@ -78,10 +80,6 @@ def _cells(line: str) -> list[str]:
 
 def _is_number(cell: str) -> bool:
     return cell.lower() in MISSING or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", cell) is not None
-
-
-def _parse(cell: str) -> float:
-    return float("nan") if cell.lower() in MISSING else float(cell)
 
 
 def _npy(path: Path, key: str) -> Read:
@@ -364,10 +362,10 @@ def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
             continue
         if name == "strategy":
             facts[name] = str(value)
-        elif name == "frequency" and _number(value) > 0:
-            facts["repetition_time"] = 1 / _number(value)
+        elif name == "frequency" and number_of(value) > 0:
+            facts["repetition_time"] = 1 / number_of(value)
         elif name != "frequency":
-            facts[name] = _number(value)
+            facts[name] = number_of(value)
     return facts
 
 
@@ -400,16 +398,9 @@ def _figures(row: Mapping[str, str], quality: Mapping[str, Any]) -> dict[str, fl
     figures = {}
     for name in ("mean_fd", "volumes", "seconds", "repetition_time"):
         value = next((row[column] for column in quality.get(name, ()) if column in row), None)
-        if value is not None and math.isfinite(_number(value)):
-            figures[name] = _number(value)
+        if value is not None and math.isfinite(number_of(value)):
+            figures[name] = number_of(value)
     return figures
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _most_specific(one: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:

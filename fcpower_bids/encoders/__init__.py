@@ -28,37 +28,14 @@ ENCODERS = Registry(
         **OF_OTHERS,
     },
 )
-"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux) -> Encoder``."""
+"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux, ...) -> Encoder``."""
 
 PUBLISHED = tuple(OF_OTHERS)
-"""Encoders of others; their loaders take `published.adapters.PublishedOptions` as ``published`` in place of ``aux``."""
 
 
-def load_encoder(
-    name: str,
-    weights: str | Path | None,
-    *,
-    revision: str | None = None,
-    seed: int = 0,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    **published: Any,
-) -> Any:
-    """Load an encoder of the registry. Raises UsageError, EncoderUnavailable, CheckpointError."""
-    if name in PUBLISHED:
-        from fcpower_bids.encoders.published.adapters import PublishedOptions  # loads torch
-
-        published = {"published": PublishedOptions(**published)}
-    else:
-        published = {"aux": tuple(map(Path, published.get("aux", ())))}
-    return ENCODERS[name](
-        weights,
-        revision=revision,
-        seed=seed,
-        allow_missing_parcels=allow_missing_parcels,
-        parcel_names=parcel_names,
-        **published,
-    )
+def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | Path] = (), **choices: Any) -> Any:
+    """Load an encoder of the registry; its loader takes what it can use. Raises UsageError, CheckpointError."""
+    return ENCODERS[name](weights, aux=tuple(map(Path, aux)), **choices)
 
 
 def open_encoder(
@@ -80,12 +57,7 @@ def open_encoder(
 
 
 def embed_recording(
-    encoder: Any,
-    series: Any,
-    parcels: tuple[str, ...],
-    repetition_time: float,
-    read: str,
-    person: tuple[str, str],
+    encoder: Any, series: Any, parcels: tuple[str, ...], repetition_time: float, read: str, person: tuple[str, str]
 ) -> tuple[Any, dict[str, str]]:
     """Embed one recording: the vector (d,), and whether the encoder has seen its person (dataset and label)."""
     from fcpower_bids.encoders.checkpoints import STATE, training_state  # only where there is an encoder

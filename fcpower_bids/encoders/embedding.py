@@ -204,6 +204,7 @@ def _load(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     aux: Sequence[Path] = (),
+    **unused: Any,
 ) -> SeriesEncoder:
     """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
     if weights is None:
@@ -213,7 +214,14 @@ def _load(
         )
     folder = locate(weights, revision)
     config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
-    _check_size(folder, config, name)
+    found = {"d": config.d, "layers": config.layers, "heads": config.heads}
+    expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
+    if found != expected:  # heads too: the same tensors under another number of heads load as well, and embed otherwise
+        raise CheckpointError(
+            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
+            f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
+            "'fbert' for other sizes."
+        )
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)
         card = replace(card, licence=LICENCE)
@@ -231,18 +239,6 @@ load_fbert, load_fbert_1m, load_fbert_8m = (partial(_load, name=name) for name i
 """F-BERT of any size, of 850,944 parameters at 450 parcels, and of 8,069,632."""
 
 
-def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
-    """Heads too: the same tensors under another number of heads load as well, and embed otherwise."""
-    found = {"d": config.d, "layers": config.layers, "heads": config.heads}
-    expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
-    if found != expected:
-        raise CheckpointError(
-            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
-            f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
-            "'fbert' for other sizes."
-        )
-
-
 def load_random_init(
     weights: str | Path | None = None,
     *,
@@ -251,6 +247,7 @@ def load_random_init(
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
     aux: Sequence[Path] = (),
+    **unused: Any,
 ) -> SeriesEncoder:
     """Make the negative control: F-BERT with seeded random weights, by default those of ``fbert-1m``'s sizes."""
     if weights is not None:

@@ -95,10 +95,7 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
     return E, K.to(E.dtype)
 
 
-LOSSES: dict[str, Loss] = {
-    "cka": lambda E, K: 1 - cka(E, K),
-    "kl": kl,
-}
+LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
 
 

@@ -184,12 +184,7 @@ def prepare_all(
 
 
 def pack_corpus(
-    recordings: Iterable[Source],
-    folder: Path,
-    alpha: float = ALPHA_STAR,
-    *,
-    atlas: str = "n/a",
-    n_processes: int = 1,
+    recordings: Iterable[Source], folder: Path, alpha: float = ALPHA_STAR, *, atlas: str = "n/a", n_processes: int = 1
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -56,10 +56,7 @@ def write_training_page(settings: Places) -> Path:
 
 def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
-    yield (
-        "Judged on",
-        f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}",
-    )
+    yield ("Judged on", f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}")
     yield "Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"
     timed = log.dropna(subset="steps_per_s")
     if len(timed):

@@ -1,16 +1,7 @@
-"""Maps from connectomes to connectomes, one file each.
+"""Maps from connectomes to connectomes.
 
-A transform is a dataclass that derives from `contract.Transform`:
-
-- its parameters are keywords, kept as given; ``fit(X)``, ``transform(X)`` and ``metadata(recording)`` are its methods;
-- ``needs`` says whether a recording is handed over as its FC (P, P) or as its cleaned series (T, P); the result is
-  always (n, P, P), symmetric, float64;
-- ``stateless`` says that nothing is estimated from other recordings: the participant level runs only those;
-- ``label`` and ``entities`` name its output, ``summary`` describes it in one sentence;
-- parcels without coverage are NaN in the input and in the result, and do not touch the other parcels.
-
-A new transform is one file with one class, and one line here; the contract tests, ``--help``, the workflow, the
-sidecars and the transform screen then know it.
+A transform is one class that derives from `contract.Transform`, and one line here: ``--help``, the workflow, the
+sidecars, the transform screen and the contract tests then know it.
 """
 
 from fcpower_bids.registry import Registry

@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,6 @@ from fcpower_bids.cohort.recordings import selected_of, write_recordings
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.elsewhere.imports import are_named, bring_sources
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
-from fcpower_bids.encoders.published.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
@@ -338,7 +337,8 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
     leaks = tuple(
-        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, {LEAK}"
+        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, "
+        "which may be of people who are tested here (a leak)."
         for name, about in facts.items()
         if about.get("statistics")
     )
@@ -351,7 +351,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
 
 def load_series_encoder(
     parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
-) -> SeriesEncoder:
+) -> Callable[[np.ndarray, float], np.ndarray]:
     """Load ``--encoder`` as a function of a series (T, P) and its repetition time. Raises FcPowerError."""
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
     encoder = open_encoder(settings, parcels, places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -144,10 +144,10 @@ class _Controls:
         yield from self.whole()
         yield from self._filtered()
         yield from self._random_filters()
-        slow = self.settings.slow_controls
-        for name in FORMS if slow else ():
+        learned = cache(lambda: LearnedFilters(self.study, self.family))
+        for name in FORMS if self.settings.slow_controls else ():
             about: dict[str, Any] = {"control": "learned_filter", "weighting": "other"}
-            yield name, lambda name=name: self._learned.validate(name), about  # type: ignore[misc]
+            yield name, lambda name=name: learned().validate(name), about  # type: ignore[misc]
         features = self.family.features(self.alpha)
         for name in DOT_PRODUCTS:
             make = self._regress(partial(dot_kernel, name, features))
@@ -210,10 +210,6 @@ class _Controls:
         for number, (monotone, heights) in enumerate(drawn, start=1):
             make = self._regress(partial(grams.kernel, heights))
             yield f"random_{number}", make, {**about, "number": number, "monotone": monotone}
-
-    @cached_property
-    def _learned(self) -> LearnedFilters:
-        return LearnedFilters(self.study, self.family)
 
     def identity(self) -> Iterator[Row]:
         """Features that merely identify people."""

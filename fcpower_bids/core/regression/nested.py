@@ -98,28 +98,10 @@ def nested_cv(
     the choice stays nested; it is `at_edge` only where even the last decade still gained. The inner folds use the
     targets that were built on the training rows of the outer one, as CBIG does: the test fold informs nothing.
 
-    Parameters
-    ----------
-    regression : `KernelRidge`, `BlockRidge` or `probe.LinearProbe`
-    targets : ndarray (n, m), or callable
-        A row with NaN trains nothing for that target and is predicted in its test fold. A builder is called with the
-        training rows of each fold.
-    folds : sequence of Fold
-    selection : str
-        See `scores.selection_scores`.
-    each : callable
-        Who goes through the folds.
-
-    Raises
-    ------
-    ValueError
-        The folds are not sound, or the selection score is unknown.
-    Unfit
-        A target has no training rows in some fold.
-
-    Notes
-    -----
-    Source: the paper, Appendix "Evaluation protocols".
+    `targets` (n, m): a row with NaN trains nothing for that target and is predicted in its test fold; or a builder,
+    called with the training rows of each fold. `selection`: see `scores.selection_scores`. Source: the paper, Appendix
+    "Evaluation protocols". Raises ValueError: the folds are not sound, or the selection score is unknown; Unfit: a
+    target has no training rows in some fold.
     """
     folds = tuple(folds)
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
@@ -257,7 +239,11 @@ def _evaluate(part: OnGrid, source: _Targets, prepared: Sides | None, selection:
         own = sides.columns(columns)
         test, validation = part.predict(split, own)
         observed = [own.values[rows] for rows in split.inner]
-        outcome.scores[:, columns] = _score_inner(selection, own.values, split.inner, observed, validation)
+        train = None
+        if selection.partition("_")[2] in NEEDS_TRAINING:
+            rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
+            train = [Training.of(own.values[rows]) for rows in rest]
+        outcome.scores[:, columns] = selection_scores(selection, observed, validation, train)
         outcome.predicted[:, :, columns] = test
         outcome.slopes[:, columns] = _slopes(observed, validation)
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(own.values[split.train])
@@ -286,20 +272,6 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )
         yield columns, Split(fold.test, train, inner, others(train))
-
-
-def _score_inner(
-    selection: str,
-    values: FloatArray,
-    inner: Sequence[Rows],
-    observed: Sequence[FloatArray],
-    validation: Sequence[FloatArray],
-) -> FloatArray:
-    train = None
-    if selection.partition("_")[2] in NEEDS_TRAINING:
-        rest = [np.concatenate([*inner[:v], *inner[v + 1 :]]) for v in range(len(inner))]
-        train = [Training.of(values[rows]) for rows in rest]
-    return selection_scores(selection, observed, validation, train)
 
 
 def _slopes(observed: Sequence[FloatArray], predicted: Sequence[FloatArray]) -> FloatArray:

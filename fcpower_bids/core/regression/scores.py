@@ -150,7 +150,9 @@ def score_predictions(
     rows. Raises ValueError: if the name is unknown, a prediction is NaN, `train` is needed and missing, or shapes do
     not match.
     """
-    metric = find_score(name)
+    if name not in SCORES:
+        raise ValueError(f"There is no score called '{name}'. Choose from: {', '.join(SCORES)}.")
+    metric = SCORES[name]
     y, f = np.asarray(observed, dtype=float), np.asarray(predicted, dtype=float)
     if y.ndim == 1:
         alone = None if train is None else Training(*(np.asarray(each, dtype=float).reshape(-1, 1) for each in train))
@@ -175,13 +177,6 @@ def score_predictions(
             here = (rows, slice(j, j + 1))
             scores[..., j] = metric(y[here], f[..., rows, j : j + 1], Training(mean[here], std[here]))[..., 0]
     return scores
-
-
-def find_score(name: str) -> Metric:
-    """Return the function of a score; a ValueError lists the known names."""
-    if name not in SCORES:
-        raise ValueError(f"There is no score called '{name}'. Choose from: {', '.join(SCORES)}.")
-    return SCORES[name]
 
 
 def selection_scores(
@@ -307,11 +302,7 @@ class SiteScore:
 
 
 def site_scores(
-    observed: ArrayLike,
-    predicted: ArrayLike,
-    sites: ArrayLike,
-    score: str = "pearson",
-    folds: ArrayLike | None = None,
+    observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson", folds: ArrayLike | None = None
 ) -> list[SiteScore]:
     """Score the people of each site by themselves, sites in the order of their names, within folds where given."""
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,33 +21,12 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailabl
 from fcpower_bids.encoders.embedding import Read, ready
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
-from fcpower_bids.encoders.published.statistics import CohortStatistics, fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.store import digest_of
+from fcpower_bids.store import digest_of, write_text
 
 Self = TypeVar("Self", bound="PublishedEncoder")
-
-
 Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-
-@dataclass(frozen=True)
-class PublishedOptions:
-    """Choices that only published encoders have."""
-
-    protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
-    aux: tuple[Path, ...] = ()  # further files the model needs, which come with it and not with this program
-    accept_licence: bool = False  # the user has read and accepts the licence of the weights
-    places: Places = field(default_factory=dict)  # MNI centroids of the recording's parcels in mm, by name
-
-    def __post_init__(self) -> None:
-        if self.protocol not in ("own", "paper"):
-            raise UsageError(f"There is no encoder protocol called '{self.protocol}'. Choose from: own, paper.")
-
-
-DEFAULTS = PublishedOptions()
 
 
 @dataclass(frozen=True)
@@ -71,7 +52,7 @@ class PublishedEncoder:
     recipe: Recipe
     model: nn.Module  # in evaluation mode
     source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
-    protocol: str = "own"  # one of "own", "paper"
+    protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
     allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
     statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
     # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
@@ -222,47 +203,112 @@ def loader(
     needed: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files."""
+    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files.
+
+    Of its keywords `aux` are further files that come with the model, and `accept_licence` says that the user has read
+    the licence of the weights; the others are fields of `PublishedEncoder`.
+    """
     ours = size
 
     def load(
         weights: str | Path | None,
         *,
-        published: PublishedOptions = DEFAULTS,
+        protocol: str = "own",
+        aux: Sequence[Path] = (),
+        accept_licence: bool = False,
+        places: Places = MappingProxyType({}),
         allow_missing_parcels: bool = False,
         parcel_names: Sequence[str] | None = None,
         size: Any = None,
         **unused: Any,
     ) -> PublishedEncoder:
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
-        path = find_weights(recipe.name, recipe.licence, weights, published)
-        aux = find_aux(recipe.name, published.aux, needed or {}, optional)
-        encoder = build(recipe, path, aux, size or ours)
+        if protocol not in ("own", "paper"):
+            raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
+        path = find_weights(recipe.name, recipe.licence, weights, accept_licence)
+        files = find_aux(recipe.name, aux, needed or {}, optional)
+        encoder = build(recipe, path, files, size or ours)
         encoder = replace(
             encoder,
             source={
                 "weights": path.name,
                 "sha256": digest_of(path),
-                "aux_sha256": {file: digest_of(extra) for file, extra in aux.items()},
+                "aux_sha256": {file: digest_of(extra) for file, extra in files.items()},
             },
-            protocol=published.protocol,
+            protocol=protocol,
             allow_missing_parcels=allow_missing_parcels,
-            statistics=read_statistics(aux[STATISTICS], encoder.statistics_names) if STATISTICS in aux else None,
-            places=published.places,
+            statistics=read_statistics(files[STATISTICS], encoder.statistics_names) if STATISTICS in files else None,
+            places=places,
         )
         return ready(encoder, parcel_names)
 
     return load
 
 
+# --- Cohort statistics: over the training recordings, never over one --------------------------------------------------
+
+
+STATISTICS = "cohort_statistics.tsv"
+"""Name of the file of cohort statistics among the auxiliary files."""
+
+
+@dataclass(frozen=True)
+class CohortStatistics:
+    """Median and interquartile range of each parcel."""
+
+    # median, iqr: (P,): in the order of the encoder
+    median: FloatArray
+    iqr: FloatArray
+    origin: str  # their source, for the sidecar
+
+    def scale(self, series: ArrayLike) -> FloatArray:
+        """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
+        scaled: FloatArray = (np.asarray(series, np.float64) - self.median) / self.iqr
+        return scaled
+
+
+def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
+    """Pool all volumes of all training recordings. Raises RecordingError."""
+    if len(series) < 2:
+        raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
+    pooled = np.concatenate([np.asarray(one, np.float64) for one in series])
+    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
+    if not (np.isfinite(high - low).all() and (high > low).all()):
+        raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
+    return CohortStatistics(median, high - low, f"fitted on {len(series)} training recordings")
+
+
+def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[str]) -> None:
+    """Write one row per parcel: name, median, iqr."""
+    rows = zip(names, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
+    lines = "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows)
+    write_text(path, "name\tmedian\tiqr\n" + lines)
+
+
+def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
+    """Read what `write_statistics` wrote; rows are found by name. Raises CheckpointError."""
+    try:
+        rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}
+        values = np.array([[float(rows[name]["median"]), float(rows[name]["iqr"])] for name in names])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
+        ) from None
+    if not np.isfinite(values).all() or (values[:, 1] <= 0).any():
+        raise CheckpointError(
+            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
+        )
+    return CohortStatistics(values[:, 0], values[:, 1], "read from the auxiliary files")
+
+
 # --- Files of others ------------------------------------------------------------------------------------------------
 
 
-def find_weights(name: str, licence: str, weights: str | Path | None, options: PublishedOptions) -> Path:
+def find_weights(name: str, licence: str, weights: str | Path | None, accept_licence: bool) -> Path:
     """Weights file of an encoder whose licence is accepted. Raises EncoderUnavailable, UsageError, CheckpointError."""
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
-    if not options.accept_licence:
+    if not accept_licence:
         raise UsageError(
             f"The weights of {name} are not free ({licence}); read their licence, then repeat with "
             "accept_encoder_licence = true in the file of --config-file."
@@ -297,14 +343,17 @@ def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[
 
 
 def fill(
-    model: nn.Module,
-    state: Mapping[str, Tensor],
-    source: str,
+    make: Callable[[], nn.Module],
+    path: Path,
+    nested: str | None = None,
+    prefix: str = "",
     published: Callable[[str], tuple[str, ...]] = lambda key: (key,),
     unused: Sequence[str] = (),
 ) -> nn.Module:
-    """Put foreign tensors into a model made on ``torch.device("meta")``, and freeze it. Raises CheckpointError."""
-    own = model.state_dict()
+    """Make a model with the tensors of a foreign file, see `read_state`, and freeze it. Raises CheckpointError."""
+    with torch.device("meta"):
+        model = make()
+    own, state = model.state_dict(), read_state(path, nested, prefix)
     parts = {key: published(key) for key in own}
     wanted = {
         name: (own[key].shape[0] // len(names), *own[key].shape[1:]) if len(names) > 1 else tuple(own[key].shape)
@@ -313,7 +362,7 @@ def fill(
     }
     extra = [key for key in state if key not in wanted and not key.startswith(tuple(unused) or "\0")]
     if found := misfits(wanted, state, extra):
-        raise CheckpointError(f"The tensors of {source} are not those of this encoder ({found}).")
+        raise CheckpointError(f"The tensors of {path} are not those of this encoder ({found}).")
     tensors = {
         key: (state[names[0]] if len(names) == 1 else torch.cat([state[name] for name in names])).to(own[key].dtype)
         for key, names in parts.items()
@@ -385,19 +434,6 @@ def z_scored(series: FloatArray) -> FloatArray:
 def as_tensor(array: ArrayLike) -> Tensor:
     """Make a float32 tensor."""
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-
-
-def sincos(positions: Tensor, d: int) -> Tensor:
-    """Fixed position code (N, d) in float64: [sin(p w) | cos(p w)], w_i = 10000^(-i / (d/2))."""
-    rates = 10000.0 ** (-torch.arange(d // 2, dtype=torch.float64) / (d // 2))
-    angles = positions.double()[:, None] * rates
-    return torch.cat((angles.sin(), angles.cos()), dim=1)
-
-
-def scaled_to_unit_range(table: Tensor) -> Tensor:
-    """Scale a whole table linearly so that its smallest entry is -1 and its largest 1."""
-    low, high = table.min(), table.max()
-    return 2 * (table - low) / (high - low) - 1
 
 
 class Attention(nn.Module):

@@ -22,7 +22,6 @@ from fcpower_bids.encoders.published.adapters import (
     crops,
     fill,
     loader,
-    read_state,
     z_scored,
 )
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
@@ -233,12 +232,10 @@ class SemantoksEncoder(PublishedEncoder):
 
 def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: SemantoksSize) -> SemantoksEncoder:
     """Build the teacher of a Brain-Semantoks checkpoint."""
-    with torch.device("meta"):
-        model = BrainSemantoks(size)
     # The checkpoint has tokenizers under the names of all atlases; only the first set and only one norm are used.
     spare = ("network_tokenizers.tian3.", "network_tokenizers.buckner7.", "inter_network_transformer.norm.")
-    state = read_state(path, nested="model_state_dict", prefix="teacher_encoder.")
-    return SemantoksEncoder(recipe, fill(model, state, str(path), published_keys, unused=spare))
+    keys = ("model_state_dict", "teacher_encoder.")
+    return SemantoksEncoder(recipe, fill(lambda: BrainSemantoks(size), path, *keys, published_keys, spare))
 
 
 load_brain_semantoks = loader(build, RECIPE, SemantoksSize())

@@ -16,16 +16,15 @@ from torch import Tensor, nn
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.published.adapters import (
+    STATISTICS,
     Block,
     PublishedEncoder,
     Recipe,
     as_tensor,
     fill,
     loader,
-    read_state,
 )
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.store import load_json
 
 N_PARCELS, FRAMES = 424, 200
@@ -150,9 +149,7 @@ def image_rows(path: Path) -> NDArray[np.intp]:
 def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
     """Build BrainLM from a Hugging Face folder or its weights file."""
     _check_config(path.parent / "config.json", size)
-    with torch.device("meta"):
-        model = BrainLM(size)
-    fill(model, read_state(path), str(path), published_keys, unused=("decoder.",))
+    model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
     recipe = replace(recipe, n_dimensions=size.d)
     return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side)
 

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.published.adapters import (
-    PublishedEncoder,
-    Recipe,
-    as_tensor,
-    fill,
-    loader,
-    read_state,
-    z_scored,
-)
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, fill, loader, z_scored
 
 RECIPE = Recipe(
     name="brainmass",
@@ -83,10 +74,7 @@ class BrainMassEncoder(PublishedEncoder):
 
 def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainMassSize) -> BrainMassEncoder:
     """Build the online network of a BrainMass checkpoint."""
-    with torch.device("meta"):
-        model = BrainMass(size)
-    state = read_state(path, nested="online_network_state_dict")
-    return BrainMassEncoder(recipe, fill(model, state, str(path), unused=("g.",)))
+    return BrainMassEncoder(recipe, fill(lambda: BrainMass(size), path, "online_network_state_dict", unused=("g.",)))
 
 
 load_brainmass = loader(build, RECIPE, BrainMassSize())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.encoders.published.statistics import FILE, write_statistics
+from fcpower_bids.encoders.published.adapters import STATISTICS, write_statistics
 from fcpower_bids.errors import FcPowerError, UsageError
 
 
@@ -41,20 +41,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.published.cohort", description=__doc__)
     parser.add_argument("encoder", help="brainlm-111m, brainlm-650m or brain-harmonix-f")
     parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of the training recordings only")
-    parser.add_argument("--folder", type=Path, default=Path(), help=f"where to write {FILE}")
+    parser.add_argument("--folder", type=Path, default=Path(), help=f"where to write {STATISTICS}")
     chosen = parser.parse_args(arguments)
     try:
         names, series = read_series_tables(chosen.series)
-        encoder = _without_weights(chosen.encoder).fit(series, names)
+        encoder = encoder_without_weights(chosen.encoder).fit(series, names)
     except FcPowerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    write_statistics(chosen.folder / FILE, encoder.statistics, encoder.statistics_names)
+    write_statistics(chosen.folder / STATISTICS, encoder.statistics, encoder.statistics_names)
     return 0
 
 
-def _without_weights(name: str) -> Any:
+def encoder_without_weights(name: str) -> Any:
+    """An encoder that can fit statistics and nothing else."""
     from torch import nn  # large, and an extra of the installation
 
     from fcpower_bids.encoders.published import brainlm, patches

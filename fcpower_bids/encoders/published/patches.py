@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.published.adapters import (
+    STATISTICS,
     Block,
     PublishedEncoder,
     Recipe,
@@ -25,12 +26,8 @@ from fcpower_bids.encoders.published.adapters import (
     fill,
     loader,
     read_number_table,
-    read_state,
-    scaled_to_unit_range,
-    sincos,
     z_scored,
 )
-from fcpower_bids.encoders.published.statistics import FILE as STATISTICS
 from fcpower_bids.errors import RecordingError
 
 
@@ -41,11 +38,21 @@ class PatchEmbed(nn.Module):
         super().__init__()
         self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
 
+    def forward(self, patches: Tensor) -> Tensor:
+        """Patches (..., p) to tokens (..., d): the map is resized to their length (FlexiViT, Beyer et al. 2023)."""
+        weight = self.proj.weight.flatten(1)
+        if patches.shape[-1] != weight.shape[1]:
+            # antialiased bicubic resizing as a matrix: row i is the resized i-th unit vector
+            units = torch.eye(weight.shape[1])[:, None, None]
+            resize = F.interpolate(units, (1, patches.shape[-1]), mode="bicubic", antialias=True)[:, 0, 0]
+            weight = weight @ torch.linalg.pinv(resize).T
+        return F.linear(patches, weight, self.proj.bias)
+
 
 class PatchTransformer(nn.Module):
     """Blocks over the tokens of patches; their mean is the embedding."""
 
-    def __init__(self, size: BrainJEPASize | HarmonixSize) -> None:
+    def __init__(self, size: BrainJEPASize) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block(size.d, size.heads, size.ff) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.d, eps=1e-6)
@@ -56,6 +63,19 @@ class PatchTransformer(nn.Module):
             tokens = block(tokens)
         out: Tensor = self.norm(tokens).mean(dim=1)
         return out
+
+
+def sincos(positions: Tensor, d: int) -> Tensor:
+    """Fixed position code (N, d) in float64: [sin(p w) | cos(p w)], w_i = 10000^(-i / (d/2))."""
+    rates = 10000.0 ** (-torch.arange(d // 2, dtype=torch.float64) / (d // 2))
+    angles = positions.double()[:, None] * rates
+    return torch.cat((angles.sin(), angles.cos()), dim=1)
+
+
+def scaled_to_unit_range(table: Tensor) -> Tensor:
+    """Scale a whole table linearly so that its smallest entry is -1 and its largest 1."""
+    low, high = table.min(), table.max()
+    return 2 * (table - low) / (high - low) - 1
 
 
 # --- Brain-JEPA -----------------------------------------------------------------------------------------------------
@@ -133,9 +153,7 @@ class BrainJEPAEncoder(PublishedEncoder):
 def build_jepa(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainJEPASize) -> BrainJEPAEncoder:
     """Build the target encoder of a Brain-JEPA checkpoint."""
     gradients = read_number_table(aux[JEPA_GRADIENTS], size.parcels, size.gradients)
-    with torch.device("meta"):
-        model = BrainJEPA(size, gradients)
-    return BrainJEPAEncoder(recipe, fill(model, read_state(path, nested="target_encoder"), str(path)))
+    return BrainJEPAEncoder(recipe, fill(lambda: BrainJEPA(size, gradients), path, "target_encoder"))
 
 
 load_brain_jepa = loader(
@@ -163,32 +181,13 @@ HARMONIX_RECIPE = Recipe(
 
 
 @dataclass(frozen=True)
-class HarmonixSize:
-    """Width, layers, heads, feed-forward; parcels, volumes of the stored patch, patches, gradients, eigenmodes."""
+class HarmonixSize(BrainJEPASize):
+    """The same of the stored patch, and eigenmodes."""
 
-    d: int = 768
-    layers: int = 12
-    heads: int = 12
-    ff: int = 3072
     parcels: int = 400
     patch: int = 48
     patches: int = 18
-    gradients: int = 30
     eigenmodes: int = 200
-
-
-class FlexiblePatchEmbed(PatchEmbed):
-    """A linear map of patches that is resized to their length (FlexiViT, Beyer et al. 2023)."""
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """Patches (..., p) to tokens (..., d)."""
-        weight = self.proj.weight.flatten(1)
-        if patches.shape[-1] != weight.shape[1]:
-            # antialiased bicubic resizing as a matrix: row i is the resized i-th unit vector
-            units = torch.eye(weight.shape[1])[:, None, None]
-            resize = F.interpolate(units, (1, patches.shape[-1]), mode="bicubic", antialias=True)[:, 0, 0]
-            weight = weight @ torch.linalg.pinv(resize).T
-        return F.linear(patches, weight, self.proj.bias)
 
 
 class HarmonixPosition(nn.Module):
@@ -213,7 +212,7 @@ class BrainHarmonix(PatchTransformer):
     def __init__(self, size: HarmonixSize, gradients: Tensor, eigenmodes: Tensor) -> None:
         super().__init__(size)
         self.gradients, self.eigenmodes = gradients, eigenmodes
-        self.patch_embed = FlexiblePatchEmbed(size.d, size.patch)
+        self.patch_embed = PatchEmbed(size.d, size.patch)
         self.pos_embed = HarmonixPosition(size)
 
     def forward(self, patches: Tensor) -> Tensor:
@@ -263,12 +262,10 @@ def build_harmonix(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: Ha
     """Build the averaged encoder of a BrainHarmonix-F checkpoint."""
     gradients = read_number_table(aux[GRADIENTS], size.parcels, size.gradients)
     eigenmodes = read_number_table(aux[EIGENMODES], size.parcels, size.eigenmodes, labelled=True)
-    with torch.device("meta"):
-        model = BrainHarmonix(size, gradients, eigenmodes)
     # Fixed time codes, which are computed here, and what only the decoder of pretraining uses.
     unused_keys = ("pos_embed.emb_h_encoder", "pos_embed.emb_h_decoder", "pos_embed.decoder_pos_embed_proj.")
-    state = read_state(path, prefix="encoder_ema.")
-    return HarmonixEncoder(recipe, fill(model, state, str(path), unused=unused_keys))
+    model = fill(lambda: BrainHarmonix(size, gradients, eigenmodes), path, prefix="encoder_ema.", unused=unused_keys)
+    return HarmonixEncoder(recipe, model)
 
 
 load_brain_harmonix = loader(

@@ -75,7 +75,7 @@ def files(tmp_path_factory, state):
 
 def load(files, protocol="own", **options):
     published = accepted(files, protocol=protocol)
-    return load_brain_harmonix(files / "model.pth", published=published, size=SIZE, **options)
+    return load_brain_harmonix(files / "model.pth", **published, size=SIZE, **options)
 
 
 def slow_embedding(state, files, series, patch, n_valid, times):
@@ -161,10 +161,10 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
         load_encoder("brain-harmonix-f", files / "model.pth", aux=(files,))
     torch.save({f"encoder.{key}": value for key, value in state.items()}, tmp_path / "student.pth")
     with pytest.raises(CheckpointError, match=r"no keys under 'encoder_ema.'"):
-        load_brain_harmonix(tmp_path / "student.pth", published=accepted(files), size=SIZE)
+        load_brain_harmonix(tmp_path / "student.pth", **accepted(files), size=SIZE)
     extra = {f"encoder_ema.{key}": value for key, value in state.items()} | {"encoder_ema.head.bias": torch.zeros(2)}
     torch.save(extra, tmp_path / "extra.pth")
     with pytest.raises(CheckpointError, match=r"unexpected: head.bias"):
-        load_brain_harmonix(tmp_path / "extra.pth", published=accepted(files), size=SIZE)
+        load_brain_harmonix(tmp_path / "extra.pth", **accepted(files), size=SIZE)
     with pytest.raises(CheckpointError, match="parcels of Schaefer400x17"):
         load(files, parcel_names=parcel_order("Schaefer100").names)

@@ -107,7 +107,7 @@ def path(tmp_path_factory, state):
 
 
 def load(path, protocol="own", **options):
-    return load_brain_semantoks(path, published=accepted(protocol=protocol), size=SIZE, **options)
+    return load_brain_semantoks(path, **accepted(protocol=protocol), size=SIZE, **options)
 
 
 def slow_token(w, prefix, x):

@@ -13,6 +13,7 @@ from torch import nn
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.adapters import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.encoders.published.brainlm import (
     SIZES,
     BrainLM,
@@ -21,7 +22,6 @@ from fcpower_bids.encoders.published.brainlm import (
     load_brainlm,
     published_keys,
 )
-from fcpower_bids.encoders.published.statistics import CohortStatistics, read_statistics, write_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 from tests.encoders.published.references import (
     accepted,
@@ -84,7 +84,7 @@ def files(tmp_path_factory, coordinates, statistics):
 
 
 def load(files, **options):
-    return load_brainlm(files, published=accepted(files), size=SIZE, **options)
+    return load_brainlm(files, **accepted(files), size=SIZE, **options)
 
 
 def slow_image(series, coordinates, statistics):
@@ -181,13 +181,13 @@ def test_full_size_has_the_published_names_and_counts(name, shapes, encoder, who
 def test_torch_file_of_the_same_folder_layout_loads(files, state, tmp_path):
     torch.save(state, tmp_path / "pytorch_model.bin")
     series = noise(200, 424)
-    other = load_brainlm(tmp_path, published=accepted(files), size=SIZE)
+    other = load_brainlm(tmp_path, **accepted(files), size=SIZE)
     np.testing.assert_array_equal(other.embed([series], NAMES, 0.735), load(files).embed([series], NAMES, 0.735))
 
 
 def test_no_cohort_no_embedding(files, tmp_path, statistics):
     aux = files / "A424_Coordinates.dat"
-    encoder = load_brainlm(files, published=accepted(aux), size=SIZE)
+    encoder = load_brainlm(files, **accepted(aux), size=SIZE)
     series = [noise(220, 424, seed) * (1 + seed) for seed in range(3)]
     with pytest.raises(RecordingError, match=r"a single recording has not; give cohort_statistics.tsv"):
         encoder.embed(series[:1], NAMES, 0.735)
@@ -200,7 +200,7 @@ def test_no_cohort_no_embedding(files, tmp_path, statistics):
     np.testing.assert_allclose(fitted.statistics.iqr, high - low)
     assert fitted.provenance()["statistics"] == "fitted on 3 training recordings"
     write_statistics(tmp_path / "cohort_statistics.tsv", fitted.statistics, LABELS)
-    again = load_brainlm(files, published=accepted(aux, tmp_path / "cohort_statistics.tsv"), size=SIZE)
+    again = load_brainlm(files, **accepted(aux, tmp_path / "cohort_statistics.tsv"), size=SIZE)
     np.testing.assert_array_equal(again.embed(series, NAMES, 0.735), fitted.embed(series, NAMES, 0.735))
     back = read_statistics(files / "cohort_statistics.tsv", LABELS)
     np.testing.assert_array_equal(back.iqr, statistics.iqr)
@@ -216,7 +216,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
     part = {key: value for key, value in state.items() if "layer.1.attention.attention.key" not in key}
     save_file(part | {"vit.pooler.dense.bias": torch.zeros(8)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"missing: vit.*key.bias, vit.*key.weight; unexpected: vit.pooler"):
-        load_brainlm(tmp_path, published=accepted(files), size=SIZE)
+        load_brainlm(tmp_path, **accepted(files), size=SIZE)
     with pytest.raises(CheckpointError, match="423 parcels of the recording are not the labels 1 to 424"):
         load(files, parcel_names=NAMES[1:])
     with pytest.raises(CheckpointError, match="not the labels 1 to 424"):
@@ -225,4 +225,4 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
         load(files).embed([noise(200, 424)], NAMES, 2.0)
     (tmp_path / "cohort_statistics.tsv").write_text("name\tmedian\tiqr\n1\t0\t1\n")
     with pytest.raises(CheckpointError, match="median and iqr of every parcel"):
-        load_brainlm(files, published=accepted(files / "A424_Coordinates.dat", tmp_path), size=SIZE)
+        load_brainlm(files, **accepted(files / "A424_Coordinates.dat", tmp_path), size=SIZE)

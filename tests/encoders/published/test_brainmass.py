@@ -91,7 +91,7 @@ def test_undefined_correlations_are_zero():
 def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path, state, protocol):
     series = noise(150, 100)
     expected = slow_embedding(state, shrunk_correlation(series))
-    encoder = load_brainmass(path, published=accepted(protocol=protocol), size=SIZE, parcel_names=NAMES)
+    encoder = load_brainmass(path, **accepted(protocol=protocol), size=SIZE, parcel_names=NAMES)
     shuffle = np.random.default_rng(2).permutation(100)
     embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 0.8)
     np.testing.assert_allclose(embedded, [expected], atol=1e-5)
@@ -110,13 +110,13 @@ def test_what_does_not_fit_is_refused_in_one_sentence(path, state, tmp_path):
     with pytest.raises(CheckpointError, match=r"missing: attention_list.10.linear1.bias"):
         load_encoder("brainmass", path, accept_licence=True)
     with pytest.raises(CheckpointError, match=r"100 of the 100 parcels of Schaefer100 .* use --atlas Schaefer100"):
-        load_brainmass(path, published=accepted(), size=SIZE, parcel_names=parcel_order("Schaefer400").names)
-    encoder = load_brainmass(path, published=accepted(), size=SIZE)
+        load_brainmass(path, **accepted(), size=SIZE, parcel_names=parcel_order("Schaefer400").names)
+    encoder = load_brainmass(path, **accepted(), size=SIZE)
     series = noise(150, 100)
     series[:, 3] = np.nan
     with pytest.raises(RecordingError, match="1 parcels that brainmass needs are without data"):
         encoder.embed([series], NAMES, 2.0)
-    filled = load_brainmass(path, published=accepted(), size=SIZE, allow_missing_parcels=True)
+    filled = load_brainmass(path, **accepted(), size=SIZE, allow_missing_parcels=True)
     assert np.isfinite(filled.embed([series], NAMES, 2.0)).all()
     series[5, 9] = np.inf
     with pytest.raises(RecordingError, match="partly missing or infinite"):
@@ -127,4 +127,4 @@ def test_what_does_not_fit_is_refused_in_one_sentence(path, state, tmp_path):
         {"online_network_state_dict": state | {"dim_reduction.0.bias": torch.full((8,), np.nan)}}, tmp_path / "w"
     )
     with pytest.raises(CheckpointError, match=r"not finite: dim_reduction.0.bias"):
-        load_brainmass(tmp_path / "w", published=accepted(), size=SIZE)
+        load_brainmass(tmp_path / "w", **accepted(), size=SIZE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.encoders.published.adapters import fit_statistics, read_statistics
 from fcpower_bids.encoders.published.brainlm import LABELS
 from fcpower_bids.encoders.published.cohort import main, read_series_tables
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
-from fcpower_bids.encoders.published.statistics import fit_statistics, read_statistics
 from fcpower_bids.errors import RecordingError, UsageError
 
 
