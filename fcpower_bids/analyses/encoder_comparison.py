@@ -21,7 +21,7 @@ from fcpower_bids.analyses.evaluate import (
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.fingerprinting import can_identify, compare_pairs, repeated_scans
 from fcpower_bids.analyses.study import Study, open_study
-from fcpower_bids.core.identification import Identification, identify
+from fcpower_bids.core.identification import identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
@@ -73,7 +73,13 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         summary, pairs = _summarise(study, folds, pooled_scores(study, results)), [compare(folds, study)]
     facts = FACTS | (study.facts() if study else {})
     if can_identify(cohort):
-        found = _identify(cohort, names, settings)
+        rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+        persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+        each_scan = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
+        found = {
+            one.name: identify(one.similarity(), persons, sessions)
+            for one in track(each_scan, "identification", settings, len(names))
+        }
         about = {"target": IDENTIFICATION, "score": "accuracy"}
         summary += [
             {**about, "representation": name, "pooled": each.accuracy, "fold_sd": each.interval()[0]}
@@ -119,13 +125,3 @@ def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -
             row["n_scored"] = int(folds[key][score].notna().sum())
             rows.append(row | {"share_at_grid_edge": float(folds[key]["at_grid_edge"].mean())})
     return rows
-
-
-def _identify(cohort: Cohort, names: tuple[str, ...], settings: Analysis) -> dict[str, Identification]:
-    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
-    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
-    each = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
-    return {
-        one.name: identify(one.similarity(), persons, sessions)
-        for one in track(each, "identification", settings, len(names))
-    }

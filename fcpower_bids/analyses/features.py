@@ -107,9 +107,16 @@ class AveragedEdges:
         scans = np.asarray(self.edges[order, columns], dtype=float)
         if (sizes == 1).all():
             return scans
+        starts = np.cumsum(sizes) - sizes
         if self._weights is None:
-            return self._average(scans, sizes)
-        weights, starts = self._weights[places], np.cumsum(sizes) - sizes
+            averaged, several = scans[starts], sizes > 1
+            scans, each = scans[np.repeat(several, sizes)], sizes[several]
+            if (np.abs(scans) >= 1).any():
+                raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
+            scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
+            averaged[several] = np.tanh(scores / each[:, None])
+            return averaged
+        weights = self._weights[places]
         means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
         means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
         return np.asarray(means)
@@ -125,27 +132,12 @@ class AveragedEdges:
         """FC of one unit, shape (P, P)."""
         return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
 
-    def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
-        averaged = block[np.cumsum(sizes) - sizes]
-        several = sizes > 1
-        scans = block[np.repeat(several, sizes)]
-        if (np.abs(scans) >= 1).any():
-            raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
-        each = sizes[several]
-        scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
-        averaged[several] = np.tanh(scores / each[:, None])
-        return averaged
-
 
 def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
     """FC of units of one scan or several, combined as the preset asks; end to end, T volumes weigh T - 1."""
     if not concatenates(settings) or all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
-    return AveragedEdges(cohort.edges, groups, scan_weights(cohort))
-
-
-def scan_weights(cohort: Cohort) -> FloatArray:
-    """Weight of each scan among those of its person (n_scans,): volumes less one for each run; equal where unknown."""
+    # Weight of each scan among those of its person: volumes less one for each run; equal where unknown.
     scans = cohort.scans
     if "volumes" in scans:
         volumes = scans["volumes"].to_numpy(dtype=float)
@@ -154,7 +146,7 @@ def scan_weights(cohort: Cohort) -> FloatArray:
         volumes = np.round(scans["seconds"].to_numpy(dtype=float) / times)
     weights = pd.Series(volumes - scans["n_runs"].to_numpy(dtype=float))
     known = (weights > 0).groupby(scans["participant_id"].astype(str).to_numpy()).transform("all")
-    return weights.where(known, 1.0).to_numpy(dtype=float)
+    return AveragedEdges(cohort.edges, groups, weights.where(known, 1.0).to_numpy(dtype=float))
 
 
 def concatenates(settings: Analysis) -> bool:

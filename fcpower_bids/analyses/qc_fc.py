@@ -158,7 +158,11 @@ def _model(
     labels = np.array(people, dtype=str)
     sites = blocks.sites_of(labels)
     means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
-    held = _basis(np.column_stack([means, columns.to_numpy(dtype=float)[known]])) if len(people) else means
+    held = means
+    if len(people):  # an orthonormal basis, whatever the units
+        held = np.column_stack([means, columns.to_numpy(dtype=float)[known]])
+        size = np.linalg.norm(held, axis=0)
+        held = np.asarray(linalg.orth(held[:, size > 0] / size[size > 0], rcond=1e-8))
     left = motion - held @ (held.T @ motion)
     length = float(np.linalg.norm(left))
     if len(people) - held.shape[1] < FEWEST - 1 or length <= 1e-8 * np.linalg.norm(motion):
@@ -169,12 +173,6 @@ def _model(
     number = PERMUTATIONS if settings.permutations is None else settings.permutations
     orders = blocks.orders(labels, number, settings.random_seed)
     return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
-
-
-def _basis(columns: FloatArray) -> FloatArray:
-    """Orthonormal basis of the columns (n, c), whatever their units, shape (n, rank)."""
-    size = np.linalg.norm(columns, axis=0)
-    return np.asarray(linalg.orth(columns[:, size > 0] / size[size > 0], rcond=1e-8))
 
 
 def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -176,7 +175,16 @@ def _in_folder(folder: Path) -> list[Connectome]:
         elif suffix == "embedding" and "desc" in labels:
             recording, atlas = _divide(stem)
             embeddings[recording].append((labels["desc"], atlas))
-    return [_connectome(folder / name, stem, powers[stem], embeddings[_divide(stem)[0]]) for name, stem in connectomes]
+    found = []
+    for name, stem in connectomes:
+        recording, atlas = _divide(stem)
+        own = [(of_atlas != atlas, label, of_atlas) for label, of_atlas in embeddings[recording]]
+        nearest: dict[str, Entities] = {}
+        for _, label, of_atlas in sorted(own):
+            nearest.setdefault(label, of_atlas)
+        known = tuple(sorted(powers[stem])), tuple(sorted(nearest.items()))
+        found.append(Connectome(folder / name, recording, atlas, *known))
+    return found
 
 
 def _divide(stem: Entities) -> tuple[Entities, Entities]:
@@ -185,13 +193,3 @@ def _divide(stem: Entities) -> tuple[Entities, Entities]:
         tuple(pair for pair in stem if pair[0] not in ATLAS_KEYS),
         tuple(pair for pair in stem if pair[0] in ATLAS_KEYS),
     )
-
-
-def _connectome(
-    path: Path, stem: Entities, powers: Iterable[str], embeddings: Iterable[tuple[str, Entities]]
-) -> Connectome:
-    recording, atlas = _divide(stem)
-    nearest: dict[str, Entities] = {}
-    for label, of_atlas in sorted(embeddings, key=lambda one: (one[1] != atlas, one)):
-        nearest.setdefault(label, of_atlas)
-    return Connectome(path, recording, atlas, tuple(sorted(powers)), tuple(sorted(nearest.items())))

@@ -438,14 +438,8 @@ def describe_join(counts: Mapping[str, int]) -> str:
     known = {name: n for name, n in counts.items() if name.startswith(WITH)}
     fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
     some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
-    return ", ".join(
-        [
-            f"{counts['scanned']} people with scans",
-            f"{counts['phenotypes']} in the phenotype tables",
-            f"{counts['matched']} in both",
-            *some,
-        ]
-    )
+    people = f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables"
+    return ", ".join([people, f"{counts['matched']} in both", *some])
 
 
 def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], conflicts: dict[str, str]) -> Phenotypes:

@@ -390,17 +390,13 @@ def _quality_tables(
             fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
             raise DatasetError(f"{path} {fault}.") from error
         entities = drop(parse_name(path.name)[0], ("desc", "den", "res"))
+        figures: dict[str, float] = {}
+        for fact in ("mean_fd", "volumes", "seconds", "repetition_time"):
+            named = [rows[0][column] for column in layout.quality.get(fact, ()) if column in rows[0]] if rows else []
+            if named and math.isfinite(number_of(named[0])):
+                figures[fact] = number_of(named[0])
         if len(rows) == 1:
-            yield frozenset(entities), _figures(rows[0], layout.quality)
-
-
-def _figures(row: Mapping[str, str], quality: Mapping[str, Any]) -> dict[str, float]:
-    figures = {}
-    for name in ("mean_fd", "volumes", "seconds", "repetition_time"):
-        value = next((row[column] for column in quality.get(name, ()) if column in row), None)
-        if value is not None and math.isfinite(number_of(value)):
-            figures[name] = number_of(value)
-    return figures
+            yield frozenset(entities), figures
 
 
 def _most_specific(one: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -94,11 +93,6 @@ def harmonic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     return inverse(_average(inverse, matrices))
 
 
-def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
-    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006). Raises ValueError: a matrix is rank-deficient."""
-    return _exponential(_average(matrix_log, matrices))
-
-
 def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> FloatArray:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
@@ -128,14 +122,12 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     raise Unfit("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
 
 
-MEANS: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
-    {
-        "harmonic": harmonic_mean,
-        "arithmetic": arithmetic_mean,
-        "logeuclidean": log_euclidean_mean,
-        "riemannian": riemannian_mean,
-    }
-)
+MEANS: dict[str, Callable[..., FloatArray]] = {
+    "harmonic": harmonic_mean,
+    "arithmetic": arithmetic_mean,
+    "logeuclidean": lambda matrices: _exponential(_average(matrix_log, matrices)),  # Arsigny et al. 2006
+    "riemannian": riemannian_mean,
+}
 """By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""
 
 

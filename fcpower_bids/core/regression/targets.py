@@ -47,7 +47,17 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     as others rise, and folds would then differ. `measures` (n, q): NaN where a measure is missing. `train`: the rows to
     fit on. Raises Unfit: nobody has all measures, or one is constant.
     """
-    mean, scale, standard = _standardise(measures, train)
+    rows = measures[train]
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    if not len(rows):
+        raise Unfit("No training person has all measures of the composite; leave out those that few people have.")
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    scale = np.sqrt(np.mean(centred**2, axis=0))
+    flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
+    if flat.any():
+        raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
+    standard = centred / scale
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
     loadings = eigenvectors[:, -1]
     size = np.abs(loadings)
@@ -308,18 +318,3 @@ def _exchange(
         swap = (rng.random(gain.shape) < special.expit(gain))[..., None]
         orders[:, one], orders[:, other] = np.where(swap, theirs, own), np.where(swap, own, theirs)
     return orders
-
-
-def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean and deviation of the measures in the complete training rows, and these rows z-scored."""
-    rows = measures[train]
-    rows = rows[~np.isnan(rows).any(axis=1)]
-    if not len(rows):
-        raise Unfit("No training person has all measures of the composite; leave out those that few people have.")
-    mean = rows.mean(axis=0)
-    centred = rows - mean
-    scale = np.sqrt(np.mean(centred**2, axis=0))
-    flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
-    if flat.any():
-        raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
-    return mean, scale, centred / scale
