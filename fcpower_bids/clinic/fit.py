@@ -340,7 +340,7 @@ def _step(width: float) -> float:
     return float(next(each * power for each in (1, 2, 5, 10) if each * power >= width / 10 * (1 - 1e-9)))
 
 
-FORMAT = "fcpower_bids model 5"
+FORMAT = "fcpower_bids model 6"
 CARD, WEIGHTS = "model.json", "weights.npz"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
@@ -394,7 +394,7 @@ def load_model(
     digests = facts.get("Digests")
     if not isinstance(digests, dict) or CARD not in digests:
         raise damaged
-    own, _ = digests.pop(CARD), facts.pop("Signature", "")  # models of earlier versions could be signed
+    own = digests.pop(CARD)
     try:
         found = {name: digest_of(stored_path(path, name)) for name in digests}
     except OSError as error:

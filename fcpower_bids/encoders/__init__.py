@@ -33,8 +33,14 @@ ENCODERS = Registry(
 PUBLISHED = tuple(OF_OTHERS)
 
 
+CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence", "places"}
+"""What can be chosen of an encoder; each takes what concerns it."""
+
+
 def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | Path] = (), **choices: Any) -> Any:
-    """Load an encoder of the registry; its loader takes what it can use. Raises UsageError, CheckpointError."""
+    """Load an encoder of the registry, with `CHOICES`. Raises UsageError, CheckpointError, TypeError."""
+    if unknown := sorted(choices.keys() - CHOICES):
+        raise TypeError(f"load_encoder has no choice '{unknown[0]}'. Choose from: {', '.join(sorted(CHOICES))}.")
     return ENCODERS[name](weights, aux=tuple(map(Path, aux)), **choices)
 
 

@@ -97,3 +97,9 @@ def test_random_init_takes_the_shape_of_a_checkpoint_but_not_its_weights(checkpo
 def test_random_init_needs_parcels():
     with pytest.raises(UsageError, match="names of the parcels"):
         load_encoder("random-init", None)
+
+
+@pytest.mark.parametrize("name", ["fbert", "brainmass"])
+def test_a_choice_that_there_is_not_is_refused(name):
+    with pytest.raises(TypeError, match="has no choice 'alow_missing_parcels'"):
+        load_encoder(name, None, alow_missing_parcels=True)
