@@ -155,7 +155,8 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
     targets = read_targets(table, cohort, settings)
     used = list(dict.fromkeys(name for name in (*targets, *settings.covariates) if name in table))
     for name in used:
-        for value, n in repeated_extremes(_numbers(table[name])):
+        numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+        for value, n in repeated_extremes(numbers):
             people = "person" if n == 1 else "people"
             yield find("repeated extreme value", LOOK, n, value, name=name, people=people)
     yield from _families(table, settings)
@@ -168,10 +169,6 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
             kind = "motion and target" if name == "mean_fd" else "amount of data and target"
             level, words = (NOTE, f"removed {kind}") if name in settings.covariates else (LOOK, kind)
             yield find(kind, level, found.n, found.size, words, target=target, amount=AMOUNTS[name], name=name)
-
-
-def _numbers(column: pd.Series) -> FloatArray:
-    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
 
 
 def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
