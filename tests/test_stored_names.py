@@ -179,6 +179,7 @@ KNOWN = {
     ),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
+    "encoders/published/adapters.py": ("path / file",),  # published names
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
     "imaging/atlas/files.py": ("folder / name", "folder.parent / name"),
     "imaging/atlas/loading.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
