@@ -4,7 +4,8 @@
 
 What may differ: the paths of the mounts (given as pairs) in text files, in the statuses of the recordings the computing
 time and the memory, in archives their headers, the last command and in its settings which participants it was for, and
-in pages and methods texts that command, and the whole foot. Every other difference is an error.
+in pages and methods texts that command, and the whole foot, and in pages of people where their recordings stand among
+all. Every other difference is an error.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ FREE = (
             rb"|<footer>.*?</footer>"
         ),
         "only the command and the foot of the page differ",
+    ),
+    (
+        re.compile(r"sub-.*\.html$"),
+        re.compile(
+            rb'(?s:<section id="standing">.*?</section>\n)'
+            rb"|fcpower\\?_bids \S+ \S+ participant\b[^\n<]*|<footer>.*?</footer>"
+        ),
+        "only the command, the foot and where recordings stand among all differ, which a job of some cannot know",
     ),
 )
 IGNORED = ("work", "logs/crashes", "logs/slurm")
