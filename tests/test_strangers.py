@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.outputs.tables import read_matrix, read_series, read_table
+from fcpower_bids.outputs.tables import read_connectome, read_matrix, read_series, read_table
 from tests.command import main
 from tests.running import PLAIN, run_app, run_by_spreadsheet
 
@@ -63,12 +63,11 @@ def test_names_in_a_list_are_made_safe_and_numbers_stay(tmp_path):
     words = ["group", "-d", f"list={tmp_path / 'list.tsv'}", "--analyses", "prediction", "--targets", "age"]
     quick = "--site-column site --folds 2 --inner-folds 2 --repeats 1 --permutations 0 --min-time 0 --quiet --nprocs 1"
     assert main([str(tmp_path / "bids"), str(out), *words, *quick.split()]) == 0
-    found = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.npy"))
+    found = sorted(out.rglob("*_stat-mean_timeseries.npy"))
     assert len(found) == len(series)
     for number, path in enumerate(found):
-        np.testing.assert_allclose(read_series(path)[0], np.corrcoef(series[number].T), atol=1e-12)
-        (of_scan,) = path.parent.glob("*_timeseries.npy")
-        assert read_series(of_scan)[0].shape == (60, 5)
+        np.testing.assert_allclose(read_connectome(path)[0], np.corrcoef(series[number].T), atol=1e-12)
+        assert read_series(path)[0].shape == (60, 5)
     assert run_by_spreadsheet(out) == []
 
 

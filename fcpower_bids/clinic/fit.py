@@ -36,7 +36,7 @@ from fcpower_bids.core.regression.probe import ModelArrays, predict_from_arrays,
 from fcpower_bids.core.regression.scores import best_penalty, score_predictions
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.group import Attempts, find_table
-from fcpower_bids.outputs.tables import plain, read_series, read_table, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TABLES, TableSpec
@@ -476,4 +476,4 @@ def write_model(
 @cache
 def _telling(path: Path, _changed: int) -> np.ndarray:
     """Read the 48 numbers that identify a scan, once for all models of a run."""
-    return telling_edges(read_series(path)[0])
+    return telling_edges(read_connectome(path)[0])

@@ -45,8 +45,9 @@ from fcpower_bids.core.regression.probe import predict_from_arrays
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import people_tables
+from fcpower_bids.outputs.names import CONNECTIVITY
 from fcpower_bids.outputs.status import explain, group_alike
-from fcpower_bids.outputs.tables import plain, read_json, read_series, read_table, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_connectome, read_json, read_table, write_declared, write_json
 from fcpower_bids.schema import TABLES
 from fcpower_bids.store import known_digest
 
@@ -272,7 +273,7 @@ def _attempt(
     scan: Connectome, model: FinalModel, output_dir: Path, people: Known
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Predict one scan: its row, and what is unusual; what is wrong with it is no business of the others."""
-    name, facts, state = scan.path.stem.removesuffix("_relmat"), model.facts, REFUSED
+    name, facts, state = scan.beside(CONNECTIVITY).stem.removesuffix("_relmat"), model.facts, REFUSED
     row: dict[str, Any] = {}
     try:
         row["sha256"] = known_digest(scan.path)
@@ -287,9 +288,7 @@ def _attempt(
         quality = read_quality(scan)
         if quality.fault:
             raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-        matrix, parcels = read_series(scan.path)
-        if matrix.shape != (len(parcels), len(parcels)):
-            raise RecordingError(f"{scan.path} is no square matrix: it is damaged. Make it again.")
+        matrix, parcels = read_connectome(scan.path)
         seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
         about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, quality.repetition_time)

@@ -22,8 +22,8 @@ CLEANED = (
     "CleaningConvention",
 )
 """Entries of sidecars in which what is made of one series agrees."""
-KINDS = (".tsv", "_relmat.npy")
-"""A table, or the array of an FC: next to its table, or in its place."""
+KINDS = (".tsv", "_relmat.npy", "_timeseries.npy")
+"""A table, or the array of an FC: next to its table, or in its place; of a source of series, their arrays alone."""
 
 
 def person_at(label: str, site: str) -> str:
@@ -66,7 +66,8 @@ class Named:
 class Connectome(Named):
     """One FC file and its companion files."""
 
-    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy`` where that is all there is
+    # ``..._stat-pearsoncorrelation_relmat.tsv``, or ``.npy``, or ``..._timeseries.npy``, where that is all there is
+    path: Path
     entities: Entities  # those of its recording
     atlas: Entities  # those of its atlas
     powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
@@ -158,7 +159,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def _in_folder(folder: Path) -> list[Connectome]:
     there = {one.name for one in _entries(folder) if one.name.startswith("sub-") and one.name.endswith(KINDS)}
     names = [name for name in there if f"{name.removesuffix('.npy')}.tsv" not in there]
-    connectomes: list[tuple[str, Entities]] = []
+    connectomes, series = list[tuple[str, Entities]](), list[tuple[str, Entities]]()
     powers: dict[Entities, list[str]] = defaultdict(list)
     embeddings: dict[Entities, list[tuple[str, Entities]]] = defaultdict(list)
     for name in sorted(names):
@@ -170,13 +171,15 @@ def _in_folder(folder: Path) -> list[Connectome]:
         stem = tuple(pair for pair in entities if pair[0] not in ("stat", "desc"))
         if suffix == "relmat" and "desc" not in labels and ("stat", labels.get("stat")) in CONNECTIVITY.entities:
             connectomes.append((name, stem))
+        elif suffix == "timeseries" and name.endswith(".npy"):
+            series.append((name, stem))
         elif suffix == "relmat" and POWER.fullmatch(labels.get("desc", "")):
             powers[stem].append(labels["desc"])
         elif suffix == "embedding" and "desc" in labels:
             recording, atlas = _divide(stem)
             embeddings[recording].append((labels["desc"], atlas))
-    found = []
-    for name, stem in connectomes:
+    found, with_fc = [], {stem for _, stem in connectomes}
+    for name, stem in (*connectomes, *(one for one in series if one[1] not in with_fc)):
         recording, atlas = _divide(stem)
         own = [(of_atlas != atlas, label, of_atlas) for label, of_atlas in embeddings[recording]]
         nearest: dict[str, Entities] = {}

@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import RECORDING, VALUE, Exclusion, Quality
-from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity, covered_parcels
+from fcpower_bids.core.connectome.connectivity import (
+    ParcelError,
+    average_connectivity,
+    covered_parcels,
+)
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
@@ -30,8 +34,10 @@ from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import (
     MISSING,
+    SERIES_END,
     column_names,
     read_array,
+    read_connectome,
     read_json,
     read_matrix,
     read_table,
@@ -111,6 +117,8 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
 def _try_read(path: Path) -> _Row | str:
     try:
         refuse_pipe(path)
+        if path.stem.endswith(SERIES_END):
+            return _row_of(path, *read_connectome(path))
         array = path.with_suffix(".npy")  # the numbers of the table, which takes ten times as long to read
         return _row_of_edges(path, array) if array.is_file() else _row_of(path, *read_matrix(path))
     except DatasetError as error:

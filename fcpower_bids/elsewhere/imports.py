@@ -131,7 +131,7 @@ class Imported:
 
     offered: Offered  # with the volumes and seconds that its series has
     parcels: tuple[str, ...]
-    series: np.ndarray | None  # (T, P), or None: Z-scored; None where the source has matrices only
+    series: np.ndarray | None  # (T, P), or None: as the source has it; None where it has matrices only
     connectivity: np.ndarray  # (P, P): Pearson correlations
     facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
     eigenvalues: np.ndarray  # (number of covered parcels,): of the connectivity, descending
@@ -140,23 +140,32 @@ class Imported:
 def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:
     """Write the files of one recording under all its parcellations, the quality table last.
 
-    Series and connectomes are arrays, which are written and read in a tenth of the time of text.
+    Series and connectomes are arrays, which are written and read in a tenth of the time of text. Where there is a
+    series, its connectome is computed when it is read, in less time than the array of it would take to store.
     """
     paths: list[Path] = []
     for one in of_recording:
-        facts, entities, atlas = {**_facts(one), SERIES_COLUMNS: one.parcels}, one.offered.entities, one.offered.atlas
+        output, values = CONNECTIVITY, vectorise_edges(one.connectivity, weighted=False)
         if one.series is not None:
-            path = path_of(output_dir, entities, atlas, TIMESERIES).with_suffix(".npy")
-            paths.append(write_array(path, one.series))
-            paths.append(describe_files({**facts, "Units": "standard deviations (z-scored)"}, path))
-        path = path_of(output_dir, entities, atlas, CONNECTIVITY).with_suffix(".npy")
-        paths.append(write_array(path, vectorise_edges(one.connectivity, weighted=False)))
-        paths.append(describe_files(facts, path))
+            output, values = TIMESERIES, narrowest(one.series)
+        path = path_of(output_dir, one.offered.entities, one.offered.atlas, output).with_suffix(".npy")
+        facts = {**_facts(one), SERIES_COLUMNS: one.parcels}
+        paths += [write_array(path, values), describe_files(facts, path)]
     path = path_of(output_dir, of_recording[0].offered.entities, (), QUALITY)
     paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_TABLE))
     about = {**_facts(of_recording[0]), **QUALITY_TABLE.describe()}
     del about["Atlas"]
     return [*paths, describe_files(about, path)]
+
+
+def narrowest(values: np.ndarray) -> np.ndarray:
+    """Return values in the first of int16, single and double precision that holds all of them to the bit."""
+    for kind in (np.int16, np.float32):
+        with np.errstate(invalid="ignore", over="ignore"):
+            narrow = values.astype(kind)
+        if np.array_equal(narrow, values, equal_nan=True):
+            return narrow
+    return values
 
 
 def _facts(one: Imported) -> dict[str, Any]:
@@ -338,10 +347,12 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         "Sources": [bids_uri(one.path, {source: root})],
         "NuisanceStrategy": f"{source}: {one.strategy}",
     }
-    series, volumes, spectrum = None, one.volumes, np.empty(0)
+    series, volumes = None, one.volumes
     if one.kind == SERIES:
         series = _series(values.T if one.parcels_first else values, one)
-        volumes, connectivity = float(len(series)), pearson_connectivity(series)
+        volumes, connectivity = float(len(series)), pearson_connectivity(standardise(series))
+        covered = covered_parcels(connectivity)
+        spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
     else:
         connectivity, rounding = without_rounding(
             correlations_from(values, one.scale, one.order), rounding_step(values)
@@ -355,10 +366,7 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
             facts["Note"] = (
                 "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
             )
-        spectrum = np.empty(0) if rounding.cleared else rounding.eigenvalues[::-1]
-    if not spectrum.size:
-        covered = covered_parcels(connectivity)
-        spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
+        spectrum = rounding.eigenvalues
     if len(set(names)) < len(names):
         raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)
@@ -369,7 +377,7 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
 
 
 def _series(values: np.ndarray, one: Offered) -> np.ndarray:
-    """Z-scored volumes that the source used; constant parcels are missing, as at participant level."""
+    """Volumes that the source used; constant parcels are missing, as at participant level."""
     if values.ndim != 2 or len(values) < 3:
         raise RecordingError(f"{one.path} is no series of volumes by parcels: its shape is {values.shape}.")
     if one.outliers is not None:
@@ -380,8 +388,7 @@ def _series(values: np.ndarray, one: Offered) -> np.ndarray:
                 "them kept: they are not of one recording. Run the program that wrote them again."
             )
         values = values[~out] if len(out) == len(values) else values
-    values = np.where(np.ptp(values, axis=0) == 0, np.nan, values)
-    return standardise(values)
+    return np.where(np.ptp(values, axis=0) == 0, np.nan, values)
 
 
 def are_named(settings: Settings) -> bool:

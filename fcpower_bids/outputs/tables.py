@@ -17,8 +17,9 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
-from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, Unfit
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
 from fcpower_bids.store import atomic, load_json, write_text
@@ -175,8 +176,8 @@ def read_array(path: Path) -> np.ndarray:
         raise DatasetError(f"{path} is not an array, or is cut short. Remove it and run participant level.") from error
     except OSError as error:
         raise DatasetError(f"{path} cannot be read ({error.strerror}). Remove it and run participant level.") from error
-    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
-        raise DatasetError(f"{path} does not hold decimals. Remove it and run participant level.")
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fi":
+        raise DatasetError(f"{path} does not hold numbers. Remove it and run participant level.")
     return values
 
 
@@ -186,6 +187,7 @@ def series_file(table: Path) -> Path:
     return array if array.is_file() and not table.is_file() else table
 
 
+SERIES_END = "_timeseries"
 LONGEST = 128
 """Bytes of a number or of a name of a parcel, and more."""
 
@@ -208,25 +210,43 @@ def is_cut_short(path: Path) -> bool:
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a series (T, P) or a matrix (P, P), table or array, and the names of its columns. Raises DatasetError."""
+    """Read a series (T, P) or a matrix (P, P), table or array, and the names of its columns. Raises DatasetError.
+
+    An array of a series is as its source had it, and z-scored here.
+    """
     if path.suffix == ".npy":
-        values, names = read_array(path), column_names(path)
+        values: np.ndarray = read_array(path).astype(np.float64)
+        names = column_names(path)
         if values.shape == (edge_count(len(names)),):
             values = rebuild_connectome(values)
         if values.ndim != 2 or values.shape[1] != len(names):
             raise DatasetError(
                 f"{path} does not have the {len(names)} columns of its JSON. Run participant level again."
             )
-        values = values.astype(np.float64)
+        if path.stem.endswith(SERIES_END):
+            try:
+                values = standardise(values)
+            except Unfit as error:
+                raise DatasetError(f"{path} is no series ({error}). Remove it and run this level again.") from error
     else:
         values, names = read_matrix(path)
     sidecar = path.with_suffix(".json")
-    if path.stem.endswith("_timeseries") and sidecar.is_file():  # files made from a series state the same
+    if path.stem.endswith(SERIES_END) and sidecar.is_file():  # files made from a series state the same
         volumes = read_json(sidecar).get(SERIES_VOLUMES)
         if isinstance(volumes, (int, float)) and volumes != len(values):  # it was cut at the end of a line
             raise DatasetError(
                 f"{path} has {len(values)} of the {volumes:g} volumes of its JSON. Remove it and run participant level."
             )
+    return values, names
+
+
+def read_connectome(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Read an FC (P, P) and the names of its parcels; of a series alone it is computed. Raises DatasetError."""
+    values, names = read_series(path)
+    if path.stem.endswith(SERIES_END):
+        values = pearson_connectivity(values)
+    if values.shape != (len(names), len(names)):
+        raise DatasetError(f"{path} is no square matrix: it is damaged. Make it again.")
     return values, names
 
 

@@ -113,7 +113,7 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
     """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
     try:
         if path.suffix == ".npy":
-            series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+            series = standardise(np.load(path, allow_pickle=False).astype(np.float64))
         else:
             series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
     except (OSError, MemoryError, *DAMAGED_ARRAY) as error:

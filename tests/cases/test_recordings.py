@@ -92,7 +92,7 @@ def test_a_path_of_windows_is_a_path(text, tmp_path):
     (tmp_path / "bids").mkdir()
     found = run(tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
     assert found.code == 0, found.err
-    fc = read_connectome(next((tmp_path / "out").glob("sub-003/**/*_relmat.npy")))
+    fc = read_connectome(next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy")))
     np.testing.assert_allclose(fc, np.corrcoef(series_of("003").T), atol=1e-12)
 
 

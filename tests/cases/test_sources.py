@@ -51,7 +51,7 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
     if before:
         words = ("-d", *names_of(now, tmp_path), *CHECK, "--replace")
         assert run(tmp_path / "bids", tmp_path / "out", "group", *words).code == 0
-        fc = read_connectome(next((tmp_path / "out").glob("sub-007/**/*_relmat.npy")))
+        fc = read_connectome(next((tmp_path / "out").glob("sub-007/**/*_timeseries.npy")))
         seed = 2 if "other" in now[0] else 1
         np.testing.assert_allclose(fc, np.corrcoef(series_of("007", seed).T), rtol=0, atol=1e-12)
 

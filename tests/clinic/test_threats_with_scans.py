@@ -95,7 +95,7 @@ def test_who_has_all_scans_solves_for_every_value(attacked):
 def test_outputs_have_rows_by_person(attacked):
     table = read_table(attacked.out / "group" / "predictions.tsv").drop_duplicates("participant_id")
     assert table.set_index("participant_id")["observed"][NAMES].tolist() == attacked.age.tolist()
-    assert {path.name[:7] for path in attacked.out.rglob("sub-*_relmat.npy")} == set(NAMES)
+    assert {path.name[:7] for path in attacked.out.rglob("sub-*_timeseries.npy")} == set(NAMES)
 
 
 def test_a_corpus_has_names_and_series(attacked, tmp_path):

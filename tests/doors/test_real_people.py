@@ -74,7 +74,7 @@ def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     assert " | ".join(cells) in readme, "the interval that the README states"
     connectomes = {key: np.corrcoef(values, rowvar=False) for key, values in series.items()}
     key = min(connectomes)
-    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-pearsoncorrelation_relmat.npy")
+    (path,) = (tmp_path / "out").rglob(f"{key.replace('_', '*')}*_stat-mean_timeseries.npy")
     np.testing.assert_allclose(read_connectome(path), connectomes[key], rtol=0, atol=1e-12)
     assert written["fc"] == pytest.approx(identification({k: m[UPPER] for k, m in connectomes.items()}))
     assert written["fc"] == pytest.approx(0.838, abs=5e-4)

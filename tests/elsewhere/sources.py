@@ -31,7 +31,9 @@ SERIES = make_series()
 
 
 def read_connectome(path: Path) -> np.ndarray:
-    """The connectome (P, P) of the edges that the group level keeps of another program's scan."""
+    """The connectome (P, P) of the series or edges that the group level keeps of another program's scan."""
+    if path.stem.endswith("_timeseries"):
+        return np.corrcoef(np.load(path).T)
     matrix = squareform(np.load(path), checks=False)
     np.fill_diagonal(matrix, np.where(np.isnan(matrix).sum(axis=0) >= len(matrix) - 1, np.nan, 1.0))
     return matrix

@@ -39,7 +39,8 @@ def run_group(folder: Path, *options: object) -> tuple[int, Path]:
 
 
 def written(out: Path) -> dict[str, np.ndarray]:
-    return {path.name: read_connectome(path) for path in sorted(out.rglob("*_stat-pearsoncorrelation_relmat.npy"))}
+    arrays = [*out.rglob("*_stat-pearsoncorrelation_relmat.npy"), *out.rglob("*_stat-mean_timeseries.npy")]
+    return {path.name: read_connectome(path) for path in sorted(arrays)}
 
 
 def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkeypatch):
@@ -88,10 +89,7 @@ def test_a_tree_of_another_program_gives_its_connectomes(layout, runs):
     for values, truth in zip(there.values(), expected(layout in ONE_SESSION), strict=True):
         np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
     assert len(there) == len(SCANS) // (2 if layout in ONE_SESSION else 1)
-    series = sorted(out.rglob("*_stat-mean_timeseries.npy"))
-    assert len(series) == (0 if layout == "conn" else len(there))
-    for path in series:
-        np.testing.assert_allclose(np.load(path).std(axis=0, ddof=1), 1)
+    assert {name.endswith("_timeseries.npy") for name in there} == {layout != "conn"}
     assert str(out.parent) not in "".join(path.read_text() for path in out.rglob("func/*.json"))
 
 
@@ -285,13 +283,39 @@ def test_a_source_is_read_again_where_it_has_changed(tmp_path):
     sources.giga(tmp_path / "source")
     option = ("-d", f"giga={tmp_path / 'source'}")
     _, out = run_group(tmp_path, *option)
-    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*relmat.npy")}
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("sub-*.npy")}
     changed = next((tmp_path / "source").rglob("sub-02_ses-a*denoiseSimple_timeseries.tsv"))
     values = pd.read_csv(changed, sep="\t")
     values.iloc[::-1].assign(Area0=values["Area1"] + values["Area3"]).to_csv(changed, sep="\t", index=False)
     assert run_group(tmp_path, *option)[0] == 0
     again = {path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp}
     assert {name[:12] for name in again} == {"sub-02_ses-a"}
+
+
+def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
+    """Whole numbers, single and double precision, and a constant parcel, whose numbers cannot stay whole."""
+    whole = {scan: np.round(values * 20) for scan, values in SERIES.items()}
+    forms = {
+        "int16": lambda v: v.astype(np.int16),
+        "int32": lambda v: v.astype(np.int32),
+        "float32": lambda v: (v / 7).astype(np.float32),
+        "float64": lambda v: v / 7,
+        "constant": lambda v: np.where(np.arange(P) == 2, 5, v).astype(np.int16),
+    }
+    kept = {"int16": "int16", "int32": "int16", "float32": "float32", "float64": "float64", "constant": "float32"}
+    rows, truths = [], {}
+    for name, (scan, values) in zip(forms, whole.items(), strict=False):
+        np.save(tmp_path / f"{name}.npy", forms[name](values))
+        rows.append({"participant_id": name, "path": f"{name}.npy", "kind": "series", "repetition_time": TR})
+        varied = np.where(np.ptp(forms[name](values), axis=0) > 0, forms[name](values).astype(float), np.nan)
+        truths[name] = np.corrcoef(varied.T)
+    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}", "--analyses", "spectrum_geometry")
+    assert code == 0
+    for name, truth in truths.items():
+        (path,) = out.glob(f"sub-{name}/**/*_timeseries.npy")
+        assert np.load(path).dtype == kept[name]
+        np.testing.assert_allclose(read_connectome(path), truth, rtol=0, atol=1e-12)
+    assert pd.read_csv(out / "group" / "scans.tsv", sep="\t")["seconds"].tolist() == pytest.approx([T * TR] * 5)
 
 
 def test_a_quality_limit_holds_for_imported_scans(tmp_path):

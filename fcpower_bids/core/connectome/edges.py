@@ -107,12 +107,8 @@ class Rounding(NamedTuple):
     step: float  # distance between neighbouring values in the file; 0 where all bits are there
     noise: float  # largest eigenvalue of what rounding adds: step * sqrt(P / 3)
     cleared: int  # eigenvalues within the noise, which are 0 now
-    eigenvalues: NDArray[np.float64]  # (P,) of the parcels that are covered, ascending, as the file has them
-
-    @property
-    def lowest(self) -> float:
-        """The smallest eigenvalue as the file has it."""
-        return float(self.eigenvalues[0])
+    lowest: float  # the smallest eigenvalue as the file has it
+    eigenvalues: NDArray[np.float64]  # (P,) of the parcels that are covered, descending, after clearing
 
     @property
     def indefinite(self) -> bool:
@@ -154,15 +150,16 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
             "scale or the file is another than declared"
         )
     kept = values > CLEARED * noise
-    rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, values)
-    if not rounding.cleared or not kept.any():
-        return matrix, rounding._replace(cleared=0)
-    clear = (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
-    scale = np.sqrt(np.diag(clear))
-    clear = np.clip(clear / np.outer(scale, scale), -1.0, 1.0)
+    if not step or kept.all() or not kept.any():
+        return matrix, Rounding(step, noise, 0, float(values[0]), values[::-1])
+    factor = vectors[:, kept] * np.sqrt(values[kept])
+    factor /= np.linalg.norm(factor, axis=1, keepdims=True)
+    clear = np.clip(factor @ factor.T, -1.0, 1.0)  # symmetric to the last bit
     np.fill_diagonal(clear, 1.0)
-    matrix[np.ix_(there, there)] = (clear + clear.T) / 2
-    return matrix, rounding
+    matrix[np.ix_(there, there)] = clear
+    cleared = np.zeros((~kept).sum())
+    left = np.concatenate([eigenvalues(factor.T @ factor), cleared])
+    return matrix, Rounding(step, noise, len(cleared), float(values[0]), left)
 
 
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
@@ -172,11 +169,12 @@ def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper")
     without any value are NaN.
     """
     matrix = _square(np.asarray(values, dtype=np.float64), order)
-    off = ~np.eye(len(matrix), dtype=bool)
-    _check_scale(matrix, off, scale)
+    _check_scale(matrix, scale)
     if scale == "z":
         matrix = np.tanh(matrix)
-    empty = ~np.isfinite(np.where(off, matrix, np.nan)).any(axis=0)
+    known = np.isfinite(matrix)
+    np.fill_diagonal(known, val=False)
+    empty = ~known.any(axis=0)
     matrix[np.diag_indices_from(matrix)] = 1.0
     matrix[empty] = np.nan
     matrix[:, empty] = np.nan
@@ -193,6 +191,8 @@ def _square(array: NDArray[np.float64], order: str) -> NDArray[np.float64]:
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         shape = " x ".join(map(str, array.shape))
         raise Unfit(f"it has the shape {shape}: neither a square matrix nor one of its triangles")
+    if np.array_equal(array, array.T, equal_nan=True):
+        return array.copy()
     upper, lower = (np.nan_to_num(half) for half in (np.triu(array, 1), np.tril(array, -1)))
     if upper.any() != lower.any():
         return array + np.where(np.eye(len(array), dtype=bool), 0.0, array.T) if upper.any() or lower.any() else array
@@ -218,9 +218,11 @@ def _from_vector(vector: NDArray[np.float64], order: str) -> NDArray[np.float64]
     return matrix
 
 
-def _check_scale(matrix: NDArray[np.float64], off: NDArray[np.bool_], scale: str) -> None:
+def _check_scale(matrix: NDArray[np.float64], scale: str) -> None:
     diagonal = np.diag(matrix)
-    largest = float(np.nanmax(np.abs(matrix[off]), initial=0.0))
+    sizes = np.abs(matrix)
+    np.fill_diagonal(sizes, 0.0)
+    largest = float(np.nanmax(sizes, initial=0.0))
     if scale == "r" and largest > 1 + ROUNDING:
         raise Unfit(f"it is declared as r but has the value {largest:.3g}: declare it as z (Fisher z)")
     odd = diagonal[~np.isnan(diagonal) & (diagonal != 0) & ~(np.abs(diagonal - 1) <= ROUNDING)]
