@@ -304,7 +304,7 @@ def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
     }
     kept = {"int16": "int16", "int32": "int16", "float32": "float32", "float64": "float64", "constant": "float32"}
     rows, truths = [], {}
-    for name, (scan, values) in zip(forms, whole.items(), strict=False):
+    for name, values in zip(forms, whole.values(), strict=False):
         np.save(tmp_path / f"{name}.npy", forms[name](values))
         rows.append({"participant_id": name, "path": f"{name}.npy", "kind": "series", "repetition_time": TR})
         varied = np.where(np.ptp(forms[name](values), axis=0) > 0, forms[name](values).astype(float), np.nan)

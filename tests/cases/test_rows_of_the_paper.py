@@ -1,0 +1,144 @@
+"""Rows of the paper's figures and tables, through the command, against what the files written and the series say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.core.regression.folds import replicated_folds
+from tests.cases.cohorts import group, write_series, write_table
+
+MANY = tuple(f"sub-{number:03d}" for number in range(1, 31))
+PARCELS, VOLUMES, TR = 6, 240, 2.0
+UPPER = np.triu_indices(PARCELS, 1)
+
+
+def read(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(folder / "out" / "group" / f"{name}.tsv", sep="\t", dtype={"participant_id": str})
+
+
+@pytest.fixture(scope="module")
+def three_targets(tmp_path_factory):
+    """Thirty people whose first correlation goes with a number, with a second one and with two classes."""
+    folder = write_series(
+        tmp_path_factory.mktemp("targets"),
+        MANY,
+        parcels=12,
+        volumes=100,
+        signal=lambda number: 0.9 * np.sin(number) ** 2,
+    )
+    random, signal = np.random.default_rng(1), np.sin(np.arange(30)) ** 2
+    for name in MANY:  # a course that all parcels share, of another size in everyone: the first eigenvector is noise
+        series = np.load(folder / f"{name}.npy")
+        size = 2 * random.uniform(0.2, 2)
+        np.save(folder / f"{name}.npy", series + size * random.standard_normal((len(series), 1)))
+    noise = np.random.default_rng(5).standard_normal(30)
+    score, other = signal + 0.2 * noise, signal - 0.3 * noise[::-1]
+    group_of = np.where(signal + 0.1 * noise > np.median(signal), "high", "low")
+    write_table(folder / "bids" / "participants.tsv", participant_id=MANY, score=score, other=other, arm=group_of)
+    return folder
+
+
+@pytest.mark.parametrize("criterion", ["grid", "align"])
+def test_the_peak_of_an_exponent_is_that_of_the_parabola_through_its_table(three_targets, criterion):
+    targets = ("score", "other", "arm")
+    chosen = ("--analyses", "alpha_selection", "--alpha-selection", criterion)
+    assert group(three_targets, "--targets", *targets, *chosen, "--replace", "--repeats", 4) == 0
+    curves = read(three_targets, "alpha")
+    facts = json.loads((three_targets / "out" / "group" / "alpha.json").read_text())
+    assert list(facts["QuadraticFit"]) == list(targets)
+    known = 0
+    for target in targets:
+        rows = curves[(curves["target"] == target) & curves["alpha"].between(0.0999, 0.7501)]
+        scores = rows.pivot_table("score", "alpha", ["repeat", "fold"], dropna=False).dropna(axis=1)
+        assert scores.shape[0] == 10
+        weights = 1 / scores.std(axis=1, ddof=0).to_numpy()
+        design = np.vander(scores.index.to_numpy(), 3) * weights[:, None]
+        expected = np.linalg.lstsq(design, scores.mean(axis=1).to_numpy() * weights, rcond=None)[0]
+        stated = facts["QuadraticFit"][target]
+        np.testing.assert_allclose(stated["Coefficients"], expected, rtol=1e-4, atol=1e-4)  # of rounded cells
+        peak = -expected[1] / (2 * expected[0]) if expected[0] < 0 else np.nan
+        if 0.11 < peak < 0.74:
+            known += 1
+            assert stated["Peak"] == pytest.approx(peak, abs=1e-3)
+        elif not 0.09 < peak < 0.76:
+            assert stated["Peak"] in (None, "n/a")
+    assert known or criterion == "align"
+
+
+def connectome(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    return ((vectors * np.clip(values, 0, None) ** alpha) @ vectors.T)[UPPER]
+
+
+def test_scans_shorter_than_a_length_are_in_no_row_of_it(tmp_path):
+    """Eight people twice; one second scan is of four minutes, so that its person is not among those of five."""
+    people = MANY[:8]
+    folder = write_series(tmp_path, people, ("a", "b"), PARCELS, VOLUMES, signal=lambda number: 0.1 * number)
+    short = np.load(folder / "sub-003_b.npy")[:120]
+    np.save(folder / "sub-003_b.npy", short)
+    words = ("--analyses", "learning_curves", "--scan-minutes", 3.5, 5, 8)
+    assert group(folder, *words) == 0
+    rows = read(folder, "identification_curves")
+    rows = rows[rows["draw"].eq(rows.groupby(["minutes", "part", "n_people"])["draw"].transform("min"))]
+    for minutes, of_short in ((3.5, True), (5.0, False), (8.0, False)):
+        there = [person for person in people if of_short or person != "sub-003"]
+        cell = rows[np.isclose(rows["minutes"], minutes) & rows["part"].eq("first")]
+        assert cell["n_people"].max() == len(there)
+        for name, alpha in (("fc", 1.0), ("fc_power", 0.35)):
+            first, second = (
+                np.array([
+                    connectome(np.load(folder / f"{person}_{session}.npy")[: round(60 * minutes / TR)], alpha)
+                    for person in there
+                ])
+                for session in "ab"
+            )  # fmt: skip
+            r = np.corrcoef(first, second)[: len(there), len(there) :]
+            places = np.arange(len(there))
+            expected = np.mean([r.argmax(axis=0) == places, r.argmax(axis=1) == places])
+            found = cell[cell["representation"].eq(name) & cell["n_people"].eq(len(there))]["accuracy"]
+            assert found.tolist() == pytest.approx([expected])
+    excluded = read(folder, "excluded")
+    assert "sub-003" not in set(excluded["participant_id"])  # only its rows are fewer
+
+
+@pytest.mark.parametrize("draw", [0, 7, 19])
+def test_a_random_subsample_has_the_scores_of_a_cohort_of_its_people(subsampled, draw, tmp_path):
+    folder, curves = subsampled
+    people = np.sort(np.random.default_rng((0, draw, 21)).permutation(30)[:18])
+    names = [MANY[place] for place in people]
+    for name in names:
+        (tmp_path / f"{name}.npy").write_bytes((folder / f"{name}.npy").read_bytes())
+    (tmp_path / "bids").mkdir()
+    for source in ("list.tsv", "bids/participants.tsv"):
+        table = pd.read_csv(folder / source, sep="\t")
+        table[table["participant_id"].isin(names)].to_csv(tmp_path / source, sep="\t", index=False)
+    rows = []
+    for fold in replicated_folds(18, 3, 2, 1, 0):
+        place = {**dict.fromkeys(fold.test.tolist(), ("test", -1))}
+        place |= {row: ("train", number) for number, inner in enumerate(fold.inner) for row in inner.tolist()}
+        rows += [
+            {"repeat": 0, "fold": fold.fold, "participant_id": names[row], "role": role, "inner_fold": inner}
+            for row, (role, inner) in sorted(place.items())
+        ]
+    pd.DataFrame(rows).to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    words = ("--targets", "score", "--analyses", "prediction", "--folds-file", tmp_path / "folds.tsv")
+    quick = ("--permutations", 0, "--min-time", 0, "--nprocs", 1)
+    assert group(tmp_path, *words, quick=quick) == 0
+    keys = ["representation", "fold"]
+    own = read(tmp_path, "prediction").set_index(keys)["r"].sort_index()
+    part = curves[curves["n_people"].eq(18) & curves["repeat"].eq(draw) & curves["part"].eq("full")]
+    part = part.set_index(keys)["r"].sort_index()
+    assert len(part) == 3 * 2
+    np.testing.assert_allclose(part, own[part.index], rtol=0, atol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def subsampled(three_targets):
+    words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
+    assert group(three_targets, *words) == 0
+    return three_targets, read(three_targets, "learning_curves")
