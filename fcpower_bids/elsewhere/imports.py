@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_
 from fcpower_bids.outputs.recording import QUALITY_TABLE
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
 from fcpower_bids.outputs.tables import SERIES_COLUMNS, describe_files, read_table, write_array, write_declared
-from fcpower_bids.progress import say
+from fcpower_bids.parallel import map_tasks
+from fcpower_bids.progress import say, track
 from fcpower_bids.records import space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
@@ -244,7 +246,9 @@ def bring_sources(settings: Settings) -> None:
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
     _remove_others(place, offered, settings)
     by_name = groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
-    done = [_import_recording(list(of_one), name, place, settings) for _, of_one in by_name]
+    recordings = [list(of_one) for _, of_one in by_name]
+    imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
+    done = list(track(imported, f"recordings of {name}", settings, len(recordings)))
     count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
     say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
     if done == [FAILED] * len(done):

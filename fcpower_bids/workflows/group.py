@@ -110,7 +110,8 @@ def run_group(settings: Settings) -> int:
     attempts = Attempts(settings, [PAGE] * settings.reports_only + [CHECK] * settings.check)
     shared = settings.work / "shared"
     if not settings.reports_only:
-        bring_sources(settings)
+        with executing(settings, shared):
+            bring_sources(settings)
         try:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
