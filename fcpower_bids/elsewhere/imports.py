@@ -244,7 +244,14 @@ def bring_sources(settings: Settings) -> None:
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
-    _remove_others(place, offered, settings)
+    names, output = {one.name for one in offered}, settings.output_dir
+    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
+    for status in gone:
+        for path in files_of(output, parse_name(f"{status.recording}_bold.tsv")[0]):
+            path.unlink()
+        status_path(output, status.recording).unlink(missing_ok=True)
+    if gone:
+        say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
     by_name = groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
     recordings = [list(of_one) for _, of_one in by_name]
     imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
@@ -254,17 +261,6 @@ def bring_sources(settings: Settings) -> None:
     if done == [FAILED] * len(done):
         status = read_status(settings.output_dir, offered[0].name)
         raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
-
-
-def _remove_others(place: Path, offered: Sequence[Offered], settings: Settings) -> None:
-    names, output = {one.name for one in offered}, settings.output_dir
-    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
-    for status in gone:
-        for path in files_of(output, parse_name(f"{status.recording}_bold.tsv")[0]):
-            path.unlink()
-        status_path(output, status.recording).unlink(missing_ok=True)
-    if gone:
-        say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
 
 
 def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:

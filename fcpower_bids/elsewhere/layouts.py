@@ -82,23 +82,19 @@ def _is_number(cell: str) -> bool:
     return cell.lower() in MISSING or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf", cell) is not None
 
 
-def _npy(path: Path, key: str) -> Read:
+def _numpy(path: Path, key: str) -> Read:
     try:
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                names = tuple(map(str, archive[PARCELS])) if PARCELS in archive.files else ()
+                arrays = {name: archive[name] for name in archive.files if not key or name == key}
+                return _pick(arrays, key, path), names
         values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone, which may promise anything
         if values.offset + values.nbytes != path.stat().st_size:
             raise ValueError("its size is not that which its header says")
         return np.array(values, dtype=np.float64), ()
     except (*DAMAGED_ARRAY, OSError, TypeError) as error:
         raise DatasetError(f"{path} cannot be read as an array of numbers ({error}). Save it again.") from None
-
-
-def _npz(path: Path, key: str) -> Read:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            names = tuple(map(str, archive[PARCELS])) if PARCELS in archive.files else ()
-            return _pick({name: archive[name] for name in archive.files if not key or name == key}, key, path), names
-    except (ValueError, OSError) as error:
-        raise DatasetError(f"{path} cannot be read as arrays of numbers ({error}). Save it again.") from None
 
 
 def _mat(path: Path, key: str) -> Read:
@@ -159,8 +155,8 @@ READERS: dict[str, Callable[[Path, str], Read]] = {
     ".csv": _text,
     ".txt": _text,
     ".1d": _text,
-    ".npy": _npy,
-    ".npz": _npz,
+    ".npy": _numpy,
+    ".npz": _numpy,
     ".mat": _mat,
     ".h5": _hdf5,
     ".hdf5": _hdf5,
