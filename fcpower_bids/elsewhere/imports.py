@@ -246,10 +246,10 @@ def bring_sources(settings: Settings) -> None:
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
     names, output = {one.name for one in offered}, settings.output_dir
     gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
-    for status in gone:
-        for path in files_of(output, parse_name(f"{status.recording}_bold.tsv")[0]):
+    for old in gone:
+        for path in files_of(output, parse_name(f"{old.recording}_bold.tsv")[0]):
             path.unlink()
-        status_path(output, status.recording).unlink(missing_ok=True)
+        status_path(output, old.recording).unlink(missing_ok=True)
     if gone:
         say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
     by_name = groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
