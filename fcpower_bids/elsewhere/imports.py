@@ -244,8 +244,8 @@ def bring_sources(settings: Settings) -> None:
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
-    names, output = {one.name for one in offered}, settings.output_dir
-    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in names]
+    still, output = {one.name for one in offered}, settings.output_dir
+    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in still]
     for old in gone:
         for path in files_of(output, parse_name(f"{old.recording}_bold.tsv")[0]):
             path.unlink()
