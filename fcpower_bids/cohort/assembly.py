@@ -25,7 +25,7 @@ from fcpower_bids.cohort.inclusion import (
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import WITH, Phenotypes, Scanned, count_people, load_phenotypes, match_ids, read_rows
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
-from fcpower_bids.cohort.recordings import LeftOut, Selected, describe_nothing_left, selected_of
+from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,
@@ -42,7 +42,7 @@ from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
-from fcpower_bids.settings import Assembly, GroupLevel, Selection
+from fcpower_bids.settings import Assembly, GroupLevel
 
 
 def exclude_duplicates(
@@ -107,7 +107,23 @@ def load_cohort(settings: Assembly) -> Cohort:
     facts = read_parcel_facts(chosen[0].root, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
-    rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
+    rows += without_embedding
+    # People with scans but without phenotypes, and the other way round.
+    in_tables, scanned_people = set(phenotypes.frame.index), set(people)
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    for some, reason in (
+        (
+            scanned_people - in_tables if in_tables else set[str](),
+            "in no phenotype table: takes part in identification, not in prediction",
+        ),
+        (
+            (in_tables & asked if asked else in_tables) - scanned_people,
+            "in the phenotype tables, but no scan is left or was made",
+        ),
+        (asked - in_tables - {one.participant for one in chosen}, "named with --participant-label, but has no FC"),
+    ):
+        rows += [Exclusion(person, NO_SESSION, PERSON, reason) for person in sorted(some)]
+    rows += columns.rows
     if several := sum(len(scan) > 1 for scan in scans):
         scans_have = "scan has" if several == 1 else "scans have"
         notes.append(f"{several} {scans_have} several runs, combined by '{combination_of(settings)}' (--preset).")
@@ -172,7 +188,17 @@ def _choose_recordings(
 ) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
     """Recordings that take part, that the user asks for and that pass the limits, before any connectome is read."""
     chosen, notes = choose_connectomes(door.connectomes, settings)
-    rows = [one.row() for one in door.left_out if _concerns(one, chosen, settings)]
+    # Of what is left out, that which would be in this cohort if it were not.
+    asked = {"sub": settings.participant_label, "ses": settings.session_label}
+    wanted = {key: {bare(label, key) for label in labels} for key, labels in asked.items() if labels}
+    of_kind = {key: {one.entity(key) for one in chosen} for key in ("task", "space")}
+    rows = [
+        one.row()
+        for one in door.left_out
+        if one.atlas in ("", chosen[0].atlas_name)
+        and all(bare(one.labels.get(key, ""), key) in labels for key, labels in wanted.items())
+        and all(key not in one.labels or one.labels[key] in there for key, there in of_kind.items())
+    ]
     rows += door.absent
     if doubtful := list(dict.fromkeys(one.recording for one in chosen if one.path in door.doubtful)):
         more = f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
@@ -187,18 +213,6 @@ def _choose_recordings(
     return chosen, quality, rows, notes
 
 
-def _concerns(one: LeftOut, chosen: Sequence[Connectome], settings: Selection) -> bool:
-    """Whether what is left out would be in this cohort if it were not."""
-    if one.atlas not in ("", chosen[0].atlas_name):
-        return False
-    for key, wanted in (("sub", settings.participant_label), ("ses", settings.session_label)):
-        if wanted and bare(one.labels.get(key, ""), key) not in {bare(label, key) for label in wanted}:
-            return False
-    return all(
-        key not in one.labels or one.labels[key] in {each.entity(key) for each in chosen} for key in ("task", "space")
-    )
-
-
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:
     there = set(phenotypes.frame.index)
     if len(there) and there.isdisjoint(people):
@@ -210,20 +224,6 @@ def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Group
     columns = resolve_columns(phenotypes, frame, settings)
     codes = tuple(row for row in phenotypes.rows if row.participant_id in set(people))
     return Columns(columns.frame, columns.targets, codes + columns.rows, columns.notes)
-
-
-def _people_rows(
-    phenotypes: Phenotypes, scanned: Iterable[str], chosen: Sequence[Connectome], settings: Selection
-) -> list[Exclusion]:
-    """People with scans but without phenotypes, and the other way round."""
-    scans, people = set(scanned), set(phenotypes.frame.index)
-    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
-    found = (
-        (scans - people if people else set(), "in no phenotype table: takes part in identification, not in prediction"),
-        ((people & asked if asked else people) - scans, "in the phenotype tables, but no scan is left or was made"),
-        (asked - people - {one.participant for one in chosen}, "named with --participant-label, but has no FC"),
-    )
-    return [Exclusion(person, NO_SESSION, PERSON, reason) for some, reason in found for person in sorted(some)]
 
 
 # --- Folds that a user brings ---------------------------------------------------------------------------------------

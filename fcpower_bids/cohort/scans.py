@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -140,8 +141,14 @@ def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
 
 def _row_of_edges(path: Path, array: Path) -> _Row:
     """Take the array in the place of the table, unless one of them has changed since."""
-    edges = read_array(array)
-    parcels, first = (column_names(path), edges[:0]) if array == path else _first_row(path)
+    edges, first = read_array(array), np.empty(0)
+    if array == path:
+        parcels = column_names(path)
+    else:
+        with path.open(encoding="utf-8") as file:
+            parcels, cells = (file.readline().rstrip("\n").split("\t")[1:] for _ in range(2))
+        with suppress(ValueError):
+            first = np.array([float(cell.replace(MISSING, "nan")) for cell in cells])
     if edges.shape != (edge_count(len(parcels)),):
         raise _unusable(path, f"{array.name} has {edges.size} edges for {len(parcels)} parcels")
     if array != path and not _same(edges[: len(parcels) - 1], first[1:]):
@@ -154,15 +161,6 @@ def _row_of_edges(path: Path, array: Path) -> _Row:
     if np.isfinite(edges).all() and np.abs(edges).max(initial=0) <= 1 + ROUNDING:
         return _Row(edges, tuple(parcels), [])
     return _row_of(path, rebuild_connectome(edges), parcels)
-
-
-def _first_row(path: Path) -> tuple[list[str], np.ndarray]:
-    with path.open(encoding="utf-8") as file:
-        names, row = (file.readline().rstrip("\n").split("\t")[1:] for _ in range(2))
-    try:
-        return names, np.array([float(cell.replace(MISSING, "nan")) for cell in row])
-    except ValueError:
-        return names, np.empty(0)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
