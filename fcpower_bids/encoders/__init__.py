@@ -31,7 +31,7 @@ ENCODERS = Registry(
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux, ...) -> Encoder``."""
 
 PUBLISHED = tuple(OF_OTHERS)
-
+RANDOM = "random-init"
 
 CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence", "places"}
 """What can be chosen of an encoder; each takes what concerns it."""
