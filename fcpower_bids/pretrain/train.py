@@ -173,8 +173,8 @@ class _Run:
                     noted, seconds = self.step, time.perf_counter()
                     row = {"step": self.step, "loss": float(loss), "gradient_norm": float(norm)}
                     # of the accelerator, or of this process where there is none
-                    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-                    peak = round(peak / 2**20, 1) if peak else peak_megabytes()
+                    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+                    peak = round(used / 2**20, 1) if used else peak_megabytes()
                     row |= {"learning_rate": config.rate(step), "steps_per_s": speed, "peak_mb": peak}
                     self._note({**row, "seconds_left": (until - self.step) / speed}, evaluated=regular)
                 late = 0 < 60 * config.checkpoint_minutes < time.monotonic() - saved
