@@ -28,7 +28,6 @@ from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
-
 FC_NESTED = "fc_nested"
 """FC^alpha with alpha chosen inside each outer fold."""
 
@@ -39,8 +38,6 @@ OPTIMISM = (
 )
 STEP = 1e-3
 """Half the step of the central difference."""
-
-
 prepare = open_study
 
 

@@ -36,7 +36,6 @@ MOST_PERMUTATIONS = 200
 SIGNIFICANT = 0.05
 GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
 """Columns of differences, and those whose they are."""
-
 BASELINES = "prediction_baselines"
 FACTS = {
     "Rule": (

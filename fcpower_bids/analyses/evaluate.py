@@ -40,7 +40,6 @@ from fcpower_bids.schema import TABLES
 
 Results = Mapping[str, NestedResult]
 Pairs = Iterable[tuple[str, str]]
-
 SCORES = ("r", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm", "auc", "balanced_accuracy")
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""

@@ -152,7 +152,6 @@ def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
 
 
 Kernels = Callable[[float], ArrayLike] | ArrayLike
-
 ALPHA_BOUNDS = (0.02, 1.0)
 N_NODES = 13
 _GRID_POINTS = 99

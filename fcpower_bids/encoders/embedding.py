@@ -35,13 +35,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
-
 Read = Literal["sequence", "windows"]
 Array = NDArray[np.float32]
 TOKENS_PER_BATCH = 4096
 """Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
-
-
 E = TypeVar("E", bound=Any)
 
 
@@ -254,8 +251,6 @@ load_fbert, load_fbert_1m, load_fbert_8m, load_random_init = (
 )
 """F-BERT of any size, of 850,944 parameters at 450 parcels, of 8,069,632, and with seeded random weights of the sizes
 of ``fbert-1m`` or of a checkpoint."""
-
-
 STEM = {
     "input_projection": ("input_proj", "projection", "proj", "embed", "embedding", "token_embedding"),
     "cls_token": ("cls", "cls_embedding"),

@@ -34,7 +34,6 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
-
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""

@@ -28,7 +28,6 @@ class Training(NamedTuple):
 
 
 Metric = Callable[[FloatArray, FloatArray, Training], FloatArray]
-
 FLAT = 1e-12
 """A column whose range is below this share of its largest magnitude is constant up to rounding."""
 
@@ -124,16 +123,12 @@ SCORES: dict[str, Metric] = {
     "balanced_accuracy": balanced_accuracy,
 }
 """Names and functions of (observed, predicted, train), rows on the second-last axis, without missing values."""
-
 CONTINUOUS_SCORES = ("pearson", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm")
 """The seven measures of CBIG, in its order."""
-
 BINARY_SCORES = ("auc", "balanced_accuracy")
 """The measures of 0/1 targets."""
-
 NEEDS_TRAINING = frozenset({"predictive_cod", "mae_norm", "mse_norm", "balanced_accuracy"})
 """The measures that compare with the training targets."""
-
 LOSSES = frozenset({"mae", "mae_norm", "mse", "mse_norm"})
 """The measures of which less is better."""
 
