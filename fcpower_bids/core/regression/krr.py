@@ -129,13 +129,11 @@ class Inverses(Regression):
 
 
 class KernelRidge(Regression):
-    """Regression on a kernel of everyone.
+    """Regression on a kernel (n, n) of everyone, symmetric positive semidefinite; `intercept`: an unpenalised one.
 
-    `kernel` (n, n): symmetric positive semidefinite. `penalties`: none negative; one too small to make a singular
-    kernel invertible (zero, as a rule) is dropped, with a note. `intercept`: whether there is an unpenalised one.
-    Where all inverses fit in memory they are kept; else one penalty follows the other. Raises ValueError: the kernel is
-    not square, symmetric and finite, or a penalty cannot be used; Unfit: no penalty is left, or there is not the memory
-    of a few kernels.
+    A penalty too small to make a singular kernel invertible (zero, as a rule) is dropped, with a note. Where all
+    inverses fit in memory they are kept; else one penalty follows the other. Raises ValueError, and Unfit: no penalty
+    is left, or there is not the memory of a few kernels.
     """
 
     def __init__(self, kernel: FloatArray, penalties: ArrayLike, intercept: bool = True, unit: float = 0.0) -> None:
@@ -183,10 +181,7 @@ def kernel_ridge(kernel: FloatArray, preset: PredictionPreset) -> KernelRidge:
 
 
 def grid_of(preset: PredictionPreset, scale: float) -> tuple[FloatArray, float]:
-    """Penalties of a preset, and the unit of a grid that goes on; `scale`: mean diagonal of the kernel, trace(K) / n.
-
-    Raises ValueError: the kernel is empty.
-    """
+    """Penalties of a preset, and the unit of a grid that goes on; `scale`: mean diagonal of the kernel."""
     if not preset.relative_penalties:
         return np.array(preset.penalties), 0.0
     if not (np.isfinite(scale) and scale > 0):
@@ -205,8 +200,8 @@ def fit_in_sample(
     """Predictions of the people that a regression is trained on, from one inverse for all training sets.
 
     `targets` (n, m), each finite where its `masks` (n, m) say that it trains. Returns (n, m), of the others their
-    predictions out of sample: with these in the place of their targets, ``a = C y`` are the weights of the training
-    people, whose residuals are ``l a``, and zero for the others.
+    predictions out of sample: with these for their targets, ``a = C y`` are the weights of the training people, whose
+    residuals are ``l a``, and zero for the others.
     """
     inverse = invert(kernel, penalty, intercept)
     if inverse is None:
@@ -223,11 +218,9 @@ def fit_in_sample(
 def fit_weights(
     rows: FloatArray, y: FloatArray, penalties: FloatArray, intercept: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights and intercept of a ridge regression, by way of the smaller of the two Gram matrices.
+    """Weights (E, m) and intercept (m,) of a ridge regression, by way of the smaller of the two Gram matrices.
 
-    `rows` (n, E): features, already normalised or z-scored. `y` (n, m): targets. `penalties` (m,): ridge penalty of
-    each target, above 0. `intercept`: whether there is an unpenalised intercept. Returns `weights` (E, m); `intercept`
-    (m,).
+    `rows` (n, E): features, normalised or z-scored. `y` (n, m). `penalties` (m,): one for each target, above 0.
     """
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
     level = y.mean(axis=0) if intercept else np.zeros(y.shape[1])

@@ -24,12 +24,10 @@ class LinearProbe(Regression):
     """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
 
     The scaler depends on the training rows, so every fold is solved anew: for the weights of up to 512 features (and no
-    more than people), and above that by `BlockRidge` on the kernel. `features` (n, d): none missing; they may lie on
-    disk. Or a function from training rows to features that are fitted to these. `penalties`: none negative; zero is
-    dropped, with a note, unless the features have full column rank. `everyone`: fit the scaler to all people, test
-    people too; else to the training rows of the outer fold. A feature that is constant in the training rows is centred
-    and not scaled, as by scikit-learn. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
-    used.
+    more than people), above that by `BlockRidge` on the kernel. `features` (n, d), perhaps on disk, or a function from
+    training rows to features that are fitted to these. Penalty 0 is dropped, with a note, unless the features have full
+    column rank. `everyone`: fit the scaler to all people, else to the training rows of the outer fold; a feature that
+    is constant there is centred and not scaled, as by scikit-learn. Raises ValueError.
     """
 
     def __init__(
@@ -142,15 +140,13 @@ class NewPredictions(NamedTuple):
 def ridge_model_arrays(
     features: ArrayLike, targets: ArrayLike, penalty: ArrayLike, kind: str = "correlation", intercept: bool = True
 ) -> ModelArrays:
-    """Fit a kernel ridge regression on all rows and describe it by arrays.
+    """Fit a kernel ridge regression on all rows and describe it by arrays of plain types, for ``numpy.savez``.
 
-    Both kernels are linear in the (row-normalised or z-scored) features, so the model is one weight per feature: small,
-    and without the data of any single person. `features` (n, E): one scan per row. `targets` (n,) or (n, m): none
-    missing. `penalty` (m,): ridge penalty of each target, above 0. `kind`: "correlation" (rows centred and of unit
-    norm) or "linear" (columns z-scored). `intercept`: whether there is an unpenalised intercept. Returns ``kind``,
-    ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m), ``similarity_range`` (2,),
-    ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale`` (E,). Plain types, for
-    ``numpy.savez``. Raises ValueError: if the kind is unknown, a value is missing, or a penalty is not positive.
+    Both kernels are linear in the features, row-normalised ("correlation") or z-scored ("linear"), so the model is one
+    weight per feature, without the data of any single person. `features` (n, E), `targets` (n,) or (n, m), none
+    missing; `penalty` of each target, above 0. Returns ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept``
+    (m,), ``target_range`` (2, m), ``similarity_range`` (2,), ``n_train``, and ``mean_features`` or ``centre`` and
+    ``scale`` (E,). Raises ValueError.
     """
     y = np.asarray(targets, dtype=float)
     y = y[:, None] if y.ndim == 1 else y
@@ -185,11 +181,7 @@ def ridge_model_arrays(
 
 
 def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
-    """Predict new scans from the arrays of `ridge_model_arrays`.
-
-    `arrays`: as written; an open ``.npz`` file will do. `features` (n, E): one scan per row, made as the training
-    features were. Raises ValueError: if the number of features differs, or one is missing.
-    """
+    """Predict new scans (n, E) from the arrays of `ridge_model_arrays`, also as an open file. Raises ValueError."""
     x = np.asarray(features, dtype=float)
     model = {name: np.asarray(arrays[name]) for name in arrays}
     weights = model["weights"].astype(float)
