@@ -28,7 +28,7 @@ class Fold:
 
 
 def family_numbers(families: ArrayLike | None, n: int) -> Rows:
-    """Number the families of n rows from 0 in sorted order; without families everyone is their own. Raises ValueError."""
+    """Number the families of n rows from 0 in sorted order; without families everyone is their own."""
     if families is None:
         return np.arange(n, dtype=np.intp)
     names = np.asarray(families)

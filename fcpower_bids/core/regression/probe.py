@@ -145,8 +145,7 @@ def ridge_model_arrays(
     Both kernels are linear in the features, row-normalised ("correlation") or z-scored ("linear"), so the model is one
     weight per feature, without the data of any single person. `features` (n, E), `targets` (n,) or (n, m), none
     missing; `penalty` of each target, above 0. Returns ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept``
-    (m,), ``target_range`` (2, m), ``similarity_range`` (2,), ``n_train``, and ``mean_features`` or ``centre`` and
-    ``scale`` (E,). Raises ValueError.
+    (m,), and ``mean_features`` or ``centre`` and ``scale`` (E,). Raises ValueError.
     """
     y = np.asarray(targets, dtype=float)
     y = y[:, None] if y.ndim == 1 else y
@@ -166,17 +165,11 @@ def ridge_model_arrays(
         "penalty": penalties.copy(),
         "weights": weights,
         "intercept": level,
-        "target_range": np.stack([y.min(axis=0), y.max(axis=0)]),
-        "n_train": np.asarray(len(y)),
     }
     if kind == "correlation":
         arrays["mean_features"] = rows.mean(axis=0)
-        # A training scan is compared with the others, not with itself.
-        similarity = (rows @ rows.sum(axis=0) - 1) / (len(rows) - 1)
     else:
         arrays["centre"], arrays["scale"] = mean, scale
-        similarity = np.mean(rows**2, axis=1)
-    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
     return arrays
 
 
