@@ -34,28 +34,17 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.core.regression.folds import deal_families, family_numbers
 from fcpower_bids.core.regression.kernels import normalise_rows
-from fcpower_bids.core.regression.krr import kernel_ridge
+from fcpower_bids.core.regression.krr import fit_weights, kernel_ridge
 from fcpower_bids.core.regression.nested import select_penalties
-from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
-from fcpower_bids.core.regression.probe import fit_weights
+from fcpower_bids.core.regression.presets import RECOMMENDED
 
 
 class FamilyFolds(_MetadataRequester):
     """Random folds of nearly equal size that never split a family; those of the group level with the same seed.
 
-    Parameters
-    ----------
-    n_splits : int
-        Folds.
-    n_repeats : int
-        How often everyone is dealt into folds anew.
-    seed : int
-        ``--random-seed`` of the group level.
-
-    Notes
-    -----
-    Rows must be in the order of the group level, that of the names of the people. Without groups everyone is a family
-    of their own. Source: the paper, Appendix "Evaluation protocols" (20 x 10 folds).
+    `n_splits` folds, and everyone is dealt anew `n_repeats` times; `seed` is ``--random-seed`` of the group level. Rows
+    must be in the order of the group level, that of the names of the people. Without groups everyone is a family of
+    their own. Source: the paper, Appendix "Evaluation protocols" (20 x 10 folds).
     """
 
     __metadata_request__split = {"groups": True}  # noqa: RUF012
@@ -73,13 +62,7 @@ class FamilyFolds(_MetadataRequester):
         return self.n_splits * self.n_repeats
 
     def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Iterator[tuple[Rows, Rows]]:
-        """Yield training and test rows of n people, whose families `groups` (n,) are.
-
-        Raises
-        ------
-        ValueError
-            If a family is larger than a fold, or a person has none.
-        """
+        """Yield training and test rows of n people, whose families `groups` (n,) are. Raises ValueError."""
         family = family_numbers(groups, _num_samples(X))
         for repeat in range(self.n_repeats):
             labels = deal_families(family, self.n_splits, np.random.default_rng((self.seed, repeat)))
@@ -87,11 +70,19 @@ class FamilyFolds(_MetadataRequester):
                 yield np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
 
 
-class _Fitted(RegressorMixin, BaseEstimator):
-    """Prediction from weights, shared by both regressions."""
+class _CorrelationRegressor(RegressorMixin, BaseEstimator):
+    """Weights of centred, unit-norm feature vectors, shared by both regressions."""
 
     coef_: FloatArray
     intercept_: Any
+
+    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray, bool]:
+        """Unit feature vectors (n, n_features), targets (n, n_targets), and whether they came as one column."""
+        features, targets = validate_data(
+            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
+        )
+        alone = targets.ndim == 1
+        return _normalise(features), np.asarray(targets[:, None] if alone else targets, dtype=np.float64), alone
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Predict the targets of feature vectors (n, n_features): (n,) or (n, n_targets)."""
@@ -106,27 +97,11 @@ class _Fitted(RegressorMixin, BaseEstimator):
         return tags
 
 
-class CorrelationKernelRidge(_Fitted):
+class CorrelationKernelRidge(_CorrelationRegressor):
     """Kernel ridge regression with the Pearson correlation between feature vectors as kernel.
 
-    Parameters
-    ----------
-    penalty : float
-        Ridge penalty, above 0.
-    fit_intercept : bool
-        Whether there is an unpenalised intercept.
-
-    Attributes
-    ----------
-    coef_ : ndarray, shape (n_features,) or (n_targets, n_features)
-        Weights of the centred, unit-norm feature vectors.
-    intercept_ : float or ndarray, shape (n_targets,)
-        The unpenalised intercept, 0 without one.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-
-    Notes
-    -----
+    `penalty` is above 0; `fit_intercept`: whether there is an unpenalised intercept. After `fit`: `coef_` (n_features,)
+    or (n_targets, n_features), the weights of the centred, unit-norm feature vectors; `intercept_`; `n_features_in_`.
     Source: the paper, Section "Predicting from the connectome". Equal to ``sklearn.kernel_ridge.KernelRidge`` with
     ``kernel="precomputed"`` on ``numpy.corrcoef(X)``, plus the intercept.
     """
@@ -137,50 +112,30 @@ class CorrelationKernelRidge(_Fitted):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> CorrelationKernelRidge:
         """Fit on feature vectors (n, n_features), two features or more, and targets (n,) or (n, n_targets)."""
-        features, targets = validate_data(
-            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
-        )
+        rows, columns, alone = self._read(X, y)
         if not self.penalty > 0:
             raise ValueError(f"The penalty must be above 0, not {self.penalty}.")
-        columns = targets[:, None] if targets.ndim == 1 else targets
         penalties = np.full(columns.shape[1], float(self.penalty))
-        weights, level = fit_weights(_normalise(features), columns, penalties, self.fit_intercept)
-        self.coef_ = weights[:, 0] if targets.ndim == 1 else weights.T
-        self.intercept_ = level[0] if targets.ndim == 1 else level
+        weights, level = fit_weights(rows, columns, penalties, self.fit_intercept)
+        self.coef_, self.intercept_ = (weights[:, 0], level[0]) if alone else (weights.T, level)
         return self
 
 
-class CorrelationKernelRidgeCV(_Fitted):
+class CorrelationKernelRidgeCV(_CorrelationRegressor):
     """`CorrelationKernelRidge` whose penalty is selected by folds of the rows that it is fitted on.
 
     Inside a cross-validation of one's own this is the nested protocol of the group level: with its folds and its inner
-    folds the predictions are the same.
+    folds the predictions are the same (the paper, Appendix "Evaluation protocols").
 
-    Parameters
-    ----------
-    penalties : sequence of float, optional
-        The grid. By default powers of ten from 0.001 to 1000, going on to 1e-6 or 1e6 while the best lies at the edge.
-    selection : str
-        Score that selects: "pooled_pearson" (all held-out rows together), or another of
-        `fcpower_bids.core.regression.scores.selection_scores`.
-    cv : int, splitter or iterable
-        Folds that together hold out every row; a number stands for `FamilyFolds` with as many.
-    fit_intercept : bool
-        Whether there is an unpenalised intercept.
-
-    Attributes
-    ----------
-    penalty_ : float or ndarray, shape (n_targets,)
-        Selected for each target.
-    score_ : float or ndarray, shape (n_targets,)
-        Its selection score, NaN where no penalty had one.
-    coef_, intercept_, n_features_in_
-        As of `CorrelationKernelRidge`.
-
-    Notes
-    -----
-    Source: the paper, Appendix "Evaluation protocols"; the grid is that of the preset `recommended`.
+    `penalties`: the grid; by default that of the preset `recommended`, powers of ten from 0.001 to 1000, going on to
+    1e-6 or 1e6 while the best lies at the edge. `selection`: "pooled_pearson" (all held-out rows together), or another
+    of `core.regression.scores.selection_scores`. `cv`: folds that together hold out every row; a number stands for
+    `FamilyFolds` with as many. After `fit`: `penalty_` and `score_`, a number or (n_targets,), selected for each target
+    and its selection score, NaN where no penalty had one; and what `CorrelationKernelRidge` has.
     """
+
+    penalty_: Any
+    score_: Any
 
     def __init__(
         self,
@@ -197,42 +152,27 @@ class CorrelationKernelRidgeCV(_Fitted):
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> CorrelationKernelRidgeCV:
         """Select the penalty and fit on feature vectors (n, n_features) and targets (n,) or (n, n_targets).
 
-        Parameters
-        ----------
-        X, y : array_like
-            None missing.
-        groups : array_like, shape (n,), optional
-            Families, which no fold splits.
-
-        Raises
-        ------
-        ValueError
-            If a row is in no fold, or a family is larger than one.
+        `groups` (n,): families, which no fold splits. Raises ValueError: a row is in no fold, or a family is larger
+        than one.
         """
-        features, targets = validate_data(
-            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
+        rows, columns, alone = self._read(X, y)
+        grid = RECOMMENDED.penalties if self.penalties is None else tuple(map(float, self.penalties))
+        solver = kernel_ridge(
+            rows @ rows.T,
+            dataclasses.replace(
+                RECOMMENDED, penalties=grid, relative_penalties=self.penalties is None, intercept=self.fit_intercept
+            ),
         )
-        rows = _normalise(features)
-        columns = np.asarray(targets[:, None] if targets.ndim == 1 else targets, dtype=np.float64)
-        solver = kernel_ridge(rows @ rows.T, self._protocol())
         splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
-        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(features, groups=groups)]
-        lacking = np.setdiff1d(np.arange(len(features)), np.concatenate(held_out))
+        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(rows, groups=groups)]
+        lacking = np.setdiff1d(np.arange(len(rows)), np.concatenate(held_out))
         if lacking.size:
             raise ValueError(f"The folds must hold out every row in turn, and row {lacking[0]} is never held out.")
         penalties, scores = select_penalties(solver, columns, held_out, self.selection)
         weights, level = fit_weights(rows, columns, penalties, self.fit_intercept)
-        one = targets.ndim == 1
-        self.penalty_: float | FloatArray = float(penalties[0]) if one else penalties
-        self.score_: float | FloatArray = float(scores[0]) if one else scores
-        self.coef_, self.intercept_ = (weights[:, 0], level[0]) if one else (weights.T, level)
+        self.penalty_, self.score_ = (float(penalties[0]), float(scores[0])) if alone else (penalties, scores)
+        self.coef_, self.intercept_ = (weights[:, 0], level[0]) if alone else (weights.T, level)
         return self
-
-    def _protocol(self) -> PredictionPreset:
-        grid = RECOMMENDED.penalties if self.penalties is None else tuple(map(float, self.penalties))
-        return dataclasses.replace(
-            RECOMMENDED, penalties=grid, relative_penalties=self.penalties is None, intercept=self.fit_intercept
-        )
 
 
 def _normalise(features: FloatArray) -> FloatArray:
@@ -245,41 +185,28 @@ def _normalise(features: FloatArray) -> FloatArray:
     return normalise_rows(features, keep_constant=True)
 
 
-INPUTS = ("matrices", "series", "edges")
-OUTPUTS = ("edges", "matrices")
-ORDERS = ("upper", "lower")
+EXPECTED = {
+    "matrices": "Connectomes must be an array (n, P, P)",
+    "series": "Series must be n arrays (T, P)",
+    "edges": "Vectors of edges must be an array (n, P (P - 1) / 2)",
+}
+CHOICES = {"input": tuple(EXPECTED), "output": ("edges", "matrices"), "order": ("upper", "lower")}
 NILEARN_DIAGONAL = 0.5**0.5
 """Value of the ones of a diagonal in nilearn's vectors."""
 
 
 class SpectralPower(TransformerMixin, BaseEstimator):
-    """FC^alpha of every connectome by itself; nothing is learned from other people.
+    """FC^alpha of every connectome by itself; nothing is learned from other people (the paper, Equation 1).
 
-    Parameters
-    ----------
-    alpha : float
-        The exponent.
-    output : str
-        "edges" (one triangle times sqrt(2), what a regression wants) or "matrices".
-    tolerance : float
-        Eigenvalues up to this share of the largest are outside the range of the matrix and stay 0.
-    input : str
-        Input of `transform` for each scan: "matrices" (P, P); "series" (T, P), whose Pearson correlation is taken;
-        or "edges" (P (P - 1) / 2,), correlations without weights, as
-        ``ConnectivityMeasure(kind="correlation", vectorize=True, discard_diagonal=True)`` of nilearn gives them.
-    order : str
-        Triangle that vectors of edges are, row by row: "upper", that of ``numpy.triu_indices(P, 1)``, or "lower",
-        nilearn's. It holds for input and output.
+    `output`: "edges" (one triangle times sqrt(2), what a regression wants) or "matrices". `tolerance`: eigenvalues up
+    to this share of the largest are outside the range of the matrix and stay 0. `input` of each scan: "matrices"
+    (P, P); "series" (T, P), whose Pearson correlation is taken; or "edges" (P (P - 1) / 2,), correlations without
+    weights, as ``ConnectivityMeasure(kind="correlation", vectorize=True, discard_diagonal=True)`` of nilearn gives
+    them. `order`: the triangle that vectors of edges are, row by row, of input and output: "upper", that of
+    ``numpy.triu_indices(P, 1)``, or "lower", nilearn's. After `fit`: `n_parcels_`.
 
-    Attributes
-    ----------
-    n_parcels_ : int
-        Number of parcels seen in `fit`.
-
-    Notes
-    -----
-    Source: the paper, Equation 1. nilearn's `ConnectivityMeasure` shrinks by default (Ledoit-Wolf), which flattens the
-    spectrum already; give it ``cov_estimator=EmpiricalCovariance()``.
+    nilearn's `ConnectivityMeasure` shrinks by default (Ledoit-Wolf), which flattens the spectrum already; give it
+    ``cov_estimator=EmpiricalCovariance()``.
     """
 
     def __init__(
@@ -298,7 +225,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Collection[ArrayLike], y: Any = None) -> SpectralPower:
         """Remember the number of parcels of the first of n scans."""
-        for name, known in (("input", INPUTS), ("output", OUTPUTS), ("order", ORDERS)):
+        for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 choices = " or ".join(map(repr, known))
                 raise ValueError(f"The {name} must be {choices}, not {getattr(self, name)!r}.")
@@ -308,86 +235,57 @@ class SpectralPower(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Collection[ArrayLike]) -> FloatArray:
-        """Raise the connectomes of n scans to the power alpha: (n, P (P - 1) / 2), or (n, P, P) for matrices.
-
-        Parameters
-        ----------
-        X : array or sequence
-            As `input` says; series may be a list of different lengths. Scans are taken one by one.
-        """
+        """Raise n scans, as `input` says, to the power alpha: (n, P (P - 1) / 2), or (n, P, P) for matrices."""
         check_is_fitted(self, "n_parcels_")
-        n_parcels = self.n_parcels_
-        shape = (n_parcels, n_parcels) if self.output == "matrices" else (edge_count(n_parcels),)
-        raised = np.empty((len(X), *shape))
+        n = self.n_parcels_
+        raised = np.empty((len(X), *((n, n) if self.output == "matrices" else (edge_count(n),))))
         for row, connectome in enumerate(self._connectomes(X)):
-            raised[row] = self._raise(connectome)
+            if len(connectome) != n:
+                raise ValueError(f"Connectomes of {len(connectome)} parcels do not fit a transform of {n}.")
+            power = spectral_power(connectome, self.alpha, self.tolerance)
+            if self.output == "edges":
+                power = np.asarray(vectorise_edges(power), dtype=np.float64)
+                power = power if self.order == "upper" else power[_from_upper(n)]
+            raised[row] = power
         return raised
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
-        """Name the edges after the two parcels that they join, ``A--B``.
-
-        Parameters
-        ----------
-        input_features : array_like of str, shape (P,), optional
-            Names of the parcels; ``x0``, ``x1``, ... without.
-        """
+        """Name the edges after the two parcels that they join, ``A--B``; names (P,) of the parcels or ``x0``, ...."""
         check_is_fitted(self, "n_parcels_")
         if self.output != "edges":
             raise ValueError("Matrices have no names of features; choose output='edges'.")
-        n_parcels = self.n_parcels_
-        names = (
-            [f"x{i}" for i in range(n_parcels)]
-            if input_features is None
-            else [str(name) for name in np.asarray(input_features)]
-        )
-        if len(names) != n_parcels:
-            raise ValueError(f"{len(names)} names do not fit {n_parcels} parcels.")
-        first, second = np.triu_indices(n_parcels, 1) if self.order == "upper" else np.tril_indices(n_parcels, -1)
+        n = self.n_parcels_
+        names = [f"x{i}" for i in range(n)] if input_features is None else list(map(str, np.asarray(input_features)))
+        if len(names) != n:
+            raise ValueError(f"{len(names)} names do not fit {n} parcels.")
+        first, second = np.triu_indices(n, 1) if self.order == "upper" else np.tril_indices(n, -1)
         return np.array([f"{names[i]}--{names[j]}" for i, j in zip(first, second, strict=True)], dtype=object)
-
-    def _raise(self, connectome: FloatArray) -> FloatArray:
-        if len(connectome) != self.n_parcels_:
-            raise ValueError(f"Connectomes of {len(connectome)} parcels do not fit a transform of {self.n_parcels_}.")
-        power = spectral_power(connectome, self.alpha, self.tolerance)
-        if self.output == "matrices":
-            return np.asarray(power)
-        edges = np.asarray(vectorise_edges(power), dtype=np.float64)
-        return edges if self.order == "upper" else edges[_from_upper(len(power))]
 
     def _connectomes(self, X: Collection[ArrayLike]) -> Iterator[FloatArray]:
         """Yield the connectomes (P, P) of all scans."""
-        n_dimensions = 1 if self.input == "edges" else 2
+        wanted = f"{EXPECTED[self.input]} with one or more of them, not "
         if not len(X):
-            raise ValueError(self._expected((0,)))
+            raise ValueError(f"{wanted}(0,).")
         for scan in X:
             values = np.asarray(scan, dtype=np.float64)
-            if values.ndim != n_dimensions or (self.input == "matrices" and len(set(values.shape)) > 1):
-                raise ValueError(self._expected(getattr(X, "shape", values.shape)))
-            yield self._connectome(values)
+            if values.ndim != 2 - (self.input == "edges") or (self.input == "matrices" and len(set(values.shape)) > 1):
+                raise ValueError(f"{wanted}{getattr(X, 'shape', values.shape)}.")
+            if self.input == "series":
+                values = pearson_connectivity(values)
+            elif self.input == "edges":
+                values = self._from_edges(values)
+            else:
+                _check_correlations(values)
+            yield values
 
-    def _connectome(self, values: FloatArray) -> FloatArray:
-        if self.input == "series":
-            return pearson_connectivity(values)
-        if self.input == "matrices":
-            _check_correlations(values)
-            return values
+    def _from_edges(self, values: FloatArray) -> FloatArray:
         n_parcels = (1 + math.isqrt(1 + 8 * values.size)) // 2
         if self.order == "lower" and edge_count(n_parcels) == values.size:
             diagonal = values[np.cumsum(np.arange(1, n_parcels)) - 1]
             if n_parcels > 3 and np.allclose(diagonal, NILEARN_DIAGONAL, rtol=0, atol=1e-9):
                 raise ValueError("These vectors hold the diagonal too; make them with discard_diagonal=True.")
-            upper = np.empty_like(values)
-            upper[_from_upper(n_parcels)] = values
-            values = upper
+            values = values[np.argsort(_from_upper(n_parcels))]
         return np.asarray(rebuild_matrix(values, diagonal=1.0, weighted=False))
-
-    def _expected(self, shape: tuple[int, ...]) -> str:
-        wanted = {
-            "matrices": "Connectomes must be an array (n, P, P)",
-            "series": "Series must be n arrays (T, P)",
-            "edges": "Vectors of edges must be an array (n, P (P - 1) / 2)",
-        }[self.input]
-        return f"{wanted} with one or more of them, not {shape}."
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -193,12 +193,7 @@ KNOWN = {
         *("self.folder / file", "folder / table_file(name, table.n_rows)"),
         *("folder / f'{name}.json'", "folder / f'{name}{ending}'"),
     ),
-    "clinic/fit.py": (
-        "folder / f'{stem}{digest}_model'",
-        "folder / f'{spec.name}.tsv'",
-        "folder / f'{spec.name}.json'",
-        "path / f'{spec.name}.tsv'",
-    ),
+    "clinic/fit.py": ("folder / f'{stem}{digest}_model'",),
     "pretrain/packing.py": ("folder / name",),
     "pretrain/corpus.py": (
         "folder / name",

@@ -32,11 +32,8 @@ ANALYSES = Registry(
 
 OF_COHORTS = frozenset({"parcellation_sweep"})
 """Analyses that take a mapping of atlas to cohort instead of one cohort."""
-
 ALL = "all"
 """Stands for every analysis in ``--analyses``."""
-
-
 DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 """Analyses that run where none is named, as far as the cohort has what they need."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,6 @@ MOST_PERMUTATIONS = 200
 SIGNIFICANT = 0.05
 GAINS = {"gain": "value", "gain_cod": "predictive_cod", "gain_log_likelihood": "log_likelihood"}
 """Columns of differences, and those whose they are."""
-
 BASELINES = "prediction_baselines"
 FACTS = {
     "Rule": (
@@ -93,20 +92,18 @@ def find_added(rows: pd.DataFrame, target: str, representation: str) -> Added | 
     return Added(over, alone, together, float(row["p_adds"]), str(row["adds"]).lower() == "true")
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What is known of people besides their scans."""
+class Known(NamedTuple):
+    """What is known of people besides their scans: names, and columns (n, c), means where missing."""
 
     names: tuple[str, ...]
-    columns: FloatArray  # (n, c), means where missing
+    columns: FloatArray
 
 
 class Baselines:
     """Collects what is predicted without a scan, and what each entry adds."""
 
     def __init__(self, study: Study) -> None:
-        self.study = study
-        self.sites = study.protocol.scored_within
+        self.study, self.sites = study, study.protocol.scored_within
         self._rows: list[dict[str, Any]] = []
         self._null: list[dict[str, Any]] = []
         self._known = {target.name: find_known(study, target) for target in study.targets}
@@ -114,23 +111,23 @@ class Baselines:
     def add(self, entry: str, solver: Regression) -> None:
         """Predict with one entry what the known columns leave of every target."""
         for target in self.study.targets:
-            known, site = self._known[target.name], self._site(target)
+            known, site, given = self._known[target.name], self._site(target), self.study.people.covariates.shape[1] > 0
             if not known.names:
                 continue
-            given = self.study.people.covariates.shape[1] > 0
             found = self._predict(solver, target, known, None if given else site)
             values = {name: found.score(name) for name in found.predicted}
             alone = {name: scores for name, scores in values.items() if name != STACKED}
-            first = {name: float(scores[0]) for name, scores in alone.items()}
-            over = max(first, key=lambda name: first[name])
+            over = max(alone, key=lambda name: float(alone[name][0]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
             own = {name: found.describe(name, values[name]) for name in values}
             row = {**about, "model": STACKED, "representation": entry, "known": ", ".join(known.names), **own[STACKED]}
             row |= {gain: row[column] - own[over][column] for gain, column in GAINS.items()}
             if not any(one["target"] == target.name for one in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
-                if site and given:
-                    own[SITE] = self._site_given_covariates(target, site)
+                if site and given:  # of what the covariates leave of the target, which is what is predicted
+                    build = residual_target(target.build(), self.study.people.covariates, target.is_binary)
+                    of_site = self._gather(target, build, {SITE: self._guess_site(build, site)})
+                    own[SITE] = of_site.describe(SITE, of_site.score(SITE))
                 models = [name for name in (MEAN, SITE, KNOWN) if name in own]
                 self._rows += [{**about, "model": name, "known": names.get(name), **own[name]} for name in models]
             self._rows.append(row | {"over": over})
@@ -151,65 +148,49 @@ class Baselines:
                 falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
                 if np.isfinite(row["p_adds"]):
                     row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
-        first = {name: place for place, name in enumerate(self._known)}
-        rows = sorted(self._rows, key=lambda row: first[row["target"]])
-        return tabulate(FACTS, **{BASELINES: rows})
+        first = list(self._known)
+        return tabulate(FACTS, **{BASELINES: sorted(self._rows, key=lambda row: first.index(row["target"]))})
 
     def _site(self, target: Target) -> Known | None:
         """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""
         exchange = self.study.protocol.exchange
-        names = [each.column for each in exchange.shares(target.name)]
-        labels = exchange.sites_of(target.name)
+        names, labels = [each.column for each in exchange.shares(target.name)], exchange.sites_of(target.name)
         if not names or labels is None or self.sites is not None:
             return None
-        indicators = labels[:, None] == np.unique(labels)[1:]
-        return Known(tuple(dict.fromkeys(names)), indicators.astype(float))
+        return Known(tuple(dict.fromkeys(names)), (labels[:, None] == np.unique(labels)[1:]).astype(float))
 
-    def _site_given_covariates(self, target: Target, site: Known) -> dict[str, Any]:
-        """Scores of the site alone for what the covariates leave of a target, which is what is predicted."""
-        covariates, folds = self.study.people.covariates, self.study.first_repeat
-        build = residual_target(target.build(), covariates, target.is_binary)
-        each = [(build(fold.train), fold) for fold in folds]
-        guess = [predict_known(values, site.columns, fold.train)[fold.test] for values, fold in each]
-        mean = [np.full((fold.test.size, 1), np.nanmean(values[fold.train])) for values, fold in each]
-        rows = np.concatenate([fold.test for fold in folds])
-        there = target.known[rows]
-        found = _Predictions(
-            target.is_binary,
-            None,
-            np.concatenate([values[fold.test] for values, fold in each])[there],
-            {SITE: np.concatenate(guess)[there], MEAN: np.concatenate(mean)[there]},
-        )
-        return found.describe(SITE, found.score(SITE))
+    def _guess_site(self, build: TargetBuilder, site: Known) -> list[FloatArray]:
+        folds = self.study.first_repeat
+        return [predict_known(build(fold.train), site.columns, fold.train)[fold.test] for fold in folds]
 
     def _predict(self, solver: Regression, target: Target, known: Known, site: Known | None) -> _Predictions:
         folds, classes = self.study.first_repeat, target.is_binary
-        build = build_once(self._targets(target, known))
-        assert callable(build)
+        build: TargetBuilder = build_once(self._targets(target, known))  # type: ignore[assignment]
 
-        def guess(values: FloatArray, train: Rows) -> FloatArray:
-            return predict_known(values, known.columns, train, classes, self.sites)
+        def predict(train: Rows) -> FloatArray:
+            return predict_known(build(train), known.columns, train, classes, self.sites)
 
-        residual = build_once(lambda train: build(train) - guess(build(train), train))
-        result = cross_validate(solver, self.study, columns=residual, folds=folds)
-        found: dict[str, list[FloatArray]] = {name: [] for name in (MEAN, SITE, KNOWN, STACKED) if site or name != SITE}
-        observed = []
-        for number, fold in enumerate(folds):
-            values = build(fold.train)
-            base = guess(values, fold.train)[fold.test]
-            observed.append(values[fold.test])
-            found[MEAN].append(np.broadcast_to(np.nanmean(values[fold.train], axis=0), base.shape))
-            found[KNOWN].append(base)
-            if site:
-                found[SITE].append(predict_known(values, site.columns, fold.train)[fold.test])
-            found[STACKED].append(base + np.maximum(result.slopes[number], 0) * result.predicted[number])
+        guess: TargetBuilder = build_once(predict)  # type: ignore[assignment]
+        result = cross_validate(solver, self.study, columns=lambda train: build(train) - guess(train), folds=folds)
+        found = {SITE: self._guess_site(build, site)} if site else {}
+        found[KNOWN] = [guess(fold.train)[fold.test] for fold in folds]
+        each = zip(found[KNOWN], result.slopes, result.predicted, strict=True)
+        found[STACKED] = [base + np.maximum(slopes, 0) * predicted for base, slopes, predicted in each]
+        return self._gather(target, build, found)
+
+    def _gather(self, target: Target, build: TargetBuilder, found: dict[str, list[FloatArray]]) -> _Predictions:
+        """Put the folds of each model together, and those of the training mean, for the people who have the target."""
+        folds = self.study.first_repeat
+        observed = [build(fold.train)[fold.test] for fold in folds]
+        means = [np.nanmean(build(fold.train)[fold.train], axis=0) for fold in folds]
+        every = {MEAN: [np.broadcast_to(mean, own.shape) for mean, own in zip(means, observed, strict=True)], **found}
         rows = np.concatenate([fold.test for fold in folds])
         there = target.known[rows]
         return _Predictions(
-            classes,
+            target.is_binary,
             None if self.sites is None else self.sites[rows[there]],
             np.concatenate(observed)[there],
-            {name: np.concatenate(each)[there] for name, each in found.items()},
+            {name: np.concatenate(each)[there] for name, each in every.items()},
         )
 
     def _targets(self, target: Target, known: Known) -> TargetBuilder:
@@ -230,17 +211,14 @@ class Baselines:
                 given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
             left = remove_covariates(values, given[rows], np.arange(len(rows)))
             permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
-        if target.measures.shape[1] == 1:
-            columns = np.full((len(target.known), number + 1), np.nan)
-            columns[rows] = permuted[:, :, 0].T
-            return fixed_target(columns)
         each = np.full((number + 1, *target.measures.shape), np.nan)
         each[:, rows] = permuted
+        if target.measures.shape[1] == 1:
+            return fixed_target(np.ascontiguousarray(each[:, :, 0].T))
         return join_targets([replace(target, measures=measures).build() for measures in each])
 
 
-@dataclass(frozen=True, eq=False)
-class _Predictions:
+class _Predictions(NamedTuple):
     """Out-of-fold predictions of the true target, and of permuted ones, by the model."""
 
     is_binary: bool  # whether the target is one of two classes
@@ -248,26 +226,24 @@ class _Predictions:
     observed: FloatArray  # (n, 1 + B)
     predicted: dict[str, FloatArray]  # the same
 
+    def _scores(self, name: str, model: str) -> FloatArray:
+        columns = self.observed, self.predicted[model]
+        return score_predictions(name, *columns) if self.sites is None else scores_within(*columns, self.sites, name)
+
     def score(self, model: str) -> FloatArray:
         """The score of each column, (1 + B,): that of chance where a model orders nobody."""
         name, chance = ("auc", 0.5) if self.is_binary else ("pearson", 0.0)
-        guess = self.predicted[model]
-        if self.sites is not None:
-            scores = scores_within(self.observed, guess, self.sites, name)
-        else:
-            orders = (guess != self.predicted[MEAN]).any(axis=0)
-            scores = np.where(orders, score_predictions(name, self.observed, guess), np.nan)
+        scores = self._scores(name, model)
+        if self.sites is None:
+            orders = (self.predicted[model] != self.predicted[MEAN]).any(axis=0)
+            scores = np.where(orders, scores, np.nan)
         return np.where(np.isfinite(scores), scores, chance)
 
     def studentise(self, gains: FloatArray) -> FloatArray:
         """Gains with their errors, (2, 1 + B): of an AUC as `null` has them, which keeps the level of the test."""
         if not self.is_binary:
             return np.stack([gains, np.full_like(gains, np.nan)])
-        columns = self.observed, self.predicted[STACKED]
-        if self.sites is None:
-            errors = score_predictions("auc_error", *columns)
-        else:
-            errors = scores_within(*columns, self.sites, "auc_error")
+        errors = self._scores("auc_error", STACKED)
         return np.stack([0.5 + gains, np.where(np.isfinite(errors), errors, 1.0)])  # no site has both classes: no gain
 
     def describe(self, model: str, scores: FloatArray) -> dict[str, Any]:
@@ -280,16 +256,13 @@ class _Predictions:
                 each - (np.bincount(labels, each) / np.bincount(labels))[labels] for each in (errors, spread)
             )
         # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
-        p = np.clip(guess, 0.01, 0.99)
-        likelihood = (
-            np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else -0.5 * np.log((errors**2).mean())
-        )
-        total = float((spread**2).sum())
+        p, total = np.clip(guess, 0.01, 0.99), float((spread**2).sum())
+        of_classes = np.log(np.where(values == 1, p, 1 - p)).mean() if self.is_binary else None
         return {
             "value": scores[0],
             "score": "auc" if self.is_binary else "r",
             "predictive_cod": 1 - float((errors**2).sum()) / total if total else np.nan,
-            "log_likelihood": float(likelihood),
+            "log_likelihood": float(-0.5 * np.log((errors**2).mean()) if of_classes is None else of_classes),
         }
 
 

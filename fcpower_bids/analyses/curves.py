@@ -29,10 +29,8 @@ from fcpower_bids.settings import Analysis
 
 IDENTIFIED = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
 """People to identify, as far as there are."""
-
 DRAWS = 20
 """Subsets of each size (the paper's Table "gridfp")."""
-
 STREAM_OF_SUBSETS = 21
 """Last part of the seed of the subsets."""
 
@@ -217,10 +215,8 @@ def with_fewer(study: Study, asked: Sequence[int], as_far: bool = False) -> dict
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
 """Training people, as far as the smallest training set goes."""
-
 WORTH_A_BLOCK = 0.55
 """Share of the people who train, up to which decomposing their block of the kernel in every fold is cheaper."""
-
 STREAM = 20
 """Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
 

@@ -39,7 +39,6 @@ LARGEST = 64.0
 """|t| above which all are in one step of the pooled null."""
 TIES = 1 - 1e-9
 """A permutation that only reorders a sum repeats |t| up to rounding and counts as extreme."""
-
 Shrinkage = tuple[FloatArray, FloatArray]
 """How far the variance of each of G groups goes by all edges, in each of B permutations, both (G, B): the share of an
 edge's own variance in it (the rest is what the variance of everyone makes likely), and the variance of the group over

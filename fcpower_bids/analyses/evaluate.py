@@ -24,12 +24,11 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.krr import BlockRidge, Regression, grid_of, kernel_ridge
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, merge_folds, nested_cv
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe, standard_kernel
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
     CONTINUOUS_SCORES,
     Training,
-    pool_training,
     score_predictions,
 )
 from fcpower_bids.core.regression.targets import TargetBuilder
@@ -41,7 +40,6 @@ from fcpower_bids.schema import TABLES
 
 Results = Mapping[str, NestedResult]
 Pairs = Iterable[tuple[str, str]]
-
 SCORES = ("r", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm", "auc", "balanced_accuracy")
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
@@ -76,7 +74,7 @@ def make_solver(people: Representation, preset: PredictionPreset) -> Regression:
     everyone, (n, width) = preset.fit_transforms_on == "cohort", features.shape
     grid, unit = grid_of(preset, float((np.ptp(features, axis=0) > 0).sum()))
     if fitted is None and everyone and width > min(PRIMAL_WIDTH, n / 4):  # one kernel for all folds costs less
-        return kernel_ridge(LinearProbe(features, grid, preset.intercept, everyone).kernel(), preset)
+        return kernel_ridge(standard_kernel(features, np.arange(n), np.arange(n)), preset)
     return LinearProbe(fitted or features, grid, preset.intercept, everyone and fitted is None, unit)
 
 
@@ -160,13 +158,8 @@ def pooled_scores(study: Study, results: Results) -> pd.DataFrame:
     """Scores of all predictions of a repeat together, by target, representation and repeat."""
     rows = []
     for name, result in results.items():
-        for repeat in dict.fromkeys(fold.repeat for fold in result.folds):
-            cells = [i for i, fold in enumerate(result.folds) if fold.repeat == repeat]
-            observed, predicted = (
-                np.concatenate([values[i] for i in cells]) for values in (result.observed, result.predicted)
-            )
-            train = pool_training([result.train[i] for i in cells], [len(result.observed[i]) for i in cells])
-            scores = score_targets(study.targets, observed, predicted, train)
+        for repeat, cell in result.repeats():
+            scores = score_targets(study.targets, *cell)
             for j, target in enumerate(study.targets):
                 own = {score: float(values[j]) for score, values in scores.items()}
                 rows.append({"target": target.name, "representation": name, "repeat": repeat, **own})

@@ -34,7 +34,6 @@ from fcpower_bids.transforms.contract import Transform
 
 Spectrum = tuple[FloatArray, FloatArray]
 """Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
-
 _SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a command", default=None)
 
 
@@ -76,7 +75,6 @@ def fits(n: int, n_parcels: int) -> bool:
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
 """The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""
-
 BLOCK = 32
 """Connectomes that a process takes at a time."""
 

@@ -36,7 +36,6 @@ from fcpower_bids.settings import Analysis
 Rows = list[dict[str, Any]]
 PERMUTATIONS = 999
 """Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
-
 MANY = 3000
 SHARED_FACTS: dict[str, Any] = {
     "Rule": (

@@ -16,7 +16,7 @@ from fcpower_bids.core.connectome.edges import edge_names, parcel_means, rebuild
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.probe import LinearProbe, standardising_scale
+from fcpower_bids.core.regression.probe import standard_kernel
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table, tabulate
 from fcpower_bids.schema import TABLES
@@ -91,7 +91,7 @@ class EdgeImportance:
         if representation.kernel == "correlation":
             fitted = self._fit_kernel(representation.similarity(), targets, masks, chosen)
         elif self.study.preset.fit_transforms_on == "cohort":
-            fitted = self._fit_kernel(LinearProbe(features, [1.0]).kernel(), targets, masks, chosen)
+            fitted = self._fit_kernel(standard_kernel(features, np.arange(n), np.arange(n)), targets, masks, chosen)
         else:
             fitted = _fit_probe(features, targets, masks, chosen)
         for j, target in enumerate(self.study.targets):
@@ -157,12 +157,7 @@ def _fit_probe(
     fitted = np.zeros(targets.shape)
     for i, j in np.ndindex(chosen.shape):
         train = np.flatnonzero(masks[i, :, j])
-        gram, everyone = np.zeros((train.size, train.size)), np.ones((train.size, 1), dtype=bool)
-        for at in range(0, features.shape[1], PANEL):
-            block = np.asarray(features[:, at : at + PANEL], dtype=float)[train]
-            mean, scale = standardising_scale(block)
-            block = (block - mean) / scale
-            gram += block @ block.T
+        gram, everyone = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
         own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
         fitted[i, train, j] = own[:, 0]
     return fitted

@@ -21,7 +21,6 @@ NO_NULL = {"n_permutations": 0} | dict.fromkeys(
 )
 CHUNK = 250
 """Permutations that go through the folds together."""
-
 BUDGET, BUDGET_REBUILT = 2000, 500
 """Permuted targets that a representation can afford by default: they cost about a third of its prediction. With
 covariates and composites, which are fitted again in every fold and permutation, a target costs four times as much.

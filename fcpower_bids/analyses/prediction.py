@@ -54,7 +54,6 @@ from fcpower_bids.settings import Analysis
 
 MOST_ROWS = 2_000_000
 """With more rows `predictions` has its means over repeats in its place."""
-
 SUMMARY = TABLES["prediction_summary"]
 
 RELIABILITY_FACTS = {

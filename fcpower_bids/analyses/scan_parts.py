@@ -57,7 +57,6 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: A
 
 LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
 """Minutes, each twice the one before (the paper's Table "gridfull"), as far as the shortest scan goes."""
-
 FULL, FIRST = "full", "first"
 EQUAL = 1e-6
 """Minutes by which two lengths differ that are the same."""

@@ -21,7 +21,6 @@ from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
 """Training people below which the spread of a site is not estimated: its people stay as they are."""
-
 TOLERANCE, MOST_STEPS = 1e-10, 1000
 """Relative change of the estimates at which the empirical Bayes iteration ends, and its last step."""
 

@@ -459,8 +459,17 @@ def _brought_folds(
                     f"needs one to test and {2 * preset.n_inner} to train."
                 )
             if (shared := np.intersect1d(family[test], family[listed])).size:
-                both = ([people.names[row] for row in side[np.isin(family[side], shared)]] for side in (test, listed))
-                raise _related(next(both), next(both), str(of_fold), cohort.alike)
+                tested, trains = (
+                    [people.names[row] for row in side[np.isin(family[side], shared)]] for side in (test, listed)
+                )
+                pairs = [pair if pair[0] in tested else pair[::-1] for pair in cohort.alike]
+                related = next((pair for pair in pairs if pair[0] in tested and pair[1] in trains), None)
+                first, second = related or (tested[0], trains[0])
+                raise Unfit(
+                    f"{first} is tested in fold {of_fold} and {second} trains there, though they "
+                    f"{'seem to share a scan' if related else 'are of one family'}. Correct the file, or exclude one "
+                    "of them."
+                )
             train = np.sort(listed)
             if (named >= 0).all() and np.unique(named).size > 1:
                 inner = partition(train, named[np.argsort(listed)])
@@ -473,14 +482,3 @@ def _brought_folds(
             folds.append(Fold(repeat, number, train, np.sort(test), inner))
             labels[repeat, number] = str(of_repeat), str(of_fold)
     return tuple(folds), labels
-
-
-def _related(test: Sequence[str], train: Sequence[str], fold: str, alike: Sequence[tuple[str, str]]) -> Unfit:
-    """The refusal of a fold with members of one family, or two people who look alike, on both sides."""
-    pairs = [pair if pair[0] in test else pair[::-1] for pair in alike]
-    one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
-    how = "seem to share a scan" if (one, other) in pairs else "are of one family"
-    return Unfit(
-        f"{one} is tested in fold {fold} and {other} trains there, though they {how}. Correct the file, or exclude one "
-        "of them."
-    )

@@ -150,7 +150,6 @@ def covariate_columns(
 
 
 Targets = Mapping[str, FloatArray]
-
 SIGNIFICANT = 0.005
 """For all tests of one kind together, so that a sound cohort is seldom accused."""
 SITE = re.compile(
@@ -160,7 +159,6 @@ SITE = re.compile(
 )
 UNKNOWN = "n/a"
 """Site of people whose site is not known: they change places among themselves."""
-
 REMEMBERED = 2**26
 """Numbers of targets that are kept, over all folds in which they are built: 537 MB."""
 

@@ -7,8 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +38,7 @@ from fcpower_bids.outputs.group import Attempts, find_table
 from fcpower_bids.outputs.tables import plain, read_connectome, read_table, write_declared, write_json
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
-from fcpower_bids.schema import TABLES, TableSpec
+from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Settings
 from fcpower_bids.settings.group import PERMUTE
 from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
@@ -50,33 +49,25 @@ MODEL_REPRESENTATIONS = (FC, FC_POWER)
 ERROR, LEVEL = "pooled_mse", 0.9
 FEWEST_SHOWN = 5
 """People below which a model has no numbers of a group: they would be those of single people."""
-SPREAD = (0.05, 0.95)
-"""Share of the training values that an interval of 90 % would have without any scan."""
 UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": math.nan}
 
 
-@dataclass(frozen=True, eq=False)
-class FinalModel:
-    """A model that can be handed on."""
+class FinalModel(NamedTuple):
+    """A model that can be handed on: arrays, JSON-ready facts for its user, and the table `REFERENCE`."""
 
-    arrays: ModelArrays  # see `core.regression.probe.ridge_model_arrays`; plain types, for ``numpy.savez``
-    # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
+    arrays: ModelArrays
     facts: dict[str, Any]
-    reference: pd.DataFrame  # `REFERENCE`
+    reference: pd.DataFrame
 
 
 # --- Intervals ------------------------------------------------------------------------------------------------------
 
 
-class Radius(NamedTuple):
-    """Half the width of an interval."""
+def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError.
 
-    value: float  # in the unit of the target
-    level: float  # the coverage that it claims: the nominal one, or less where the people are too few for that
-
-
-def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEVEL) -> Radius:
-    """Split-conformal radius of a scan of one more person, people weighing equally; (n,) each. Raises ValueError."""
+    With the coverage that it claims: the nominal one, or less where the people are too few for that.
+    """
     size = np.abs(np.asarray(residuals, dtype=float))
     if not size.size or not 0 < level < 1:
         raise ValueError("An interval needs a residual, and a level between 0 and 1.")
@@ -86,14 +77,14 @@ def conformal_radius(residuals: ArrayLike, people: ArrayLike, level: float = LEV
     mass = np.cumsum((1 / ((len(counts) + 1) * counts[labels]))[order])
     # rounding of the sum must not push the quantile to the next residual
     place = int(np.searchsorted(mass, claimed * (1 - 1e-12)))
-    return Radius(float(size[order][min(place, len(size) - 1)]), claimed)
+    return float(size[order][min(place, len(size) - 1)]), claimed
 
 
 def measure_coverage(residuals: ArrayLike, people: ArrayLike, folds: ArrayLike, level: float = LEVEL) -> float:
     """Share of the members of a fold in the interval of the other folds, mean over folds; NaN for one fold."""
     values, members, labels = np.asarray(residuals, dtype=float), np.asarray(people), np.asarray(folds)
     parts = [part for part in (labels == fold for fold in np.unique(labels)) if not part.all()]
-    limits = [conformal_radius(values[~part], members[~part], level).value for part in parts]
+    limits = [conformal_radius(values[~part], members[~part], level)[0] for part in parts]
     held = [np.mean(np.abs(values[part]) <= limit) for part, limit in zip(parts, limits, strict=True)]
     return float(np.mean(held)) if held else math.nan
 
@@ -103,21 +94,15 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
 
     For two classes also how far from a class the score of 90 % of its members stays, and how often it did.
     """
-
-    def measure(part: pd.DataFrame) -> tuple[Radius, float]:
-        radius = conformal_radius(part["residual"], part["person"])
-        return radius, measure_coverage(part["residual"], part["person"], part["fold"])
-
-    radius, coverage = measure(residuals)
-    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": radius.level}
-    found |= {"Radius": radius.value, "Scans": len(residuals), "MeasuredCoverage": coverage}
-    if classes := {str(name): measure(part) for name, part in residuals.groupby("observed_class")}:
-        found["RadiusOfClasses"] = {name: each.value for name, (each, _) in classes.items()}
-        found["CoverageOfClasses"] = {name: held for name, (_, held) in classes.items()}
+    radius, claimed = conformal_radius(residuals["residual"], residuals["person"])
+    coverage = measure_coverage(residuals["residual"], residuals["person"], residuals["fold"])
+    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": claimed}
+    found |= {"Radius": radius, "Scans": len(residuals), "MeasuredCoverage": coverage}
+    for name, part in residuals.groupby("observed_class"):
+        own = part["residual"], part["person"]
+        found.setdefault("RadiusOfClasses", {})[str(name)] = conformal_radius(*own)[0]
+        found.setdefault("CoverageOfClasses", {})[str(name)] = measure_coverage(*own, part["fold"])
     return found
-
-
-# --- The reference of unusual scans ---------------------------------------------------------------------------------
 
 
 def reference_scans(cohort: Cohort, rows: Rows, similarity: NDArray[np.float64]) -> pd.DataFrame:
@@ -141,10 +126,9 @@ def held_out_residuals(
     """Predict every single scan, as a model is given later, by a model without its person and their relatives.
 
     `fit`: from targets (n,) and training rows to a model. `single` (n_scans, E): features of single scans, `person`
-    (n_scans,): row of the person of each. `known`: people whose target is known. Returns one row per scan (``fold``,
-    ``person``, ``predicted``, ``observed``, ``residual``, ``guess``: the error of the mean of the training people,
-    ``observed_class``), which is not written; the similarity (n_scans,) of each scan to the training people of the fold
-    that held it out; and scores of each fold of `FEWEST_SHOWN` people or more, NaN where all were observed equal.
+    (n_scans,): row of the person of each. `known`: people whose target is known. Returns one row per scan, which is not
+    written (``guess`` is the error of the mean of the training people); the similarity (n_scans,) of each scan to the
+    training people of the fold that held it out; and the score of each fold of `FEWEST_SHOWN` people or more.
     """
     built, target = join_target_builders(study.targets, study.people.covariates), study.targets[0]
     pair = (str(negative_class(study)), str(target.positive))
@@ -160,12 +144,7 @@ def held_out_residuals(
         parts.append(part)
         if len(test) >= FEWEST_SHOWN:
             score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
-            scores[str(fold)] = {"Scans": float(len(observed)), main_score(target): float(score)}
-            if not target.is_binary:
-                error = predicted - observed
-                spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
-                about = {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
-                scores[str(fold)] |= about
+            scores[str(fold)] = {main_score(target): float(score)}
     return pd.concat(parts, ignore_index=True), similarity, scores
 
 
@@ -191,25 +170,11 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
     return found if added is None else found | {"Added": dataclasses.asdict(added)}
 
 
-def judge_skill(
-    tested: Mapping[str, Any],
-    residuals: pd.DataFrame,
-    scores: Mapping[str, Mapping[str, float]],
-    width: float,
-    values: pd.Series,
-) -> dict[str, Any]:
+def judge_skill(tested: Mapping[str, Any], residuals: pd.DataFrame, score: str) -> dict[str, Any]:
     """Facts of a model about its skill: a test that finds it, and an error below that of the guess."""
     error, guess = (float((residuals[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
-    low, high = values.quantile(SPREAD[0]), values.quantile(SPREAD[1])
-    return {
-        **tested,
-        "Found": bool(tested["P"] < SIGNIFICANT and error < guess),
-        "Score": "auc" if any("auc" in one for one in scores.values()) else "r",
-        "Error": error,
-        "ErrorOfGuess": guess,
-        "WidthOfInterval": width,
-        "SpreadOfValues": float(high - low),
-    }
+    found = bool(tested["P"] < SIGNIFICANT and error < guess)
+    return {**tested, "Found": found, "Score": score, "Error": error, "ErrorOfGuess": guess}
 
 
 # --- The model ------------------------------------------------------------------------------------------------------
@@ -258,8 +223,6 @@ def fit_final_model(
 
     residuals, similarity, held_out = held_out_residuals(study, fit, scans, person, known)
     arrays, observed, interval = fit(values, known), values[known], interval_facts(residuals)
-    # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
-    arrays["similarity_range"] = np.array(_outwards(similarity.min(), similarity.max()))
     facts = _describe(study, known, rows) | {"Penalty": penalty, "Selection": selection, "HeldOutScores": held_out}
     facts |= {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
     if not binary:
@@ -267,8 +230,7 @@ def fit_final_model(
         interval["Least"] = 0.0 if observed.min() >= 0 and not preset.covariates else None
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
         facts["TrainingValues"] = _histogram(observed)
-        arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
-    facts["Skill"] = judge_skill(tested, residuals, held_out, 2 * interval["Radius"], pd.Series(observed))
+    facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
     return FinalModel(arrays, facts, reference_scans(cohort, rows, similarity))
 
 
@@ -315,7 +277,6 @@ def _describe(study: Study, known: NDArray[np.intp], rows: Rows) -> dict[str, An
         "NumberOfScans": len(scans),
         "Sites": {str(name): int(n) for name, n in sites.items()},
         "AgeRange": spread(ages),
-        "DegreesOfFreedomRange": spread(scans.get("degrees_of_freedom", pd.Series(dtype=float))),
         "MeanFDRange": spread(scans["mean_fd"]),
         "RepetitionTimeRange": spread(pd.Series(times, dtype=float)),
         "SecondsRange": spread(scans["seconds"]),
@@ -341,7 +302,7 @@ def _step(width: float) -> float:
 
 
 FORMAT = "fcpower_bids model 6"
-CARD, WEIGHTS = "model.json", "weights.npz"
+CARD, WEIGHTS, TABLE = "model.json", "weights.npz", f"{REFERENCE.name}.tsv"
 RECOGNISED_BY, DECIMALS = 48, 2
 """Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
@@ -356,18 +317,15 @@ def model_path(folder: Path, target: str, representation: str) -> Path:
 
 
 def save_model(
-    path: Path,
-    arrays: Mapping[str, np.ndarray],
-    facts: Mapping[str, Any],
-    tables: Iterable[tuple[TableSpec, pd.DataFrame]] = (),
+    path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], reference: pd.DataFrame | None = None
 ) -> Path:
-    """Write a fitted model in one step: its arrays, its tables, and last ``model.json`` with the digests of these."""
+    """Write a fitted model in one step: its arrays, its table, and last ``model.json`` with the digests of these."""
 
     def fill(folder: Path) -> None:
         np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
-        for spec, frame in tables:
-            write_declared(folder / f"{spec.name}.tsv", frame, spec)
-            write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
+        if reference is not None:
+            write_declared(folder / TABLE, reference, REFERENCE)
+            write_json((folder / TABLE).with_suffix(".json"), REFERENCE.describe(list(reference.columns)))
         digests = {file.name: digest_of(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
         write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
@@ -377,10 +335,8 @@ def save_model(
     return path
 
 
-def load_model(
-    path: Path, specs: Iterable[TableSpec] = ()
-) -> tuple[dict[str, np.ndarray], dict[str, Any], list[pd.DataFrame]]:
-    """Read a fitted model: arrays, facts, and the tables that are asked for. Raises DatasetError."""
+def load_model(path: Path) -> FinalModel:
+    """Read a fitted model. Raises DatasetError."""
     if not (path / CARD).is_file():
         older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
         raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
@@ -411,7 +367,8 @@ def load_model(
         raise DatasetError(
             f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
         )
-    return arrays, facts, [read_table(path / f"{spec.name}.tsv") for spec in specs]
+    empty = pd.DataFrame(columns=list(REFERENCE.columns))
+    return FinalModel(arrays, facts, read_table(path / TABLE) if TABLE in digests else empty)
 
 
 def _digest_of(card: Mapping[str, Any]) -> str:
@@ -470,7 +427,7 @@ def write_model(
         "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),
     }
     path = model_path(settings.results / "models", target, representation)
-    return save_model(path, model.arrays, facts, [(REFERENCE, model.reference)])
+    return save_model(path, model.arrays, facts, model.reference)
 
 
 @cache

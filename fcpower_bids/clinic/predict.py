@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from scipy.special import bdtr
 
 from fcpower_bids.analyses.features import FC, FC_POWER
 from fcpower_bids.clinic.fit import (
-    REFERENCE,
     UNUSUAL,
     FinalModel,
     load_model,
@@ -71,20 +69,17 @@ Known = dict[str, dict[tuple[str, str], float]]
 # --- One scan -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class NewScan:
+class NewScan(NamedTuple):
     """Facts about a scan besides its connectome; NaN where unknown."""
 
     seconds: float = math.nan
     mean_fd: float = math.nan
-    degrees_of_freedom: float = math.nan
     repetition_time: float = math.nan
     age: float = math.nan  # from a phenotype table of the new people
     in_training: bool = False  # whether the model was fitted on this very connectome
 
 
-@dataclass(frozen=True)
-class AppliedModel:
+class AppliedModel(NamedTuple):
     """Result of a fitted model for one scan."""
 
     prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
@@ -202,12 +197,13 @@ def predict_scans(
     dataset is taken where it is there. `command`: from a person to what was asked in words, for the foot of their page.
     Raises DatasetError.
     """
-    arrays, facts, (reference,) = load_model(path, (REFERENCE,))
+    model = load_model(path)
+    facts = model.facts
     refuse_without_skill(facts, accept_no_skill)
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in participants}
     scans, outside = _choose(facts, output_dir, wanted)
     people = read_people(output_dir, phenotypes, [(scan.participant, scan.session) for scan in scans])
-    attempts = [_attempt(scan, FinalModel(arrays, facts, reference), output_dir, people) for scan in scans]
+    attempts = [_attempt(scan, model, output_dir, people) for scan in scans]
     rows = sorted([*(row for row, _ in attempts), *outside], key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     unusual = [{"scan": row["scan"], **measure} for row, compared in attempts for measure in compared]
@@ -291,8 +287,8 @@ def _attempt(
         matrix, parcels = read_connectome(scan.path)
         seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
-        about = (quality.seconds, quality.mean_fd, quality.degrees_of_freedom, quality.repetition_time)
-        found = apply_model(model, matrix, parcels, NewScan(*about, age, seen))
+        about = NewScan(quality.seconds, quality.mean_fd, quality.repetition_time, age, seen)
+        found = apply_model(model, matrix, parcels, about)
     except (FcPowerError, OSError) as error:
         reason = str(error)
     except Exception as error:

@@ -131,22 +131,18 @@ def kernel_and_derivative(
     eigenvalues: ArrayLike, eigenvectors: Iterable[FloatArray], alpha: float
 ) -> tuple[FloatArray, FloatArray]:
     """Kernel (n, n) of FC^alpha of eigenvalues (n, P) and its derivative in alpha (the paper, Appendix D.4)."""
-    each = zip(np.asarray(eigenvalues), eigenvectors, strict=True)
-    pairs = [_unit_edges(values, vectors, alpha) for values, vectors in each]
-    units, slopes = (np.stack(each) for each in zip(*pairs, strict=True))
-    half = slopes @ units.T
+    features, derivatives = [], []
+    for values, vectors in zip(np.asarray(eigenvalues), eigenvectors, strict=True):
+        weights = power_weights(values, alpha)
+        logs = np.log(np.where(in_range(values), values, 1))
+        edges, slope = (vectorise_edges((vectors * w) @ vectors.T) for w in (weights, weights * logs))
+        edges, slope = edges - edges.mean(), slope - slope.mean()
+        norm = np.linalg.norm(edges)
+        features.append(edges / norm)
+        derivatives.append((slope - features[-1] * (features[-1] @ slope)) / norm)
+    units = np.stack(features)
+    half = np.stack(derivatives) @ units.T
     return units @ units.T, half + half.T
-
-
-def _unit_edges(eigenvalues: FloatArray, eigenvectors: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Features u and their derivative u' of one subject, shape (E,) each."""
-    weights = power_weights(eigenvalues, alpha)
-    logs = np.log(np.where(in_range(eigenvalues), eigenvalues, 1))
-    edges, slopes = (vectorise_edges((eigenvectors * w) @ eigenvectors.T) for w in (weights, weights * logs))
-    edges, slopes = edges - edges.mean(), slopes - slopes.mean()
-    norm = np.linalg.norm(edges)
-    unit = edges / norm
-    return unit, (slopes - unit * (unit @ slopes)) / norm
 
 
 def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
@@ -156,7 +152,6 @@ def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
 
 
 Kernels = Callable[[float], ArrayLike] | ArrayLike
-
 ALPHA_BOUNDS = (0.02, 1.0)
 N_NODES = 13
 _GRID_POINTS = 99

@@ -52,7 +52,11 @@ def corrected_resampled_t(
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
     if differences.ndim != 1 or (sizes <= 0).any():
         raise ValueError("The corrected t-test needs one difference per fold, and subjects to train and to test.")
-    groups = _same_test_sets(test_sets, len(differences))
+    if test_sets is not None and len(test_sets) != len(differences):
+        raise ValueError(f"{len(test_sets)} test sets were given for {len(differences)} folds.")
+    numbers: dict[object, int] = {}
+    sets = range(len(differences)) if test_sets is None else [frozenset(map(int, each)) for each in test_sets]
+    groups = np.array([numbers.setdefault(each, len(numbers)) for each in sets], dtype=np.intp)
     used = np.isfinite(differences)
     distinct, first = np.unique(groups[used], return_index=True)
     folds = np.array([differences[used][groups[used] == group].mean() for group in distinct])
@@ -74,16 +78,6 @@ def corrected_resampled_t(
         n_distinct=len(folds),
         n_skipped=int((~used).sum()),
     )
-
-
-def _same_test_sets(test_sets: Sequence[Iterable[int]] | None, n_folds: int) -> NDArray[np.int64]:
-    """Number the distinct test sets."""
-    if test_sets is None:
-        return np.arange(n_folds)
-    if len(test_sets) != n_folds:
-        raise ValueError(f"{len(test_sets)} test sets were given for {n_folds} folds.")
-    numbers: dict[frozenset[int], int] = {}
-    return np.array([numbers.setdefault(frozenset(map(int, each)), len(numbers)) for each in test_sets])
 
 
 def _t_statistic(folds: FloatArray, ratio: float) -> tuple[float, float, float]:
@@ -222,8 +216,12 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
         return 1.0
     steps = _whole(np.abs(values))
     if steps is not None and steps.sum() <= LARGEST_GRID:
-        sign = np.sign(values).astype(np.int64)
-        return _exact(steps, int(abs((sign * steps).sum())))
+        observed, total = abs(int((np.sign(values).astype(np.int64) * steps).sum())), int(steps.sum())
+        chances = np.zeros(2 * total + 1)  # of each sum, by convolution of one coin after the other
+        chances[total] = 1.0
+        for step in steps.tolist():
+            chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2  # never wraps: sums stay within total
+        return float(min(chances[np.abs(np.arange(-total, total + 1)) >= observed].sum(), 1.0))
     n, rng, signs = len(values), np.random.default_rng(seed), np.array([-1.0, 1.0])
     values = values[np.argsort(np.arange(n).astype(str))]  # blocks are drawn in the order of their names
     sums = [signs[rng.integers(0, 2, n)] @ values for _ in range(n_flips)]
@@ -237,17 +235,6 @@ def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
         return None
     unit = lcm(*{each.denominator for each in fractions})
     return np.array([int(each * unit) for each in fractions], dtype=np.int64)
-
-
-def _exact(steps: NDArray[np.int64], observed: int) -> float:
-    """P(|sum of +-steps| >= observed), by convolution of one coin after the other."""
-    total = int(steps.sum())
-    chances = np.zeros(2 * total + 1)
-    chances[total] = 1.0
-    for step in steps.tolist():
-        chances = (np.roll(chances, step) + np.roll(chances, -step)) / 2  # never wraps: the sums stay within total
-    sums = np.abs(np.arange(-total, total + 1))
-    return float(min(chances[sums >= observed].sum(), 1.0))
 
 
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:

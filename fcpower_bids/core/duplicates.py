@@ -25,10 +25,8 @@ its scores are divided by what exceeds. Without it people at both ends of a comm
 the larger a cohort is; of 37 people of a real cohort whose second scan gets another name all are still found."""
 SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
 """Least score of each of two crossed pairs, and least excess of both together over the pairs as named."""
-
 MISNAMED_GAIN = 4.0
 """By how much a scan must score higher with another person than with its own; 3.0 at most in thirty sound cohorts."""
-
 COPIED = "its connectome is identical to that of"
 NEITHER = "neither takes part"
 """In the reason why a scan was left out: equal to the bit, as two scans never are; and of two people."""

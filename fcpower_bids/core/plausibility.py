@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Volumes = NDArray[np.bool_]
-
 COPY = 1e-4
 """Distance of two volumes, in units of the usual distance of neighbours, below which one is a copy of the other."""
 NORMAL_SD = 1.4826
@@ -40,7 +39,6 @@ STEP_TOLD = 0.05
 """Step of the level of the whole brain from which on a note is written."""
 FOREIGN = 0.3
 """Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
-
 OFF_TABLE, SPIKES = 0.05, 0.1
 """Share by which the level of a volume may differ from that of the table, and the most volumes that are spikes."""
 SURE = 0.9

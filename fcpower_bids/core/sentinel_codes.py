@@ -26,20 +26,15 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
         if len(distinct) < 3:
             continue
         others = distinct[1:] if end == 0 else distinct[:-1]
-        code = _is_code(distinct[end], 3 if end else 1)
+        text = f"{abs(distinct[end]):g}"  # all 7, 8 or 9, of three digits or more at the upper end; a negative -1 too
+        code = len(text) >= (3 if end else 1) and set(text) in ({"7"}, {"8"}, {"9"})
+        if distinct[end] < 0:
+            code = text == "1" or set(text) in ({"8"}, {"9"})
         only_negative = end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer()
         negative = (counts[end] >= FEWEST_NEGATIVE or code) and only_negative
         if negative or ((counts[end] >= FEWEST_REPEATS or code) and _apart(distinct[end], others)):
             found.append((float(distinct[end]), int(counts[end])))
     return found
-
-
-def _is_code(value: float, digits: int) -> bool:
-    """Whether so many digits or more are all 7, 8 or 9; a negative one may be -1 too."""
-    text = f"{abs(value):g}"
-    if value < 0:
-        return text == "1" or set(text) in ({"8"}, {"9"})
-    return len(text) >= digits and set(text) in ({"7"}, {"8"}, {"9"})
 
 
 def _apart(value: float, others: FloatArray) -> bool:

@@ -33,7 +33,6 @@ SEEN = {
     NO: "not in its corpus",
     UNKNOWN: "the encoder does not say which people it was trained on",
 }
-
 DIGITS = 16
 """Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
 
@@ -66,7 +65,6 @@ def find_in_training(card: ModelCard, dataset: str, subject: str) -> str:
 
 
 logger = logging.getLogger(__name__)
-
 WEIGHTS = "model.safetensors"
 PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
 """File that goes with the model so that it can be used without this program."""

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
-from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, name_of_weights
+from fcpower_bids.encoders import HUB_IDS, LICENCE, NOTICE, RANDOM, name_of_weights
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     EncoderUnavailable,
@@ -35,13 +35,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
-
 Read = Literal["sequence", "windows"]
 Array = NDArray[np.float32]
 TOKENS_PER_BATCH = 4096
 """Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
-
-
 E = TypeVar("E", bound=Any)
 
 
@@ -196,9 +193,9 @@ RELEASED: dict[str, dict[str, Any]] = {
 
 
 def _load(
-    weights: str | Path | None,
-    name: str,
+    weights: str | Path | None = None,
     *,
+    name: str,
     revision: str | None = None,
     seed: int = 0,
     allow_missing_parcels: bool = False,
@@ -206,7 +203,22 @@ def _load(
     aux: Sequence[Path] = (),
     **unused: Any,
 ) -> SeriesEncoder:
-    """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
+    """Load the model that a ``config.json`` states, or make random weights; see `encoders.load_encoder`."""
+    if name == RANDOM:
+        if weights is not None:
+            config, card = read_config(locate(weights, revision), aux)
+        elif parcel_names is not None:
+            config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
+            card = ModelCard(tuple(parcel_names))
+        else:
+            raise UsageError(
+                f"The encoder {RANDOM} needs the names of the parcels or a checkpoint to copy the shape of."
+            )
+        card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
+        card = replace(card, training="none", trained_on=(), held_out=())
+        source: dict[str, Any] = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
+        encoder = SeriesEncoder(name, FBert(config, seed).eval(), card, source, allow_missing_parcels)
+        return ready(encoder, parcel_names)
     if weights is None:
         example = HUB_IDS.get(name, "your own checkpoint")
         raise EncoderUnavailable(
@@ -229,42 +241,16 @@ def _load(
     model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
-    source: dict[str, Any] = {"weights": name_of_weights(weights), "revision": resolved(folder, revision)}
-    source["sha256"] = digest_of(path)
+    source = {"weights": name_of_weights(weights), "revision": resolved(folder, revision), "sha256": digest_of(path)}
     source |= {"config_sha256": [digest_of(file) for file in aux]} if aux else {}
     return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
-load_fbert, load_fbert_1m, load_fbert_8m = (partial(_load, name=name) for name in ("fbert", "fbert-1m", "fbert-8m"))
-"""F-BERT of any size, of 850,944 parameters at 450 parcels, and of 8,069,632."""
-
-
-def load_random_init(
-    weights: str | Path | None = None,
-    *,
-    revision: str | None = None,
-    seed: int = 0,
-    allow_missing_parcels: bool = False,
-    parcel_names: Sequence[str] | None = None,
-    aux: Sequence[Path] = (),
-    **unused: Any,
-) -> SeriesEncoder:
-    """Make the negative control: F-BERT with seeded random weights, by default those of ``fbert-1m``'s sizes."""
-    if weights is not None:
-        folder = locate(weights, revision)
-        config, card = read_config(folder, aux)
-    elif parcel_names is not None:
-        config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
-        card = ModelCard(tuple(parcel_names))
-    else:
-        raise UsageError("The encoder random-init needs the names of the parcels or a checkpoint to copy the shape of.")
-    card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
-    card = replace(card, training="none", trained_on=(), held_out=())
-    source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
-    encoder = SeriesEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
-    return ready(encoder, parcel_names)
-
-
+load_fbert, load_fbert_1m, load_fbert_8m, load_random_init = (
+    partial(_load, name=name) for name in ("fbert", "fbert-1m", "fbert-8m", RANDOM)
+)
+"""F-BERT of any size, of 850,944 parameters at 450 parcels, of 8,069,632, and with seeded random weights of the sizes
+of ``fbert-1m`` or of a checkpoint."""
 STEM = {
     "input_projection": ("input_proj", "projection", "proj", "embed", "embedding", "token_embedding"),
     "cls_token": ("cls", "cls_embedding"),
@@ -288,7 +274,13 @@ def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     renamed: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}
     for key, value in state.items():
-        name = _rename(key)
+        name = re.sub(r"^(?:module\.|model\.|bert\.|student\.)+", "", key)
+        name = re.sub(r"^(?:encoder\.|transformer\.)?layers?\.(?=\d)", "encoder.layers.", name)
+        name = re.sub(r"^transformer\.norm\.", "encoder.norm.", name)
+        for ours, theirs in STEM.items():
+            name = re.sub(rf"^(?:{'|'.join(theirs)})(?=$|\.)", ours, name)
+        for layer, ours in HF_LAYER.items():
+            name = re.sub(rf"(?<=\d\.){re.escape(layer)}(?=\.)", ours, name)
         if match := HF_QKV.fullmatch(name):
             stacked = f"{match['layer']}.self_attn.in_proj_{match['kind']}"
             parts.setdefault(stacked, {})[match["part"]] = value
@@ -298,14 +290,3 @@ def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if len(qkv) == 3:
             renamed[name] = torch.cat([qkv["query"], qkv["key"], qkv["value"]])
     return renamed
-
-
-def _rename(key: str) -> str:
-    key = re.sub(r"^(?:module\.|model\.|bert\.|student\.)+", "", key)
-    key = re.sub(r"^(?:encoder\.|transformer\.)?layers?\.(?=\d)", "encoder.layers.", key)
-    key = re.sub(r"^transformer\.norm\.", "encoder.norm.", key)
-    for ours, theirs in STEM.items():
-        key = re.sub(rf"^(?:{'|'.join(theirs)})(?=$|\.)", ours, key)
-    for theirs_layer, ours_layer in HF_LAYER.items():
-        key = re.sub(rf"(?<=\d\.){re.escape(theirs_layer)}(?=\.)", ours_layer, key)
-    return key

@@ -24,10 +24,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 The number of parameters does not depend on the heads, so no loader can detect a wrong number from the tensors.
 """
-
 MAX_PARAMETERS = 10**9
 """A hundred times the largest published size: more is a slip, or a file that means harm."""
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 

@@ -34,7 +34,6 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.store import atomic, digest_of, load_json, stored_path
 
 Indices = NDArray[np.intp]
-
 KERNEL, TABLE, FACTS = "teacher_kernel.safetensors", "recordings.tsv", "pack.json"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
@@ -226,7 +225,9 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         return to_device(out, device)
 
     cut = read
-    if sum(file.stat().st_size for file in files) <= _room(device):
+    # all windows are held on a GPU where they fit into half of its free memory
+    room = torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
+    if sum(file.stat().st_size for file in files) <= room:
         parts = [read_tensor(file, "series").to(device) for file in files]
         begins, whole = np.cumsum([0, *map(len, parts)]), torch.cat(parts)
 
@@ -247,11 +248,6 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         cut=cut,
         atlas=facts["atlas"],
     )
-
-
-def _room(device: torch.device | str) -> int:
-    """Half of the free memory of a GPU: all windows are held there where they fit."""
-    return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

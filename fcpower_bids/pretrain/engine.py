@@ -97,17 +97,13 @@ def _at_least_float32(E: Tensor, K: Tensor) -> tuple[Tensor, Tensor]:
 
 LOSSES: dict[str, Loss] = {"cka": lambda E, K: 1 - cka(E, K), "kl": kl}
 """Losses by name; the default of the paper is ``cka``."""
-
-
 DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_minutes", "steps")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
 The number of steps may only grow, which `fcpower_bids.pretrain.train` sees to.
 """
-
 LATER = {"probe": ""}
 """Fields that runs of earlier versions lack, and the value that they then had."""
-
 LEAST = dict.fromkeys(("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "microbatch"), 1)
 """Smallest values."""
 

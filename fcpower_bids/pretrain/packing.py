@@ -31,7 +31,6 @@ from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.store import digest_of, leftovers, load_json, sweep, write_text
 
 logger = logging.getLogger(__name__)
-
 Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]
 """What is known of a recording, and its series (T, P)."""
 SHARD_VOLUMES = 1 << 20

@@ -30,7 +30,6 @@ from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, cka,
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
-
 TRAIN, SELECT, CONFIRM = 0, 1, 2
 TWINS = 1 - 1e-6
 """Similarity to the teacher from which two recordings are one scan."""

@@ -172,7 +172,10 @@ class _Run:
                     speed = (self.step - noted) / (time.perf_counter() - seconds)
                     noted, seconds = self.step, time.perf_counter()
                     row = {"step": self.step, "loss": float(loss), "gradient_norm": float(norm)}
-                    row |= {"learning_rate": config.rate(step), "steps_per_s": speed, "peak_mb": _peak_memory()}
+                    # of the accelerator, or of this process where there is none
+                    used = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+                    peak = round(used / 2**20, 1) if used else peak_megabytes()
+                    row |= {"learning_rate": config.rate(step), "steps_per_s": speed, "peak_mb": peak}
                     self._note({**row, "seconds_left": (until - self.step) / speed}, evaluated=regular)
                 late = 0 < 60 * config.checkpoint_minutes < time.monotonic() - saved
                 # a signal, or the time: all processes do the same after the same step
@@ -270,13 +273,6 @@ class _Run:
         write_text(self.folder.path / "alignment.tsv", _table_text(table))
         write_text(self.folder.path / "alignment.json", json.dumps(facts, indent=2) + "\n")
         return verdict
-
-
-def _peak_memory() -> float:
-    """Largest memory so far in MB: of the accelerator, or of this process where there is none."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
-    return peak_megabytes()
 
 
 def _table_text(table: pd.DataFrame) -> str:

@@ -17,8 +17,6 @@ from fcpower_bids.transforms import TRANSFORMS
 
 FC = "fc"
 ESTIMATOR = "Pearson correlation"
-
-
 Connectome = tuple[np.ndarray, dict[str, Any]]
 """A matrix (P, P), and what its sidecar says."""
 

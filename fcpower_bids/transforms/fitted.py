@@ -174,7 +174,6 @@ class Tangent(FittedTransform, FullRankTransform):
 TUCKER_ITERATIONS = 30
 RANK = 1e-12
 """Squared singular value over the largest below which a direction is rounding."""
-
 TUCKER_TOLERANCE = 1e-8
 """Change of the share of the norm that is kept below which the iteration stops; tensorly's is 1e-4."""
 

@@ -18,7 +18,6 @@ from fcpower_bids.errors import Unfit
 
 SMALLEST = 1e-12
 """Least noise variance of a feature."""
-
 TOLERANCE = 1e-2
 """Gain of the log-likelihood below which the iteration stops, as in scikit-learn."""
 
@@ -70,10 +69,8 @@ class FactorAnalysis:
 SUBSPACES = ("pca", "factor_analysis", "ica", "random_projection")
 N_COMPONENTS = 300
 """Components of the paper's PCA; it names no others, so the rest take as many."""
-
 FACTOR_ITERATIONS = 10
 """Steps of factor analysis: with tens of thousands of edges each takes seconds, and later ones change little."""
-
 RANK = 1e-12
 """Variance over the largest below which a principal component is rounding."""
 

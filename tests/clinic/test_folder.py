@@ -103,8 +103,6 @@ ARRAYS = {
     "weights": np.array([[1.0], [-2.0], [3.0]]),
     "mean_features": np.zeros(3),
     "intercept": np.array([5.0]),
-    "similarity_range": np.array([-1.0, 1.0]),
-    "target_range": np.array([[0.0], [9.0]]),
 }
 
 

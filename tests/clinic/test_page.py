@@ -55,8 +55,6 @@ FACTS = {
         "OverPeople": 0.7,
         "Error": 8.1,
         "ErrorOfGuess": 12.0,
-        "WidthOfInterval": 24.3,
-        "SpreadOfValues": 36.0,
     },
     "HeldOutScores": {"0": {"r": 0.1}, "1": {"r": 0.3}, "2": {"r": None}, "3": {"r": 0.7}},
     "TrainingValues": {"Edges": [20.0, 40.0, 60.0], "People": [500, 362]},

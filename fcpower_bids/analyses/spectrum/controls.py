@@ -48,26 +48,19 @@ from fcpower_bids.transforms.stateless import Cholesky, LogCholesky
 
 Filter = Callable[[FloatArray, float], FloatArray]
 """From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""
-
 GAP = 1e-8
 """Difference between neighbours, over the largest eigenvalue, below which their eigenvectors are not reproducible."""
-
 TOP, MIDDLE, TAIL = (10.0, 1.0), 0.01, (0.5, 0.05)
 """The paper's hand-set profile: first and last weight of the top modes, of the middle, of the tail."""
-
 N_PROFILE = 20
 """Modes at the top of the profile; the paper does not say how many make up its tail, ours has as many."""
-
 CLIP = 5.0
 """Largest eigenvalue after clipping (the paper)."""
-
 N_KNOTS = 8
 """Of a random filter, evenly spaced in log lambda; the filter is linear in between."""
-
 RANDOM_RANGE = 1e-2, 1e2
 """Weights of the random filters at the knots."""
 DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
-
 METRICS = ("euclidean", "power_euclidean", "log_euclidean", "cholesky", "log_cholesky")
 """Metrics: the Frobenius distance between images of the two matrices."""
 SINGLE_MODES = (1, 4, 10, 20, 50)
@@ -76,7 +69,6 @@ SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
 N_RANDOM_FILTERS = 100
 EMBEDDING_SIZE = 512
 """Features of the random embedding that identifies people; the paper does not say how many."""
-
 ROUNDING = 1e-9
 """Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
@@ -114,7 +106,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from". Raises Unfit.
     """
     study = prepare(cohort, settings)
-    screen, controls = Screen(study, FC_POWER), _Controls(study)
+    screen, controls = Screen(study, FC_POWER), Controls(study)
     for name, make, about in track(controls.rows(), "spectral controls", settings):
         screen.add(name, make, **about)
     notes: dict[str, Any] = {}
@@ -131,11 +123,11 @@ Row = tuple[str, NestedResult | Callable[[], NestedResult | Regression], dict[st
 """Name of an entry, its predictions or what makes them, and the columns that describe it."""
 
 
-class _Controls:
+class Controls:
     """The controls in the order of the table, from one eigendecomposition per person."""
 
     def __init__(self, study: Study) -> None:
-        self.study, self.settings, self.alpha = study, study.settings, study.settings.alpha
+        self.study, self.alpha = study, study.settings.alpha
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
 
@@ -145,7 +137,7 @@ class _Controls:
         yield from self._filtered()
         yield from self._random_filters()
         learned = cache(lambda: LearnedFilters(self.study, self.family))
-        for name in FORMS if self.settings.slow_controls else ():
+        for name in FORMS if self.study.settings.slow_controls else ():
             about: dict[str, Any] = {"control": "learned_filter", "weighting": "other"}
             yield name, lambda name=name: learned().validate(name), about  # type: ignore[misc]
         features = self.family.features(self.alpha)
@@ -155,7 +147,7 @@ class _Controls:
         scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
         del features, make  # the others need much memory of their own
         for metric in METRICS:
-            squared = partial(squared_distances, metric, self.family, self.settings)
+            squared = partial(squared_distances, metric, self.family, self.study.settings)
             make = self._regress(lambda squared=squared: rbf_kernel(squared()))  # type: ignore[misc]
             yield f"rbf_{metric}", make, {"control": "rbf", "weighting": "n/a"}
         for number in (number for number in SHARED_COMPONENTS if number <= scores.shape[1]):
@@ -172,48 +164,37 @@ class _Controls:
 
     def _filtered(self) -> Iterator[Row]:
         """Single modes, leading modes, and filters that are the same for everyone."""
-        n_parcels, family = self.family.n_parcels, self.family
-
-        def row(name: str, weigh: Filter, *cuts: int, **about: Any) -> Row:
-            count = {"n_ambiguous": ambiguous_cuts(family.eigenvalues, cuts, family.tolerance)} if cuts else {}
-            return name, self._correlate(name, partial(filtered_features, family, weigh)), about | count
-
-        about: dict[str, Any]
-        for k in (k for k in SINGLE_MODES if k <= n_parcels):
-            about = {"control": "mode", "weighting": "power", "number": k}
-            yield row(f"mode_{k}", modes(k - 1, k, self.alpha), k - 1, k, **about)
-        for k in (k for k in TOP_MODES if k < n_parcels):
-            for weighting, exponent in (("raw", 1.0), ("power", self.alpha)):
-                about = {"control": "top_modes", "weighting": weighting, "number": k}
-                yield row(f"top_{k}_{weighting}", modes(0, k, exponent), k, **about)
+        n, family = self.family.n_parcels, self.family
+        single = ((f"mode_{k}", "mode", "power", k - 1, k, self.alpha) for k in SINGLE_MODES if k <= n)
+        powers = (("raw", 1.0), ("power", self.alpha))
+        top = ((f"top_{k}_{word}", "top_modes", word, 0, k, a) for k in TOP_MODES if k < n for word, a in powers)
+        for name, control, weighting, first, last, alpha in (*single, *top):
+            make = self._correlate(name, partial(filtered_features, family, modes(first, last, alpha)))
+            cuts = ambiguous_cuts(family.eigenvalues, (first, last), family.tolerance)
+            yield name, make, {"control": control, "weighting": weighting, "number": last, "n_ambiguous": cuts}
         for name, weigh in (("profile", profile), ("clipped", clipped)):
-            yield row(name, weigh, control="filter", weighting="other")
+            make = self._correlate(name, partial(filtered_features, family, weigh))
+            yield name, make, {"control": "filter", "weighting": "other"}
 
     def _random_filters(self) -> Iterator[Row]:
         about = {"control": "random_filter", "weighting": "other"}
-        needed = 4 * FilterGrams.size(len(self.study.people.names), N_KNOTS)
-        if needed > available_bytes():
-
-            def refuse() -> NestedResult:
-                raise Unfit(
-                    f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
-                    "memory (--mem-mb), or use fewer people."
-                )
-
-            yield "random_filters", refuse, about
+        try:
+            FilterGrams.check_memory("Random", len(self.study.people.names), N_KNOTS, np.float32)
+        except Unfit as error:
+            yield "random_filters", partial(_refuse, error), about
             return
         basis = knot_weights(self.family.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
         most = PANEL_BYTES if self.family.spectra is not None else available_bytes()
         grams = filter_grams(lambda: (vectors for _, vectors in self.family.each_spectrum()), basis, np.float32, most)
-        drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
+        drawn = random_heights(N_RANDOM_FILTERS, self.study.settings.random_seed)
         for number, (monotone, heights) in enumerate(drawn, start=1):
             make = self._regress(partial(grams.kernel, heights))
             yield f"random_{number}", make, {**about, "number": number, "monotone": monotone}
 
     def identity(self) -> Iterator[Row]:
         """Features that merely identify people."""
-        n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
+        n, rng = len(self.study.people.names), np.random.default_rng(self.study.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))()
             result, predicted = cross_validate(solver, self.study, name), []
@@ -228,6 +209,10 @@ class _Controls:
 
     def _regress(self, compute: Callable[[], FloatArray]) -> Callable[[], Regression]:
         return lambda: kernel_ridge(compute(), self.study.preset)
+
+
+def _refuse(error: Unfit) -> NestedResult:
+    raise error
 
 
 def principal_scores(gram: FloatArray) -> FloatArray:

@@ -23,7 +23,6 @@ from fcpower_bids.settings import Analysis
 
 PATH = tuple(round(0.05 * step, 2) for step in range(21))
 """Exponents, or diffusion times, of the paths; that of --alpha is added."""
-
 HISTOGRAM_ALPHAS = (1.0, 0.75, 0.5, 0.2, 0.1, 0.05)
 MATRIX_ALPHAS = (0.0, 0.1, 0.6, 1.0)
 N_BINS = 200

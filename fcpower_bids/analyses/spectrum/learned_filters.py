@@ -23,7 +23,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.resources import available_bytes
 
 Floats = NDArray[np.floating]
-
 PANEL_BYTES = 4e8
 """Memory for the edges that are multiplied at a time."""
 
@@ -39,17 +38,22 @@ class FilterGrams:
     n_filters: int
 
     @staticmethod
-    def size(n_people: int, n_filters: int) -> int:
-        """Count the numbers that are held."""
-        return n_filters * (n_filters + 1) // 2 * n_people * (n_people + 1) // 2
+    def check_memory(what: str, n_people: int, n_filters: int, dtype: type[np.floating]) -> None:
+        """Refuse more numbers than the memory that was given holds. Raises Unfit."""
+        numbers = n_filters * (n_filters + 1) // 2 * n_people * (n_people + 1) // 2
+        if (needed := numbers * np.dtype(dtype).itemsize) > available_bytes():
+            raise Unfit(
+                f"{what} filters would need {needed / 1e9:.1f} GB for {n_people} people next to their eigenvectors, "
+                f"and the limit is {available_bytes() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
+            )
 
     def kernel(self, coefficients: FloatArray) -> FloatArray:
         """Correlation kernel (n, n) of the filter with coefficients c (B,)."""
-        return self._normalise(coefficients)[0]
+        return self._kernel_and_norms(coefficients)[0]
 
     def gradient(self, coefficients: FloatArray, upstream: FloatArray) -> FloatArray:
         """Derivative with respect to c (B,) of a function whose derivative by each kernel entry is given."""
-        kernel, norms = self._normalise(coefficients)
+        kernel, norms = self._kernel_and_norms(coefficients)
         upstream = (upstream + upstream.T) / 2
         inner = upstream / np.outer(norms, norms)
         inner[np.diag_indices_from(inner)] -= (upstream * kernel).sum(axis=1) / norms**2
@@ -62,7 +66,7 @@ class FilterGrams:
         np.add.at(gradient, second, by_pair * coefficients[first])
         return gradient
 
-    def _normalise(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _kernel_and_norms(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
         first, second = np.triu_indices(self.n_filters)
         rows, columns = np.triu_indices(self.n_people)
         products = (coefficients[first] * coefficients[second]).astype(self.packed.dtype)
@@ -249,10 +253,8 @@ def learn_filter(
 
 N_BINS = 30
 """Bins of the paper's binned filter."""
-
 N_ITERATIONS = 30
 """Steps of the optimiser per fold and target."""
-
 FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
 
 
@@ -260,13 +262,9 @@ class LearnedFilters:
     """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes. Raises Unfit."""
 
     def __init__(self, study: Study, family: PowerFamily) -> None:
-        n = len(study.people.names)
-        needed = 8 * FilterGrams.size(n, N_BINS)
-        if family.spectra is None or needed > available_bytes():
-            raise Unfit(
-                f"Learned filters would need {needed / 1e9:.1f} GB for {n} people next to their eigenvectors, and the "
-                f"limit is {available_bytes() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
-            )
+        FilterGrams.check_memory("Learned", len(study.people.names), N_BINS, np.float64)
+        if family.spectra is None:
+            raise Unfit("Learned filters need the eigenvectors of everyone in memory; give more of it (--mem-mb).")
         values, vectors = family.spectra
         self.study, self.bins = study, bin_eigenvalues(values, N_BINS, family.tolerance)
         basis = bin_weights(values, self.bins, study.settings.alpha, family.tolerance)

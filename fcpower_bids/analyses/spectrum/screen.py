@@ -36,7 +36,6 @@ LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
 NEAR = 1e-4
 """Tolerance of tangent spaces with which single precision and few passes will do: kernels are off by less than this."""
-
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
 
 PAPER_SCREEN: Mapping[str, str] = {
@@ -62,10 +61,8 @@ PAPER_SCREEN: Mapping[str, str] = {
     "partial_correlation": "partial correlation, Ledoit-Wolf shrinkage",
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, and FC^alpha."""
-
 NO_ROWS = ("power", "tangent")
 """Transforms that rows of the paper have by other names."""
-
 ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *NO_ROWS))
 SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
 """The rows of the paper, then every other transform that there is."""
@@ -107,8 +104,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT
         about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}
-        anew = fitted and fit_transforms_on == "fold"
-        screen.add(name, partial(rows.validate_by_fold if anew else rows.solver, name), **about)
+        screen.add(name, partial(rows.make, name, fitted and fit_transforms_on == "fold"), **about)
     used = {
         "EigenvalueFloor": settings.eigenvalue_floor,
         "ShrinkageIntensity": settings.shrink_to_identity,
@@ -127,17 +123,14 @@ class ScreenRows:
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.notes: dict[str, list[str]] = {}  # of the methods, for the sidecar
 
-    def solver(self, name: str, train: Rows | None = None) -> Regression:
-        """Return the regression on a row, fitted to some of the people where it is fitted at all."""
-        return make_solver(self.representation(name, train), self.study.preset)
+    def make(self, name: str, anew: bool) -> NestedResult | Regression:
+        """The regression on a row, or predictions with it fitted `anew` to the training people of every outer fold."""
 
-    def validate_by_fold(self, name: str) -> NestedResult:
-        """Cross-validate a row that is fitted anew to the training people of every outer fold."""
+        def fit(training_sets: Sequence[Rows | None]) -> Iterator[Regression]:
+            sets = track(training_sets, f"folds of {name}", self.settings) if anew else training_sets
+            return (make_solver(self.representation(name, train), self.study.preset) for train in sets)
 
-        def fit(training_sets: Sequence[Rows]) -> Iterator[Regression]:
-            return (self.solver(name, train) for train in track(training_sets, f"folds of {name}", self.settings))
-
-        return cross_validate_anew(fit, self.study)
+        return cross_validate_anew(fit, self.study) if anew else next(fit([None]))
 
     def representation(self, name: str, train: Rows | None = None) -> Representation:
         """Return the features of a row, computed when they are asked for."""
@@ -147,25 +140,22 @@ class ScreenRows:
         elif name == LOG_EUCLIDEAN:
             log = logarithm(*self.settings.full_rank_remedy.values())
             compute = partial(filtered_features, self.family, log)
-        elif name in SUBSPACES:
-            compute = partial(self._reduce, name, train)
-        elif name in GROUP_FIT:
+        elif name in SUBSPACES or name in GROUP_FIT:
             compute = partial(self._fit, name, train)
         else:
             scans = self.study.people.scans
             return next(build_representations(self.study.cohort, scans, (name,), self.settings))
         return Representation(name, self.settings.kernel, compute)
 
-    def _reduce(self, name: str, train: Rows | None) -> FloatArray:
-        edges = np.asarray(self.connectivity[:], dtype=float)
-        n_components = N_COMPONENTS if name == "random_projection" else min(N_COMPONENTS, len(edges) // 3)
-        subspace = Subspace(name, n_components, self.settings.random_seed)
-        scores = subspace.fit_transform(edges) if train is None else subspace.fit(edges[train]).transform(edges)
-        if subspace.notes:
-            self.notes[name] = list(subspace.notes)
-        return scores
-
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
+        if name in SUBSPACES:
+            edges = np.asarray(self.connectivity[:], dtype=float)
+            n_components = N_COMPONENTS if name == "random_projection" else min(N_COMPONENTS, len(edges) // 3)
+            subspace = Subspace(name, n_components, self.settings.random_seed)
+            scores = subspace.fit_transform(edges) if train is None else subspace.fit(edges[train]).transform(edges)
+            if subspace.notes:
+                self.notes[name] = list(subspace.notes)
+            return scores
         choices: dict[str, Any] = {"single": True} if name == "tucker" else {}
         if name in TANGENTS:
             choices = {"reference": TANGENTS[name], "tolerance": NEAR, **self.settings.full_rank_remedy}

@@ -93,8 +93,6 @@ ROUNDING = 1e-3
 """Difference of the two halves of a matrix, or excess over 1, that rounding to few digits leaves."""
 WORST_EIGENVALUE = -0.5
 """Below this, in units of the mean eigenvalue, a matrix is no connectome of one recording, whatever its rounding."""
-
-
 CLEARED = 1.5
 """Eigenvalues up to this many times the noise of rounding are cleared; the lowest one measured was 0.9 times it."""
 MOST_DIGITS = 9

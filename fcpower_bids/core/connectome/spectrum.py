@@ -19,7 +19,6 @@ from fcpower_bids.errors import Unfit
 
 CLIP_TOLERANCE = 1e-10
 """Eigenvalues up to this fraction of the largest count as zero, for matrices computed in double precision."""
-
 CLIP_TOLERANCE_SINGLE = 1e-5
 """The same for matrices that were computed or stored in single precision."""
 

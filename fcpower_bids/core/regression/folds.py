@@ -28,10 +28,7 @@ class Fold:
 
 
 def family_numbers(families: ArrayLike | None, n: int) -> Rows:
-    """Number the families of n rows from 0 in sorted order; without families everyone is their own.
-
-    Raises ValueError: if a row has no family, or there is not one family per row.
-    """
+    """Number the families of n rows from 0 in sorted order; without families everyone is their own."""
     if families is None:
         return np.arange(n, dtype=np.intp)
     names = np.asarray(families)
@@ -46,12 +43,11 @@ def family_numbers(families: ArrayLike | None, n: int) -> Rows:
 def deal_families(
     families: Rows, n_folds: int, rng: np.random.Generator, strata: NDArray[np.intp] | None = None
 ) -> Rows:
-    """Deal whole families into folds of nearly equal size: in random order, large ones first, to the smallest fold.
+    """Deal whole families (n,) into folds of nearly equal size: in random order, large ones first, to the smallest.
 
-    With strata (a site, a class) a family goes where its strata are rarest instead, so that each is spread evenly.
-    `families` (n,): family number of each row. `n_folds`: number of folds. `rng`: source of the random order. `strata`
-    (n,): stratum of each row, from 0. Returns (n,): fold of each row. Raises ValueError: if there are fewer families
-    than folds, or one family is larger than a fold.
+    With strata (n,), sites or classes from 0, a family goes where its strata are rarest instead, so that each is spread
+    evenly. Returns the fold (n,) of each row. Raises Unfit: there are fewer families than folds, or one is larger than
+    a fold.
     """
     _, members, sizes = np.unique(families, return_inverse=True, return_counts=True)
     if sizes.size < 2:
@@ -106,9 +102,8 @@ def replicated_folds(
     """Repeat a K-fold split with other random assignments, families whole in the outer and the inner loop.
 
     Source: the paper, Appendix "Evaluation protocols" (20 x 10 outer folds, 5 inner). Each repeat and each inner split
-    has its own random stream, so more repeats leave the earlier ones as they are. Returns ``n_repeats * n_folds``
-    folds, ordered by repeat and fold. Raises ValueError: if a family is larger than a fold, in the outer or the inner
-    loop.
+    has its own random stream, so more repeats leave the earlier ones as they are. Ordered by repeat and fold. Raises
+    Unfit.
     """
     family = family_numbers(families, n)
     folds = []
@@ -129,13 +124,11 @@ def leave_one_site_out(
     families: ArrayLike | None = None,
     inner_by_site: bool = False,
 ) -> tuple[Fold, ...]:
-    """Hold out each site in turn (sorted by name); relatives of a test person at other sites leave the training rows.
+    """Hold out each site (n,) in turn, by name; relatives of a test person at other sites leave the training rows.
 
-    `sites` (n,): site of each row. `n_inner`: inner folds: random, families whole. With ``inner_by_site`` the remaining
-    sites are held out in turn instead. `n_repeats`: repeats have the same test sets and differ in the inner folds only,
-    so they are no independent evidence. `families` (n,): family of each row. `inner_by_site`: whether the inner loop
-    also holds out whole sites (needs three sites). Raises ValueError: if there is only one site, or two with
-    ``inner_by_site``.
+    The inner folds are random, families whole, or with `inner_by_site`, which needs three sites, the others in turn.
+    Repeats have the same test sets and differ in the inner folds only, so they are no independent evidence. Raises
+    Unfit.
     """
     site = family_numbers(sites, np.asarray(sites).size)
     family = family_numbers(families, site.size)
@@ -170,11 +163,9 @@ def cbig_folds(
 ) -> tuple[Fold, ...]:
     """Splits of CBIG's kernel-ridge workflow, equal to those that MATLAB draws from the same seeds.
 
-    Families (or subjects) are sorted as strings, permuted by ``rng(seed); randperm``, and dealt to fold 1..K in turn,
-    passing over folds that already have ``ceil(n / K)`` people. The inner folds are ``rng(1); cvpartition(n, 'kfold',
-    k)`` on the training rows in their order: the same for every seed, and not aware of families. Source:
-    CBIG_cross_validation_data_split and CBIG_KRR_innerloop_cv, as used by Ooi et al. 2022
-    (doi:10.1016/j.neuroimage.2022.119636).
+    Families (or subjects), sorted as strings and permuted by ``rng(seed); randperm``, are dealt to fold 1..K in turn,
+    past folds that have ``ceil(n / K)`` people. The inner folds do not know families (CBIG_cross_validation_data_split
+    and CBIG_KRR_innerloop_cv, as used by Ooi et al. 2022, doi:10.1016/j.neuroimage.2022.119636).
     """
     n = len(subjects)
     family = np.unique(np.asarray(families if families is not None else subjects, dtype=str), return_inverse=True)[1]
@@ -212,10 +203,9 @@ def check_folds(folds: Sequence[Fold], n: int) -> None:
 
 
 def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]:
-    """Long table of the folds, one line per fold and row, as columns.
+    """Long table of the folds as columns, one line per fold and row; repeats, folds and inner folds count from 0.
 
-    Returns of shape (n_folds * n,): ``repeat``, ``fold``, ``row`` (int), ``role`` ("test", "train" or "excluded") and
-    ``inner_fold`` (int, -1 unless the row trains). Repeats, folds and inner folds count from 0.
+    ``role`` is "test", "train" or "excluded"; ``inner_fold`` is -1 unless the row trains.
     """
     role = np.full((len(folds), n), "excluded", dtype="<U8")
     inner_fold = np.full((len(folds), n), -1, dtype=np.intp)

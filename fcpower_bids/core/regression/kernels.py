@@ -36,13 +36,11 @@ class Filled(FeatureSource, Protocol):
 def correlation_kernel(
     features: FeatureSource, dtype: type[np.floating] = np.float64, panel: int = PANEL
 ) -> FloatArray:
-    """Pearson correlation between the feature vectors of all pairs of people.
+    """Pearson correlation (n, n) between the features (n, E) of all pairs (the kernel K_alpha of the paper).
 
-    Source: the paper, Section "The transform" (the kernel K_alpha). `features` (n, E): one person per row.
-    `dtype`: precision of the products within a panel; sums over panels are in float64. With float32 the kernel is off
-    by about 1e-7 and costs half the time. `panel`: columns copied at a time. Returns (n, n): symmetric positive
-    semidefinite, with a diagonal of exactly 1. Raises ValueError: if a feature is NaN or infinite, or a person's
-    features are constant; the sentence names the row.
+    `dtype`: precision of the products of a panel of columns, whose sums are double; single is off by about 1e-7 and
+    costs half the time. The diagonal is exactly 1. Raises ValueError, Unfit: a feature is missing, or those of a person
+    are constant.
     """
     gram, total, pivot = _accumulate(features, dtype, panel, centred=True)
     width = features.shape[1]
@@ -62,11 +60,10 @@ def linear_kernel(features: FeatureSource, dtype: type[np.floating] = np.float64
 
 
 def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
-    """Centre every row and give it unit norm: the features whose inner products are correlations.
+    """Centre every row (n, E) and give it unit norm: the features whose inner products are correlations.
 
-    `features` (n, E): one person per row. `keep_constant`: turn constant rows into zeros, which correlate with nothing,
-    instead of refusing them. Returns (n, E). Raises ValueError: if a feature is NaN or infinite, or a row is constant
-    and not kept.
+    `keep_constant`: turn constant rows into zeros, which correlate with nothing. Raises ValueError, Unfit: a feature is
+    missing, or a row constant.
     """
     rows = np.array(features, dtype=float)
     _refuse_missing(rows, 0)
@@ -88,13 +85,10 @@ def power_features(
     tolerance: float = CLIP_TOLERANCE,
     out: Filled | None = None,
 ) -> Filled:
-    """Edges of FC^alpha of a whole cohort from its eigendecompositions.
+    """Edges (n, E) of FC^alpha times sqrt(2), from eigenvalues (n, P) in descending order and eigenvectors (P, P).
 
-    With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``. Modes whose weight is zero are
-    left out, which makes rank-deficient recordings cheaper. `eigenvalues` (n, P): descending. `eigenvectors` (P, P): in
-    columns. `alpha`: the exponent, above 0. `tolerance`: eigenvalues up to this share of the largest get weight zero.
-    `out` (n, P (P - 1) / 2): where to write, row by row; its type may be float32. Returns (n, P
-    (P - 1) / 2): upper-triangle entries times sqrt(2), in the order of ``numpy.triu_indices(P, 1)``.
+    With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``; modes up to `tolerance` times the
+    largest have weight 0 and are left out, which makes rank-deficient scans cheaper. `out`: where to write, row by row.
     """
     values = np.asarray(eigenvalues)
     n, n_parcels = values.shape
@@ -113,8 +107,8 @@ def _accumulate(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Gram matrix, row sums and pivot of the features less a pivot per row.
 
-    The pivot is the row's mean over the first panel when `centred`, else zero: taking off an approximate mean first
-    keeps the later, exact centring free of cancellation, in one pass over the data.
+    The pivot is the row's mean over the first panel if `centred`, else 0: the later, exact centring is free of
+    cancellation then.
     """
     n, n_columns = features.shape
     gram, product = np.zeros((n, n)), np.empty((n, n), dtype)

@@ -8,10 +8,9 @@ block of its outer fold.
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,47 +61,41 @@ class Sides:
         return Sides(self.values[:, chosen], tuple(product[:, chosen] for product in self.products))
 
 
-class OnGrid(Protocol):
-    """A regression for some penalties at once."""
-
-    @property
-    def penalties(self) -> FloatArray:
-        """The penalties, shape (n_penalties,)."""
-
-    def prepare(self, targets: FloatArray) -> Sides:
-        """Do what depends on the targets and not on the split."""
-
-    def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
-        """Predictions (n_penalties, rows, m) of the test rows and, with these held out too, of each inner set."""
-
-
-class Regression(Protocol):
-    """A regression with the grid of penalties that it searches."""
+class Regression:
+    """A regression with the grid of penalties that it searches; by default all of them go through a fold together."""
 
     penalties: FloatArray
-    notes: tuple[str, ...]  # penalties that were dropped
-    unit: float  # of a grid that goes on by decades where the best lies at its edge; 0 for one that does not
+    notes: tuple[str, ...] = ()  # penalties that were dropped
+    unit: float = 0.0  # of a grid that goes on by decades where the best lies at its edge; 0 for one that does not
+    fitted: bool = False  # whether the features are fitted in every fold: then all folds stay in one process
 
-    @property
-    def fitted(self) -> bool:
-        """Whether the features are fitted in every fold: then all folds stay in one process."""
-
-    def at(self, penalties: FloatArray) -> OnGrid:
-        """Return the regression for some penalties, in the grid or beyond it."""
+    def at(self, penalties: FloatArray) -> Regression:
+        """Return the regression for some penalties, in the grid or beyond it; all else is shared."""
+        other = copy.copy(self)
+        other.penalties = penalties
+        return other
 
     def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
         """Penalties that are held together in memory."""
+        return (penalties,)
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Do what depends on the targets and not on the split."""
+        return Sides(targets)
+
+    def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
+        """Predictions (n_penalties, rows, m) of the test rows and, with these held out too, of each inner set."""
+        raise NotImplementedError
 
 
 # --- A kernel of everyone: one inverse per penalty ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Inverses:
+class Inverses(Regression):
     """The inverses C (n, n) of a kernel, one per penalty."""
 
-    penalties: FloatArray
-    inverses: tuple[FloatArray, ...]
+    def __init__(self, penalties: FloatArray, inverses: tuple[FloatArray, ...]) -> None:
+        self.penalties, self.inverses = penalties, inverses
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Multiply the targets (n, m) by every C."""
@@ -110,39 +103,38 @@ class Inverses:
 
     def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and, with these held out too, each inner validation set."""
-        held = np.concatenate([split.test, split.others])
+        n, held = len(sides.values), np.concatenate([split.test, split.others])
         test = np.stack([sides.values[held]] * len(self.inverses))
         validation = [np.stack([sides.values[rows]] * len(self.inverses)) for rows in split.inner]
-        own, cross = Block(held, held), Block(held, np.concatenate([held[:0], *split.inner]))
-        parts = [Block(rows, rows) for rows in split.inner]
+        # places of blocks in an inverse, row after row, computed once for all penalties
+        own, cross = (held[:, None] * n + columns for columns in (held, np.concatenate([held[:0], *split.inner])))
+        parts = [rows[:, None] * n + rows for rows in split.inner]
         ends = np.cumsum([rows.size for rows in split.inner[:-1]])
         for i, (inverse, product) in enumerate(zip(self.inverses, sides.products, strict=True)):
-            root = _root(own.copy(inverse))
+            root = _root(_block(inverse, own))
             half = solve_lower(root, product[held])
             test[i] -= solve_lower(root, half.copy(), transposed=True)
             # The held rows of all inner folds' columns are whitened at once, which is faster.
-            white = np.split(solve_lower(root, cross.copy(inverse)), ends, axis=1) if parts else []
-            for part, factor, predicted in zip(parts, map(np.ascontiguousarray, white), validation, strict=True):
+            white = np.split(solve_lower(root, _block(inverse, cross)), ends, axis=1) if parts else []
+            for rows, part, factor, predicted in zip(
+                split.inner, parts, map(np.ascontiguousarray, white), validation, strict=True
+            ):
                 # Schur complement, in its upper triangle only (row-major, which LAPACK reads as lower)
-                block = blas.dsyrk(-1.0, factor.T, beta=1.0, c=part.copy(inverse).T, lower=1, overwrite_c=1)
+                block = blas.dsyrk(-1.0, factor.T, beta=1.0, c=_block(inverse, part).T, lower=1, overwrite_c=1)
                 schur = _root(block.T)
-                residual = product[part.rows]
+                residual = product[rows]
                 residual -= factor.T @ half
                 predicted[i] -= solve_lower(schur, solve_lower(schur, residual), transposed=True)
         return test[:, : split.test.size], validation
 
 
-class KernelRidge:
-    """Regression on a kernel of everyone.
+class KernelRidge(Regression):
+    """Regression on a kernel (n, n) of everyone, symmetric positive semidefinite; `intercept`: an unpenalised one.
 
-    `kernel` (n, n): symmetric positive semidefinite. `penalties`: none negative; one too small to make a singular
-    kernel invertible (zero, as a rule) is dropped, with a note. `intercept`: whether there is an unpenalised one.
-    Where all inverses fit in memory they are kept; else one penalty follows the other. Raises ValueError: the kernel is
-    not square, symmetric and finite, or a penalty cannot be used; Unfit: no penalty is left, or there is not the memory
-    of a few kernels.
+    A penalty too small to make a singular kernel invertible (zero, as a rule) is dropped, with a note. Where all
+    inverses fit in memory they are kept; else one penalty follows the other. Raises ValueError, and Unfit: no penalty
+    is left, or there is not the memory of a few kernels.
     """
-
-    fitted = False
 
     def __init__(self, kernel: FloatArray, penalties: ArrayLike, intercept: bool = True, unit: float = 0.0) -> None:
         grid, n = check_penalties(penalties), len(kernel)
@@ -189,10 +181,7 @@ def kernel_ridge(kernel: FloatArray, preset: PredictionPreset) -> KernelRidge:
 
 
 def grid_of(preset: PredictionPreset, scale: float) -> tuple[FloatArray, float]:
-    """Penalties of a preset, and the unit of a grid that goes on; `scale`: mean diagonal of the kernel, trace(K) / n.
-
-    Raises ValueError: the kernel is empty.
-    """
+    """Penalties of a preset, and the unit of a grid that goes on; `scale`: mean diagonal of the kernel."""
     if not preset.relative_penalties:
         return np.array(preset.penalties), 0.0
     if not (np.isfinite(scale) and scale > 0):
@@ -211,8 +200,8 @@ def fit_in_sample(
     """Predictions of the people that a regression is trained on, from one inverse for all training sets.
 
     `targets` (n, m), each finite where its `masks` (n, m) say that it trains. Returns (n, m), of the others their
-    predictions out of sample: with these in the place of their targets, ``a = C y`` are the weights of the training
-    people, whose residuals are ``l a``, and zero for the others.
+    predictions out of sample: with these for their targets, ``a = C y`` are the weights of the training people, whose
+    residuals are ``l a``, and zero for the others.
     """
     inverse = invert(kernel, penalty, intercept)
     if inverse is None:
@@ -229,11 +218,9 @@ def fit_in_sample(
 def fit_weights(
     rows: FloatArray, y: FloatArray, penalties: FloatArray, intercept: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights and intercept of a ridge regression, by way of the smaller of the two Gram matrices.
+    """Weights (E, m) and intercept (m,) of a ridge regression, by way of the smaller of the two Gram matrices.
 
-    `rows` (n, E): features, already normalised or z-scored. `y` (n, m): targets. `penalties` (m,): ridge penalty of
-    each target, above 0. `intercept`: whether there is an unpenalised intercept. Returns `weights` (E, m); `intercept`
-    (m,).
+    `rows` (n, E): features, normalised or z-scored. `y` (n, m). `penalties` (m,): one for each target, above 0.
     """
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
     level = y.mean(axis=0) if intercept else np.zeros(y.shape[1])
@@ -282,7 +269,7 @@ def _check_kernel(kernel: FloatArray) -> None:
 
 
 @dataclass(eq=False)
-class BlockRidge:
+class BlockRidge(Regression):
     """A kernel whose block of the training rows is decomposed in every fold, once for all penalties.
 
     The predictions are those of `KernelRidge`. With ``U diag(s) U'`` the block, centred where there is an intercept and
@@ -299,22 +286,8 @@ class BlockRidge:
     memory: float | None = None  # bytes up to which kernels are kept; by default half of what one array may take
     _kept: dict[bytes, FloatArray] = field(default_factory=dict)
 
-    @property
-    def fitted(self) -> bool:
-        """Whether there is a kernel for each fold."""
-        return callable(self.kernel)
-
-    def at(self, penalties: FloatArray) -> BlockRidge:
-        """Return the regression for other penalties, with the same kernels."""
-        return dataclasses.replace(self, penalties=penalties)
-
-    def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
-        """All penalties, from one decomposition."""
-        return (penalties,)
-
-    def prepare(self, targets: FloatArray) -> Sides:
-        """Nothing here depends on the targets alone."""
-        return Sides(targets)
+    def __post_init__(self) -> None:
+        self.fitted = callable(self.kernel)
 
     def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and, with these held out too, each inner validation set."""
@@ -332,10 +305,15 @@ class BlockRidge:
         across, shared = cross @ basis, basis.T @ values
         shrunk = 1 / (scales + self.penalties[:, None])
         test = np.stack([across @ (each[:, None] * shared) + level for each in shrunk])
-        validation = [
-            np.stack([sides.values[rows] - _beyond(basis[place[rows]], each, shared) for each in shrunk])
-            for rows in split.inner
-        ]
+        validation = [np.stack([sides.values[rows]] * len(shrunk)) for rows in split.inner]
+        for rows, predicted in zip(split.inner, validation, strict=True):
+            own = basis[place[rows]]
+            for i, each in enumerate(shrunk):  # less (C_RR)^-1 (C y)_R
+                half = own * np.sqrt(each)
+                _, residuals, failed = lapack.dposv(half @ half.T, own @ (each[:, None] * shared), lower=1)
+                if failed:
+                    raise Unfit(TOO_SMALL)
+                predicted[i] -= residuals
         return test, validation
 
     def _kernel_of(self, train: Rows) -> FloatArray:
@@ -362,31 +340,12 @@ def _decompose(block: FloatArray, intercept: bool) -> tuple[FloatArray, FloatArr
     return scales[:-1], basis[:, :-1]
 
 
-def _beyond(own: FloatArray, shrunk: FloatArray, shared: FloatArray) -> FloatArray:
-    """(C_RR)^-1 (C y)_R of the rows R whose part of the eigenvectors is `own`."""
-    half = own * np.sqrt(shrunk)
-    _, residuals, failed = lapack.dposv(half @ half.T, own @ (shrunk[:, None] * shared), lower=1)
-    if failed:
-        raise Unfit(TOO_SMALL)
-    return np.asarray(residuals)
-
-
 # --- Dense operations -----------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Block:
-    """Rows and columns of square matrices of one size."""
-
-    rows: Rows
-    columns: Rows
-    places: Rows | None = None  # in such a matrix, row after row; computed once for the inverses of all penalties
-
-    def copy(self, matrix: FloatArray) -> FloatArray:
-        """Copy the block of a matrix."""
-        if self.places is None:
-            self.places = self.rows[:, None] * len(matrix) + self.columns
-        return matrix.ravel().take(self.places, mode="clip")  # all of them exist
+def _block(matrix: FloatArray, places: Rows) -> FloatArray:
+    """Copy a block of a square matrix."""
+    return matrix.ravel().take(places, mode="clip")  # all of them exist
 
 
 def invert(kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import Fold, check_folds
-from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, OnGrid, Regression, Sides, Split, decades
+from fcpower_bids.core.regression.krr import DECADES, LAST_DECADE, Regression, Sides, Split, decades
 from fcpower_bids.core.regression.scores import (
     NEEDS_TRAINING,
     Training,
@@ -28,6 +28,8 @@ GAIN = 1e-4
 """Gain of the selection score below which the next penalty is no better: without it a plateau never ends."""
 TOGETHER = 2**22
 """Numbers of targets, over all folds in which they are built, up to which all folds are prepared at once."""
+BEYOND = tuple(range(DECADES[-1] + 1, LAST_DECADE + 1)), tuple(range(DECADES[0] - 1, -LAST_DECADE - 1, -1))
+"""Decades that lie beyond the largest and the smallest penalty of a grid that goes on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +59,17 @@ class NestedResult:
         cells = zip(self.observed, self.predicted, self.train, strict=True)
         return np.stack([score_predictions(name, *cell) for cell in cells])
 
-    def pooled_scores(self, name: str) -> FloatArray:
-        """Score the out-of-fold predictions of each repeat together: shape (n_repeats, m)."""
-        scores = []
+    def repeats(self) -> Iterator[tuple[int, tuple[FloatArray, FloatArray, Training]]]:
+        """Each repeat with all its targets, predictions and training statistics together."""
         for repeat in dict.fromkeys(fold.repeat for fold in self.folds):
             cells = [i for i, fold in enumerate(self.folds) if fold.repeat == repeat]
+            observed, predicted = (np.concatenate([own[i] for i in cells]) for own in (self.observed, self.predicted))
             train = pool_training([self.train[i] for i in cells], [len(self.observed[i]) for i in cells])
-            observed = np.concatenate([self.observed[i] for i in cells])
-            predicted = np.concatenate([self.predicted[i] for i in cells])
-            scores.append(score_predictions(name, observed, predicted, train))
-        return np.stack(scores)
+            yield repeat, (observed, predicted, train)
+
+    def pooled_scores(self, name: str) -> FloatArray:
+        """Score the out-of-fold predictions of each repeat together: shape (n_repeats, m)."""
+        return np.stack([score_predictions(name, *cell) for _, cell in self.repeats()])
 
 
 @dataclass(eq=False)
@@ -105,8 +108,23 @@ def nested_cv(
     """
     folds = tuple(folds)
     check_folds(folds, len(targets(folds[0].train) if callable(targets) else targets) if folds else 0)
+
+    def evaluate(penalties: FloatArray, some: Sequence[Fold]) -> list[Outcome]:
+        """Evaluate penalties on folds: together, or one after the other as the regression asks."""
+        passes = []
+        for few in regression.passes(penalties):
+            part = regression.at(few)
+            passes.append(
+                list(each(partial(_evaluate, part, targets, _prepare_all(part, targets, some), selection), some))
+            )
+        outcomes, *more = passes
+        for name in ("scores", "predicted", "slopes") if more else ():
+            for outcome, *rest in zip(outcomes, *more, strict=True):
+                setattr(outcome, name, np.concatenate([getattr(one, name) for one in (outcome, *rest)]))
+        return outcomes
+
     grid = regression.penalties
-    outcomes = _evaluate_all(regression, grid, targets, folds, selection, each)
+    outcomes = evaluate(grid, folds)
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     best = np.stack([best_penalty(outcome.scores, grid) for outcome in outcomes])
     chosen, predicted = grid[best], [_take(one.predicted, at) for one, at in zip(outcomes, best, strict=True)]
@@ -115,24 +133,13 @@ def nested_cv(
     at_edge = (chosen == grid.min()) | (chosen == grid.max())
     notes = list(regression.notes)
     if regression.unit:
-        at_edge = np.zeros_like(at_edge)
-        for edge, beyond in _beyond_grid(grid):
-            going = (grid[best] == edge) & np.isfinite(best_scores)
-            for decade in beyond:
-                some = np.flatnonzero(going.any(axis=1)).tolist()
-                if not some:
-                    break
-                penalty = decades(regression.unit, (decade,))
-                further = _evaluate_all(regression, penalty, targets, [folds[i] for i in some], selection, each)
-                for i, outcome in zip(some, further, strict=True):
-                    gained = going[i] & (outcome.scores[0] > best_scores[i] + GAIN)
-                    best_scores[i, gained], chosen[i, gained] = outcome.scores[0, gained], penalty[0]
-                    predicted[i][:, gained], slopes[i, gained] = (
-                        outcome.predicted[0][:, gained],
-                        outcome.slopes[0, gained],
-                    )
-                    going[i] = gained
-            at_edge |= going
+
+        def further(penalty: FloatArray, some: list[int]) -> list[tuple[FloatArray, Outcome]]:
+            return [(one.scores[0], one) for one in evaluate(penalty, [folds[i] for i in some])]
+
+        for i, gained, outcome in _go_on(regression, chosen, best_scores, further):
+            predicted[i][:, gained], slopes[i, gained] = outcome.predicted[0][:, gained], outcome.slopes[0, gained]
+        at_edge = np.isin(chosen, decades(regression.unit, (-LAST_DECADE, LAST_DECADE)))
         if at_edge.any():
             where = f"In {int(at_edge.sum())} of {at_edge.size} fits"
             notes.append(f"{where} the selection score still rose at the last penalty of all.")
@@ -143,25 +150,34 @@ def nested_cv(
     if (lacking := np.isnan(inner_scores).all(axis=1)).any():
         where = f"In {int(lacking.sum())} of {lacking.size} fits"
         notes.append(f"{where} no penalty had a score (constant target); the largest was taken.")
-    return NestedResult(
-        folds=folds,
-        penalties=grid,
-        chosen=chosen,
-        inner_scores=inner_scores,
-        best_scores=best_scores,
-        at_edge=at_edge,
-        observed=tuple(outcome.observed for outcome in outcomes),
-        predicted=tuple(predicted),
-        train=tuple(outcome.train for outcome in outcomes),
-        notes=tuple(notes),
-        slopes=slopes,
-    )
+    observed, train = tuple(one.observed for one in outcomes), tuple(one.train for one in outcomes)
+    results = folds, grid, chosen, inner_scores, best_scores, at_edge, observed, tuple(predicted), train
+    return NestedResult(*results, tuple(notes), slopes)
 
 
-def _beyond_grid(grid: FloatArray) -> tuple[tuple[float, range], ...]:
-    """Both edges of a grid, with the decades that lie beyond each."""
-    up = range(DECADES[-1] + 1, LAST_DECADE + 1)
-    return (grid.max(), up), (grid.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1))
+def _go_on(
+    regression: Regression,
+    chosen: FloatArray,
+    scores: FloatArray,
+    evaluate: Callable[[FloatArray, list[int]], Sequence[tuple[FloatArray, Any]]],
+) -> Iterator[tuple[int, NDArray[np.bool_], Any]]:
+    """Go on by decades where the best penalty lies at an edge of the grid, as far as the score gains by `GAIN`.
+
+    The choices and their scores (F, m) are changed in place; yields each fold, which of its targets gained, and what
+    `evaluate` said of it beside their scores.
+    """
+    grid, first = regression.penalties, chosen.copy()
+    for edge, beyond in zip((grid.max(), grid.min()), BEYOND, strict=True):
+        going = (first == edge) & np.isfinite(scores)
+        for decade in beyond:
+            some = np.flatnonzero(going.any(axis=1)).tolist()
+            if not some:
+                break
+            penalty = decades(regression.unit, (decade,))
+            for i, (found, more) in zip(some, evaluate(penalty, some), strict=True):
+                going[i] &= found > scores[i] + GAIN
+                scores[i, going[i]], chosen[i, going[i]] = found[going[i]], penalty[0]
+                yield i, going[i], more
 
 
 def _take(values: FloatArray, best: NDArray[np.intp]) -> FloatArray:
@@ -169,64 +185,44 @@ def _take(values: FloatArray, best: NDArray[np.intp]) -> FloatArray:
     return np.stack([values[at, ..., j] for j, at in enumerate(best)], axis=-1)
 
 
-def _evaluate_all(
-    regression: Regression,
-    penalties: FloatArray,
+Known = tuple[FloatArray, Sides]
+"""Targets as columns (n, m), NaN where missing, and their right-hand sides."""
+
+
+def _as_columns(targets: FloatArray) -> FloatArray:
+    values = np.asarray(targets, dtype=float)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or np.isinf(values).any():
+        raise ValueError("Targets must be finite numbers (or NaN where missing), one column per target.")
+    return values
+
+
+def _prepare_all(part: Regression, targets: FloatArray | TargetBuilder, folds: Sequence[Fold]) -> dict[bytes, Known]:
+    """Prepare the targets of all training sets at once, an inverse being read once for all; none if they are many."""
+    sets = {fold.train.tobytes(): fold.train for fold in folds}
+    if not callable(targets):
+        values = _as_columns(targets)
+        return dict.fromkeys(sets, (values, part.prepare(np.nan_to_num(values))))
+    first = _as_columns(targets(folds[0].train))
+    if first.size * len(sets) > TOGETHER:
+        return {}
+    built, m = [_as_columns(targets(train)) for train in sets.values()], first.shape[1]
+    sides = part.prepare(np.nan_to_num(np.hstack(built)))
+    return {key: (built[i], sides.columns(slice(i * m, (i + 1) * m))) for i, key in enumerate(sets)}
+
+
+def _evaluate(
+    part: Regression,
     targets: FloatArray | TargetBuilder,
-    folds: Sequence[Fold],
+    prepared: dict[bytes, Known],
     selection: str,
-    each: Each,
-) -> list[Outcome]:
-    """Evaluate some penalties on all folds: together, or one after the other as the regression asks."""
-    source = _Targets(targets, folds)
-
-    def evaluate(some: FloatArray) -> list[Outcome]:
-        part = regression.at(some)
-        return list(each(partial(_evaluate, part, source, source.prepare(part), selection), folds))
-
-    outcomes, *more = [evaluate(some) for some in regression.passes(penalties)]
-    for name in ("scores", "predicted", "slopes") if more else ():
-        for outcome, *rest in zip(outcomes, *more, strict=True):
-            setattr(outcome, name, np.concatenate([getattr(one, name) for one in (outcome, *rest)]))
-    return outcomes
-
-
-class _Targets:
-    """Targets of all folds, built at once where they are built in every fold: an inverse is then read once for all.
-
-    That takes as many columns as there are folds; with too many of them (`TOGETHER`) each fold is prepared by itself,
-    which costs little more then.
-    """
-
-    def __init__(self, targets: FloatArray | TargetBuilder, folds: Sequence[Fold]) -> None:
-        self.build: TargetBuilder | None = None
-        self.places: dict[bytes, slice] = {}
-        if not callable(targets):
-            self.values = _as_columns(targets)
-            return
-        sets = {fold.train.tobytes(): fold.train for fold in folds}
-        first = _as_columns(targets(folds[0].train))
-        if first.size * len(sets) > TOGETHER:
-            self.build = targets
-            return
-        self.values = np.hstack([_as_columns(targets(train)) for train in sets.values()])
-        self.places = {key: slice(i * first.shape[1], (i + 1) * first.shape[1]) for i, key in enumerate(sets)}
-
-    def prepare(self, part: OnGrid) -> Sides | None:
-        """Right-hand sides of all folds, unless each has its own."""
-        return None if self.build else part.prepare(np.nan_to_num(self.values))
-
-    def of(self, fold: Fold, part: OnGrid, prepared: Sides | None) -> tuple[FloatArray, Sides]:
-        """Targets (n, m) of a fold, NaN where missing, and their right-hand sides."""
-        if self.build and prepared is None:
-            values = _as_columns(self.build(fold.train))
-            return values, part.prepare(np.nan_to_num(values))
-        own = self.places.get(fold.train.tobytes(), slice(None))
-        return self.values[:, own], prepared.columns(own) if prepared else Sides(self.values[:, own])
-
-
-def _evaluate(part: OnGrid, source: _Targets, prepared: Sides | None, selection: str, fold: Fold) -> Outcome:
-    values, sides = source.of(fold, part, prepared)
+    fold: Fold,
+) -> Outcome:
+    if known := prepared.get(fold.train.tobytes()):
+        values, sides = known
+    else:
+        values = _as_columns(targets(fold.train))  # type: ignore[operator]
+        sides = part.prepare(np.nan_to_num(values))
     m, n_penalties = values.shape[1], part.penalties.size
     outcome = Outcome(
         observed=values[fold.test],
@@ -245,7 +241,11 @@ def _evaluate(part: OnGrid, source: _Targets, prepared: Sides | None, selection:
             train = [Training.of(own.values[rows]) for rows in rest]
         outcome.scores[:, columns] = selection_scores(selection, observed, validation, train)
         outcome.predicted[:, :, columns] = test
-        outcome.slopes[:, columns] = _slopes(observed, validation)
+        both, size = np.zeros((2, n_penalties, own.values.shape[1]))
+        for truth, guess in zip(observed, validation, strict=True):  # each inner fold about its own means
+            about, beside = truth - truth.mean(axis=0), guess - guess.mean(axis=1, keepdims=True)
+            both, size = both + (about * beside).sum(axis=1), size + (beside * beside).sum(axis=1)
+        outcome.slopes[:, columns] = np.divide(both, size, out=np.zeros_like(both), where=size > 0)
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(own.values[split.train])
     return outcome
 
@@ -274,69 +274,44 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
         yield columns, Split(fold.test, train, inner, others(train))
 
 
-def _slopes(observed: Sequence[FloatArray], predicted: Sequence[FloatArray]) -> FloatArray:
-    """Slope of targets (rows, m) on predictions (n_penalties, rows, m), each inner fold about its own means."""
-    both: Any = 0.0
-    size: Any = 0.0
-    for own, guess in zip(observed, predicted, strict=True):
-        about, beside = own - own.mean(axis=0), guess - guess.mean(axis=1, keepdims=True)
-        both, size = both + (about * beside).sum(axis=1), size + (beside * beside).sum(axis=1)
-    return np.divide(both, size, out=np.zeros_like(both), where=size > 0)
-
-
-def _as_columns(targets: FloatArray) -> FloatArray:
-    values = np.asarray(targets, dtype=float)
-    values = values[:, None] if values.ndim == 1 else values
-    if values.ndim != 2 or np.isinf(values).any():
-        raise ValueError("Targets must be finite numbers (or NaN where missing), one column per target.")
-    return values
+MERGED = ("folds", "chosen", "inner_scores", "best_scores", "at_edge", "observed", "predicted", "train")
 
 
 def merge_folds(results: Sequence[NestedResult]) -> NestedResult:
     """Put the results of several sets of folds together, in the order of repeats and folds."""
     folds = [fold for result in results for fold in result.folds]
     order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
-
-    def sort(name: str) -> list[Any]:
+    merged: dict[str, Any] = {}
+    for name in MERGED:
         found = [one for result in results for one in getattr(result, name)]
-        return [found[i] for i in order]
-
-    arrays: Any = {name: np.array(sort(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
-    lists: Any = {name: tuple(sort(name)) for name in ("folds", "observed", "predicted", "train")}
+        own = tuple(found[i] for i in order)
+        merged[name] = np.array(own) if isinstance(getattr(results[0], name), np.ndarray) else own
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
-    return NestedResult(penalties=results[0].penalties, notes=notes, **arrays, **lists)
+    return replace(results[0], **merged, notes=notes, slopes=np.empty(0))
 
 
 def merge_targets(results: Sequence[NestedResult]) -> NestedResult:
     """Put the results of single targets on the same folds side by side."""
-
-    def side_by_side(name: str) -> Any:
+    merged: dict[str, Any] = {}
+    for name in MERGED[1:-1]:
         each = zip(*(getattr(result, name) for result in results), strict=True)
-        return tuple(np.concatenate(values, axis=-1) for values in each)
-
-    arrays = {name: np.array(side_by_side(name)) for name in ("chosen", "inner_scores", "best_scores", "at_edge")}
-    return NestedResult(
-        folds=results[0].folds,
-        penalties=results[0].penalties,
-        **arrays,
-        observed=side_by_side("observed"),
-        predicted=side_by_side("predicted"),
-        train=tuple(
-            Training(*(np.concatenate(values) for values in zip(*each, strict=True)))
-            for each in zip(*(result.train for result in results), strict=True)
-        ),
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+        own = tuple(np.concatenate(values, axis=-1) for values in each)
+        merged[name] = np.array(own) if isinstance(getattr(results[0], name), np.ndarray) else own
+    train = tuple(
+        Training(*(np.concatenate(values) for values in zip(*each, strict=True)))
+        for each in zip(*(result.train for result in results), strict=True)
     )
+    notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
+    return replace(results[0], **merged, train=train, notes=notes, slopes=np.empty(0))
 
 
 def score_penalties(
     regression: Regression, penalties: FloatArray, targets: FloatArray, validation: Sequence[Rows], selection: str
 ) -> FloatArray:
-    """Score penalties on folds that are each predicted from the rows of all others.
+    """Score penalties on folds that are each predicted from the rows of all others: (n_penalties, m), more is better.
 
     `targets` (n, m): known for all rows of the folds; the values of other rows take no part. `validation`: the rows of
-    each fold. `selection`: see `scores.selection_scores`. Returns (n_penalties, m): more is better; NaN where a score
-    is not defined.
+    each fold. `selection`: see `scores.selection_scores`. NaN where a score is not defined.
     """
     everyone = np.concatenate(validation)
     others = np.setdiff1d(np.arange(len(targets)), everyone)
@@ -354,23 +329,19 @@ def score_penalties(
 def select_penalties(
     regression: Regression, targets: FloatArray, validation: Sequence[Rows], selection: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Choose a penalty for each target; parameters as in `score_penalties`.
+    """Choose a penalty for each target, and its selection score, (m,) each; parameters as in `score_penalties`.
 
     A grid that goes on does so as in `nested_cv`: on the training rows of a fold of a nested cross-validation this is
-    the penalty that it selects there. Returns `penalties, scores` (m,): the selected penalties, and their selection
-    scores.
+    the penalty that it selects there.
     """
     base = regression.penalties
     grid = score_penalties(regression, base, targets, validation, selection)
-    best = best_penalty(grid, base)
-    chosen, scores = base[best], np.take_along_axis(grid, best[None], axis=0)[0]
-    for edge, beyond in _beyond_grid(base) if regression.unit else ():
-        going = (base[best] == edge) & np.isfinite(scores)
-        for decade in beyond:
-            if not going.any():
-                break
-            penalty = decades(regression.unit, (decade,))
-            gained = score_penalties(regression, penalty, targets, validation, selection)[0]
-            going &= gained > scores + GAIN
-            chosen[going], scores[going] = penalty[0], gained[going]
-    return chosen, scores
+    best = best_penalty(grid, base)[None]
+    chosen, scores = base[best], np.take_along_axis(grid, best, axis=0)
+
+    def further(penalty: FloatArray, some: list[int]) -> list[tuple[FloatArray, None]]:
+        return [(score_penalties(regression, penalty, targets, validation, selection)[0], None)]
+
+    for _ in _go_on(regression, chosen, scores, further) if regression.unit else ():
+        pass
+    return chosen[0], scores[0]

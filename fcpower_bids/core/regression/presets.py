@@ -75,5 +75,4 @@ CBIG = PredictionPreset(
     covariates=("age", "sex"),
 )
 """CBIG's kernel ridge regression workflow as Ooi et al. 2022 ran it (doi:10.1016/j.neuroimage.2022.119636)."""
-
 PRESETS = {preset.name: preset for preset in (RECOMMENDED, PAPER, CBIG)}

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource, normalise_rows
-from fcpower_bids.core.regression.krr import BlockRidge, Sides, Split, check_penalties, fit_weights
+from fcpower_bids.core.regression.krr import BlockRidge, Regression, Sides, Split, check_penalties, fit_weights
 from fcpower_bids.errors import Unfit
-from fcpower_bids.resources import available_bytes
 
 PRIMAL_WIDTH = 512
 """Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
-
-
 SINGLE = 20_000_000
 """Numbers (people x features) above which wide features are multiplied in single precision: hours become half."""
 
-ROUNDING = 1e-12
-"""Variance over second moment below which a feature is constant."""
 
-
-class LinearProbe:
-    """Linear-kernel ridge regression on z-scored features, to be given to `krr.nested_cv`.
+class LinearProbe(Regression):
+    """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
 
     The scaler depends on the training rows, so every fold is solved anew: for the weights of up to 512 features (and no
-    more than people), and above that by `BlockRidge` on the kernel. `features` (n, d): none missing; they may lie on
-    disk. Or a function from training rows to features that are fitted to these. `penalties`: none negative; zero is
-    dropped, with a note, unless the features have full column rank. `everyone`: fit the scaler to all people, test
-    people too; else to the training rows of the outer fold. A feature that is constant in the training rows is centred
-    and not scaled, as by scikit-learn. Raises ValueError: if a feature is NaN or infinite, or the penalties cannot be
-    used.
+    more than people), above that by `BlockRidge` on the kernel. `features` (n, d), perhaps on disk, or a function from
+    training rows to features that are fitted to these. Penalty 0 is dropped, with a note, unless the features have full
+    column rank. `everyone`: fit the scaler to all people, else to the training rows of the outer fold; a feature that
+    is constant there is centred and not scaled, as by scikit-learn. Raises ValueError.
     """
 
     def __init__(
@@ -49,43 +39,25 @@ class LinearProbe:
         unit: float = 0.0,
     ) -> None:
         self.penalties = check_penalties(penalties)
-        self.notes: tuple[str, ...] = ()
         self.intercept, self.everyone, self.unit, self.fitted = intercept, everyone, unit, callable(features)
         self.make = features if callable(features) else None
         if callable(features):
             return
         self.features: FeatureSource = features
-        if len(self.features.shape) != 2:
-            raise ValueError(f"Features must be one row per person, not of shape {self.features.shape}.")
-        for start in range(0, self.features.shape[1], PANEL):
-            broken = ~np.isfinite(self.features[:, start : start + PANEL]).all(axis=1)
+        if len(features.shape) != 2:
+            raise ValueError(f"Features must be one row per person, not of shape {features.shape}.")
+        n, width = features.shape
+        for start in range(0, width, PANEL):
+            broken = ~np.isfinite(features[:, start : start + PANEL]).all(axis=1)
             if broken.any():
                 raise ValueError(
                     f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
                 )
-        self._kept: list[_Panel] = []
-        if self.features.shape[1] > PRIMAL_WIDTH:
-            self._panels()  # now, so that whoever is given this regression need not
-        n, d = self.features.shape
         if 0 in self.penalties and not (
-            d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
+            width < n and int(np.linalg.matrix_rank(features[:] - np.mean(features[:], axis=0))) == width
         ):
             self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
             self.penalties = check_penalties(self.penalties[self.penalties > 0])
-
-    def at(self, penalties: FloatArray) -> LinearProbe:
-        """Return the same regression for other penalties; the features are shared."""
-        other = copy.copy(self)
-        other.penalties = penalties
-        return other
-
-    def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
-        """All penalties together."""
-        return (penalties,)
-
-    def prepare(self, targets: FloatArray) -> Sides:
-        """Nothing here depends on the targets alone."""
-        return Sides(targets)
 
     def predict(self, split: Split, sides: Sides) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
@@ -95,100 +67,42 @@ class LinearProbe:
         scaled_on = np.arange(n) if self.everyone else split.train
         if width <= min(PRIMAL_WIDTH, split.train.size):
             mean, scale = standardising_scale(np.asarray(self.features[:], dtype=float)[scaled_on])
-            standard = (self.features[:] - mean) / scale
+            standard, paths = (self.features[:] - mean) / scale, []
             sets = [(split.train, split.test)]
             sets += [(np.setdiff1d(split.train, rows, assume_unique=True), rows) for rows in split.inner]
-            paths = [self._primal_path(standard[train], sides.values[train], standard[rows]) for train, rows in sets]
+            for train, rows in sets:
+                x, y, at, level = standard[train], sides.values[train], standard[rows], 0.0
+                if self.intercept:
+                    centre, level = x.mean(axis=0), y.mean(axis=0)
+                    x, y, at = x - centre, y - level, at - centre
+                paths.append(solve_path(x.T @ x, at, x.T @ y, self.penalties) + level)
             return paths[0], paths[1:]
         used = np.union1d(split.train, split.test)
-        blocks = BlockRidge(self._kernel(scaled_on, used), self.penalties, self.intercept)
+        # An intercept lets no eigenvalue of the kernel be so small that an error of 1e-7 counts.
+        single = self.intercept and n * width > SINGLE and width > n
+        kernel = standard_kernel(self.features, scaled_on, used, np.float32 if single else np.float64)
         place = np.empty(n, np.intp)
         place[used] = np.arange(used.size)
         within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
-        return blocks.predict(within, Sides(sides.values[used]))
-
-    def _primal_path(self, x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
-        """Predictions (n_penalties, rows, m) at some features, of a fit to features x (n, d) and targets y (n, m)."""
-        level = np.zeros(y.shape[1])
-        if self.intercept:
-            centre, level = x.mean(axis=0), y.mean(axis=0)
-            x, y, at = x - centre, y - level, at - centre
-        return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
-
-    def kernel(self) -> FloatArray:
-        """Inner products (n, n) of features z-scored on everyone."""
-        everyone = np.arange(self.features.shape[0])
-        return self._kernel(everyone, everyone)
-
-    def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
-        """Inner products (used, used) of features z-scored on the spread of some rows."""
-        kernel, product, standard = np.zeros((used.size, used.size)), None, None
-        for panel in self._panels():
-            dtype, width = panel.centred.dtype, panel.centred.shape[1]
-            if standard is None or product is None or standard.shape[1] != width:
-                standard, product = np.empty((used.size, width), dtype), np.zeros_like(kernel, dtype, order="F")
-            # An intercept takes off any mean, so the spread is all that has to follow the training rows.
-            panel.standardise(scaled_on, used, standard, centre=not self.intercept)
-            (syrk,) = linalg.get_blas_funcs(("syrk",), (standard,))
-            product = syrk(1.0, standard.T, beta=0.0, c=product, trans=1, lower=1, overwrite_c=1)
-            kernel += product.T  # one triangle, as rows lie the upper one
-        return np.asarray(kernel + np.triu(kernel, 1).T)
-
-    def _panels(self) -> Iterable[_Panel]:
-        """The features, a few columns at a time; kept from fold to fold where they fit in memory."""
-        if self._kept:
-            return self._kept
-        n, n_features = self.features.shape
-        large = n * n_features > SINGLE and n_features > n
-        dtype = np.float32 if large and self.intercept else np.float64
-        each = (
-            _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
-            for start in range(0, n_features, PANEL)
-        )
-        if n * n_features * np.dtype(dtype).itemsize > available_bytes():
-            return each
-        self._kept.extend(each)  # in place: regressions for other penalties share it
-        return self._kept
+        return BlockRidge(kernel, self.penalties, self.intercept).predict(within, Sides(sides.values[used]))
 
 
-class _Panel:
-    """Some features of everyone, less their mean, from which those of any training rows are soon z-scored.
-
-    Single precision is half the work of the matrix products, which are summed in double precision. It is kept for large
-    cohorts with more features than people and an intercept: then no eigenvalue of the kernel is so small that an error
-    of 1e-7 counts.
-    """
-
-    def __init__(self, features: FloatArray, dtype: type[np.floating]) -> None:
-        self.mean = features.mean(axis=0)
-        self.centred: NDArray[np.floating] = (features - self.mean).astype(dtype)
-        self.total = _moments(self.centred)
-
-    def standardise(self, rows: Rows, used: Rows, out: NDArray[np.floating], centre: bool = True) -> None:
-        """Write some people scaled by the spread of `rows`, and less their mean: shape (used, width)."""
-        others = np.setdiff1d(np.arange(len(self.centred)), rows)
-        if len(others) < len(rows):
-            first, second = (
-                total - part for total, part in zip(self.total, _moments(self.centred[others]), strict=True)
-            )
-        else:
-            first, second = _moments(self.centred[rows])
-        first, second = first / len(rows), second / len(rows)
-        variance = second - first**2
-        # A feature is constant where what is left of its spread is rounding: of the sums, or of the feature itself.
-        constant = variance <= np.maximum(ROUNDING * second, (10 * np.finfo(float).eps * (self.mean + first)) ** 2)
-        scale = np.sqrt(np.where(constant, 1.0, variance))
-        dtype = self.centred.dtype
-        chosen = self.centred if len(used) == len(self.centred) else self.centred[used]
-        if centre:
-            chosen = chosen - first.astype(dtype)
-        np.multiply(chosen, (1 / scale).astype(dtype), out=out)
-
-
-def _moments(values: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
-    """Sums of the columns and of their squares, in double precision."""
-    wide = values.astype(float)
-    return wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide)
+def standard_kernel(
+    features: FeatureSource, scaled_on: Rows, used: Rows, dtype: type[np.floating] = np.float64
+) -> FloatArray:
+    """Inner products (u, u) of the features (n, d) of some rows, z-scored by those of others, a panel at a time."""
+    kernel, share = np.zeros((used.size, used.size)), np.zeros(features.shape[0])
+    share[scaled_on] = 1 / scaled_on.size
+    for start in range(0, features.shape[1], PANEL):
+        block = np.asarray(features[:, start : start + PANEL], dtype=float)
+        mean = share @ block
+        block = block - mean
+        scale = np.sqrt(np.einsum("i,ij,ij->j", share, block, block))
+        scale[scale <= 10 * np.finfo(float).eps * np.abs(mean)] = 1.0  # constant
+        standard = (block if used.size == len(block) else block[used]).astype(dtype, copy=False)
+        standard *= (1 / scale).astype(dtype)
+        kernel += standard @ standard.T
+    return kernel
 
 
 def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -215,8 +129,7 @@ ModelArrays = dict[str, NDArray[np.generic]]
 KINDS = ("correlation", "linear")
 
 
-@dataclass(frozen=True, eq=False)
-class NewPredictions:
+class NewPredictions(NamedTuple):
     """Predictions for new scans, and their likeness to the scans that the model was fitted on."""
 
     predicted: FloatArray  # (n, m): in the unit of the targets
@@ -227,15 +140,12 @@ class NewPredictions:
 def ridge_model_arrays(
     features: ArrayLike, targets: ArrayLike, penalty: ArrayLike, kind: str = "correlation", intercept: bool = True
 ) -> ModelArrays:
-    """Fit a kernel ridge regression on all rows and describe it by arrays.
+    """Fit a kernel ridge regression on all rows and describe it by arrays of plain types, for ``numpy.savez``.
 
-    Both kernels are linear in the (row-normalised or z-scored) features, so the model is one weight per feature: small,
-    and without the data of any single person. `features` (n, E): one scan per row. `targets` (n,) or (n, m): none
-    missing. `penalty` (m,): ridge penalty of each target, above 0. `kind`: "correlation" (rows centred and of unit
-    norm) or "linear" (columns z-scored). `intercept`: whether there is an unpenalised intercept. Returns ``kind``,
-    ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m), ``similarity_range`` (2,),
-    ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale`` (E,). Plain types, for
-    ``numpy.savez``. Raises ValueError: if the kind is unknown, a value is missing, or a penalty is not positive.
+    Both kernels are linear in the features, row-normalised ("correlation") or z-scored ("linear"), so the model is one
+    weight per feature, without the data of any single person. `features` (n, E), `targets` (n,) or (n, m), none
+    missing; `penalty` of each target, above 0. Returns ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept``
+    (m,), and ``mean_features`` or ``centre`` and ``scale`` (E,). Raises ValueError.
     """
     y = np.asarray(targets, dtype=float)
     y = y[:, None] if y.ndim == 1 else y
@@ -255,26 +165,16 @@ def ridge_model_arrays(
         "penalty": penalties.copy(),
         "weights": weights,
         "intercept": level,
-        "target_range": np.stack([y.min(axis=0), y.max(axis=0)]),
-        "n_train": np.asarray(len(y)),
     }
     if kind == "correlation":
         arrays["mean_features"] = rows.mean(axis=0)
-        # A training scan is compared with the others, not with itself.
-        similarity = (rows @ rows.sum(axis=0) - 1) / (len(rows) - 1)
     else:
         arrays["centre"], arrays["scale"] = mean, scale
-        similarity = np.mean(rows**2, axis=1)
-    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
     return arrays
 
 
 def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
-    """Predict new scans from the arrays of `ridge_model_arrays`.
-
-    `arrays`: as written; an open ``.npz`` file will do. `features` (n, E): one scan per row, made as the training
-    features were. Raises ValueError: if the number of features differs, or one is missing.
-    """
+    """Predict new scans (n, E) from the arrays of `ridge_model_arrays`, also as an open file. Raises ValueError."""
     x = np.asarray(features, dtype=float)
     model = {name: np.asarray(arrays[name]) for name in arrays}
     weights = model["weights"].astype(float)

@@ -28,7 +28,6 @@ class Training(NamedTuple):
 
 
 Metric = Callable[[FloatArray, FloatArray, Training], FloatArray]
-
 FLAT = 1e-12
 """A column whose range is below this share of its largest magnitude is constant up to rounding."""
 
@@ -124,16 +123,12 @@ SCORES: dict[str, Metric] = {
     "balanced_accuracy": balanced_accuracy,
 }
 """Names and functions of (observed, predicted, train), rows on the second-last axis, without missing values."""
-
 CONTINUOUS_SCORES = ("pearson", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm")
 """The seven measures of CBIG, in its order."""
-
 BINARY_SCORES = ("auc", "balanced_accuracy")
 """The measures of 0/1 targets."""
-
 NEEDS_TRAINING = frozenset({"predictive_cod", "mae_norm", "mse_norm", "balanced_accuracy"})
 """The measures that compare with the training targets."""
-
 LOSSES = frozenset({"mae", "mae_norm", "mse", "mse_norm"})
 """The measures of which less is better."""
 
@@ -141,14 +136,11 @@ LOSSES = frozenset({"mae", "mae_norm", "mse", "mse_norm"})
 def score_predictions(
     name: str, observed: ArrayLike, predicted: ArrayLike, train: Training | None = None
 ) -> FloatArray:
-    """Score predictions by name; rows whose target is missing (NaN) are left out, target by target.
+    """Score predictions by a name of `SCORES`; rows whose target is missing (NaN) are left out, target by target.
 
-    `name`: key of `SCORES`. `observed` (n,) or (n, m): measured values, NaN where missing. `predicted` (..., n, m), or
-    (n,): predicted values. `train`: mean and standard deviation of the training targets, one per target or one per row
-    (predictions pooled over folds). Needed by the measures in `NEEDS_TRAINING`. Returns (..., m), or () for one target
-    given as (n,): NaN where the score is not defined: constant target or prediction, one class only, fewer than two
-    rows. Raises ValueError: if the name is unknown, a prediction is NaN, `train` is needed and missing, or shapes do
-    not match.
+    `observed` (n,) or (n, m), `predicted` (..., n, m) or (n,); `train`, which `NEEDS_TRAINING` need: one per target, or
+    one per row of predictions that are pooled over folds. Returns (..., m), or () for (n,): NaN where the score is not
+    defined (constant target or prediction, one class only, fewer than two rows). Raises ValueError.
     """
     if name not in SCORES:
         raise ValueError(f"There is no score called '{name}'. Choose from: {', '.join(SCORES)}.")
@@ -185,14 +177,11 @@ def selection_scores(
     predicted: Sequence[FloatArray],
     train: Sequence[Training] | None = None,
 ) -> FloatArray:
-    """Score each penalty by its inner predictions; more is always better (losses change sign).
+    """Score each penalty by its inner predictions: (n_penalties, m), more is better (losses change sign).
 
-    `selection`: ``pooled_<score>`` scores the predictions of all inner folds together; ``mean_<score>`` averages the
-    scores of the inner folds, leaving out folds without one (single class, constant target). `observed` (n_v, m):
-    targets of each inner validation set, none missing. `predicted` (n_penalties, n_v, m): predictions of each inner
-    validation set. `train`: mean and standard deviation of the inner training targets, each of shape (m,). Needed by
-    the measures in `NEEDS_TRAINING`. Returns (n_penalties, m): NaN where no inner fold can be scored. Raises
-    ValueError: if the selection score is unknown, or `train` is needed and missing.
+    `selection`: ``pooled_<score>`` of all inner folds together, or ``mean_<score>`` over those that have one.
+    `observed` (n_v, m) and `predicted` (n_penalties, n_v, m) of each inner fold, none missing; `train`: of its training
+    targets, for `NEEDS_TRAINING`. NaN where no inner fold can be scored. Raises ValueError.
     """
     how, _, name = selection.partition("_")
     if how not in ("pooled", "mean"):
@@ -215,10 +204,9 @@ def pool_training(train: Sequence[Training], n_rows: Sequence[int]) -> Training:
 
 
 def best_penalty(scores: FloatArray, penalties: FloatArray) -> NDArray[np.intp]:
-    """Index of the first best penalty of each target; the largest penalty where none could be scored.
+    """Index of the first best penalty of each target by scores (n_penalties, m); the largest where none has a score.
 
-    `scores` (n_penalties, m): more is better; NaN is worse than anything. `penalties` (n_penalties,): the grid. Without
-    a score nothing is known, and the largest penalty predicts nearest to the training mean.
+    Without a score nothing is known, and the largest penalty predicts nearest to the training mean.
     """
     best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)
     return np.where(np.isnan(scores).all(axis=0), int(np.argmax(penalties)), best)

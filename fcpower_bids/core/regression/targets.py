@@ -40,12 +40,10 @@ class Composite:
 
 
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
-    """Z-score and take the first principal component, both on the training rows that have all measures.
+    """Z-score measures (n, q) and take the first principal component, both on training rows that have all measures.
 
-    The sign of a principal component is arbitrary and would differ between folds: here the first measure that loads at
-    least half as much as the strongest does so positively. A vote of all loadings is near zero where some measures fall
-    as others rise, and folds would then differ. `measures` (n, q): NaN where a measure is missing. `train`: the rows to
-    fit on. Raises Unfit: nobody has all measures, or one is constant.
+    The sign, which is arbitrary, must not differ between folds: the first measure that loads at least half as much as
+    the strongest does so positively (a vote of all loadings is near zero where some fall as others rise). Raises Unfit.
     """
     rows = measures[train]
     rows = rows[~np.isnan(rows).any(axis=1)]
@@ -104,10 +102,9 @@ def predict_known(
 ) -> FloatArray:
     """Predict targets (n, m), missing in the same rows, from columns (n, c) by a regression on the training rows.
 
-    Columns are taken into the range of the training rows, since a line through few people says nothing beyond it, and
-    the prediction is drawn towards the mean by the slope, between 0 and 1, of the targets on least-squares predictions
-    of each training row from the others. With `sites` (n,), whose levels the other rows need not share, slopes of
-    numbers are those within the sites of the training rows. Returns (n, m).
+    Columns are taken into the range of the training rows, and the prediction is drawn towards the mean by the slope,
+    between 0 and 1, of the targets on least-squares predictions of each training row from the others. With `sites`
+    (n,), whose levels the other rows need not share, slopes of numbers are those within the sites of the training rows.
     """
     rows = train[np.isfinite(targets[train, 0])]
     labels = np.zeros(len(targets)) if sites is None else np.asarray(sites)
@@ -135,12 +132,11 @@ def predict_known(
 
 
 def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
-    """Classes 0 and 1 minus their probability given the covariates, by logistic regression on the training rows.
+    """Classes 0 and 1 (n, m) minus their probability given covariates (n, c), by logistic regression on training rows.
 
     With the squares of covariates that have more than two values, where both classes have `ROWS_PER_COLUMN` training
     rows for each column. The size of a residual is an overlap weight: with it cases and controls have the same
-    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466). Shapes and units: classes (n, m),
-    covariates (n, c); returns (n, m), NaN where the class is missing.
+    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466). NaN where the class is missing.
     """
     y = np.asarray(classes, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(len(y), -1)
@@ -182,14 +178,11 @@ def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
 
 
 def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:
-    """Residuals of the targets after a linear regression on covariates, fitted on the training rows.
+    """Residuals of targets (n, m) after a linear regression on covariates (n, c) and an intercept on the training rows.
 
-    `targets` (n, m): NaN where missing; each target is fitted on the training rows in which it is known. `covariates`
-    (n, c): age, sex, motion, site indicators, ...; none missing. Collinear columns do no harm. `train`: the rows to fit
-    on. `demean_rest`: centre the covariates of the other rows by their own mean instead of the training mean. This uses
-    the test set as a whole; CBIG did so before mid-2022 and it exists only to reproduce its published numbers. Returns
-    (n, m): residuals of all rows, NaN where the target is missing. The intercept is removed too. Raises ValueError: if
-    a covariate is missing.
+    Each target is fitted on the training rows in which it is known; collinear columns do no harm. `demean_rest`: centre
+    the covariates of the other rows by their own mean, as CBIG did before mid-2022, only to reproduce its published
+    numbers. NaN where the target is missing. Raises ValueError: a covariate is missing.
     """
     y = np.asarray(targets, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(y.shape[0], -1)
@@ -227,11 +220,7 @@ def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> boo
 
 
 def encode_binary(labels: ArrayLike) -> FloatArray:
-    """Encode two classes as 0 and 1, the later one in sorted order as 1.
-
-    `labels` (n,): strings or numbers; None, NaN, "" and "n/a" are missing. Returns (n,): 0, 1 or NaN. Raises
-    ValueError: if there are not exactly two classes.
-    """
+    """Encode two classes (n,) as 0 and 1, the later in sorted order as 1; what is missing is NaN. Raises ValueError."""
     names = np.asarray(labels, dtype=object)
     known = np.array([name is not None and name == name and name not in ("", "n/a") for name in names])
     classes = sorted(set(names[known].tolist()))
@@ -245,14 +234,11 @@ def encode_binary(labels: ArrayLike) -> FloatArray:
 def permuted_rows(
     n: int, n_permutations: int, seed: int, families: ArrayLike | None = None, sites: ArrayLike | None = None
 ) -> Rows:
-    """Row orders for permutation tests; families are exchanged whole, and only with families of the same size.
+    """Row orders (n_permutations, n) for permutation tests; families (n,) are exchanged whole, with ones of their size.
 
-    With sites, people change places within their site only, so that a target that goes with the site keeps doing so.
-    `n`: number of people. For targets with missing values permute the people who have them. `n_permutations`: number of
-    orders. `families` (n,): family of each person. Members change places within their family too. `sites` (n,): site of
-    each person; relatives at two sites are two families here. Returns (n_permutations, n): ``targets[order]`` is a
-    permuted target. Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and
-    between blocks.
+    Members change places within their family too; with sites (n,) everyone within their site, and relatives at two
+    sites are two families. Exchangeability blocks within and between, as in Winkler et al. 2015
+    (doi:10.1016/j.neuroimage.2015.05.092). Targets with missing values: permute the people who have them.
     """
     rng = np.random.default_rng(seed)
     orders = np.empty((n_permutations, n), dtype=np.intp)
@@ -270,12 +256,11 @@ def drawn_rows(
     families: ArrayLike | None = None,
     sites: ArrayLike | None = None,
 ) -> Rows:
-    """Row orders for tests of a class given covariates, which stay: ``classes[order]`` is drawn given the log odds.
+    """Row orders (n_draws, n) for tests of classes (n,) given covariates: ``classes[order]`` is drawn by log odds (n,).
 
     Those exchange their class who may by `permuted_rows`, with the odds that covariates give to both. All draws start
     from one state that the observed classes reach by the same exchanges in reverse, so that all are exchangeable: the
-    conditional permutation test of Berrett et al. 2020 (doi:10.1111/rssb.12340). `classes` (n,): 0 and 1. `log_odds`
-    (n,): of class 1. Returns (n_draws, n).
+    conditional permutation test of Berrett et al. 2020 (doi:10.1111/rssb.12340).
     """
     y, odds = np.asarray(classes, dtype=float), np.asarray(log_odds, dtype=float)
     rng, blocks = np.random.default_rng(seed), _exchangeable(len(y), families, sites)

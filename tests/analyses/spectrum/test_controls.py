@@ -110,7 +110,7 @@ def test_features_that_only_identify_people_predict_at_chance(tables, scores):
 
 def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
     monkeypatch.setattr(
-        "fcpower_bids.analyses.spectrum.controls._Controls.rows", lambda self: chain(self.whole(), self.identity())
+        "fcpower_bids.analyses.spectrum.controls.Controls.rows", lambda self: chain(self.whole(), self.identity())
     )
     phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
     centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())

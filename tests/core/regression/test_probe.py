@@ -59,16 +59,6 @@ def test_equal_to_scikit_learn(width, large, tolerance, scaling, intercept, monk
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
 
 
-def test_features_that_are_not_kept_are_read_again(monkeypatch):
-    rng = np.random.default_rng(4)
-    features, y = rng.standard_normal((30, 50)), rng.standard_normal((30, 1))
-    folds = replicated_folds(30, 3, 2, 1)
-    kept = nested_cv(LinearProbe(features, PENALTIES), y, folds)
-    monkeypatch.setattr("fcpower_bids.core.regression.probe.available_bytes", lambda: 0)
-    again = nested_cv(LinearProbe(features, PENALTIES), y, folds)
-    np.testing.assert_array_equal(np.concatenate(again.predicted), np.concatenate(kept.predicted))
-
-
 def test_a_feature_that_is_constant_in_the_training_rows_counts_for_nothing():
     rng = np.random.default_rng(5)
     features, y = rng.standard_normal((40, 600)), rng.standard_normal((40, 1))
