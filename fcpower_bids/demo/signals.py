@@ -266,7 +266,14 @@ def paint_recording(
         weights = np.column_stack([np.ones(len(drawn)), drawn])
         voxels[members] = quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
     noise = quantise(design.noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
-    return voxels + _balance(noise, head.parcel) + _draw_baselines(head, rng)[:, None]
+    # one brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around
+    baselines = np.empty(len(head.parcel))
+    masks = {"grey": inside, "white_matter": head.white_matter, "csf": head.csf}
+    for tissue, (low, high) in BASELINES.items():
+        baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
+    balanced = _balance(quantise(baselines)[:, None], head.parcel)
+    middle = np.where(inside, sum(BASELINES["grey"]) / 2, 0.0)[:, None]
+    return voxels + _balance(noise, head.parcel) + (balanced + middle)
 
 
 def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
@@ -278,17 +285,6 @@ def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
         # The remainder of rounding, a few quanta at most, goes to one voxel.
         balanced[members[0]] -= balanced[members].sum(axis=0)
     return balanced
-
-
-def _draw_baselines(head: Head, rng: np.random.Generator) -> FloatArray:
-    """One brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around."""
-    baselines = np.empty(len(head.parcel))
-    masks = {"grey": head.parcel > 0, "white_matter": head.white_matter, "csf": head.csf}
-    for tissue, (low, high) in BASELINES.items():
-        baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
-    middle = sum(BASELINES["grey"]) / 2
-    balanced = _balance(quantise(baselines)[:, None], head.parcel)[:, 0]
-    return balanced + np.where(masks["grey"], middle, 0.0)
 
 
 def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_time: float = 0.0) -> bytes:
