@@ -20,8 +20,8 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.imaging.atlas.files import declared_atlases
-from fcpower_bids.imaging.confounds.strategies import strategy_names
+from fcpower_bids.imaging.atlas_files import declared_atlases
+from fcpower_bids.imaging.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS

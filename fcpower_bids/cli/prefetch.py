@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
     if atlases:
         # loads nibabel or nilearn, which are slow to load
-        from fcpower_bids.imaging.atlas.loading import prefetch_atlases
+        from fcpower_bids.imaging.atlas import prefetch_atlases
 
         table = prefetch_atlases(atlases, options.space, options.folder)
         _say(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")

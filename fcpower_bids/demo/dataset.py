@@ -31,7 +31,7 @@ from fcpower_bids.demo.signals import (
     unmask,
 )
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, PARCELS_PER_POSITION
+from fcpower_bids.imaging.atlas import N_PARCELS, PARCELS_PER_POSITION
 from fcpower_bids.store import stored_path
 
 DERIVATIVES = Path("derivatives") / "fmriprep"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import SPACES, SPACING, builtin_labels
+from fcpower_bids.imaging.atlas import SPACES, SPACING, builtin_labels
 
 FEWEST_VOLUMES = 40
 

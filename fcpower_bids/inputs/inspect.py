@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds.regressors import MOTION_FILE, has_cosines_of, lines_of
+from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of, lines_of
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
 if TYPE_CHECKING:
-    from fcpower_bids.imaging.series.streaming import HeaderSummary
+    from fcpower_bids.imaging.streaming import HeaderSummary
 
 SHORTEST_TR, LONGEST_TR = 0.1, 20.0
 """Seconds; a value outside is a mistake of units, most often milliseconds."""
@@ -52,7 +52,7 @@ def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *argum
 
 
 def _read_header(path: Path) -> HeaderSummary:
-    from fcpower_bids.imaging.series.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
+    from fcpower_bids.imaging.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
 
     _check_content(path)
     header = header_summary(path)

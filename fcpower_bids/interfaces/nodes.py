@@ -14,10 +14,10 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.loading import open_atlas
-from fcpower_bids.imaging.confounds.cleaning import clean_recording
-from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import VolumeFigures
+from fcpower_bids.imaging.atlas import open_atlas
+from fcpower_bids.imaging.cleaning import clean_recording
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.streaming import VolumeFigures
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices

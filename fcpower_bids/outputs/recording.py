@@ -218,7 +218,7 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
     yield write_matrix(path, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
     yield describe_files({**cleaning_metadata(results, number), **facts}, path)
@@ -237,7 +237,7 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
             if before != array.read_bytes():
                 _forget(path, (path, array))
         if atlas.is_cifti:
-            from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
+            from fcpower_bids.imaging.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out

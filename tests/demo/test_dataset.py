@@ -13,7 +13,7 @@ from nilearn.maskers import NiftiLabelsMasker
 from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
 from fcpower_bids.demo.dataset import DERIVATIVES, TRUTH
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
+from fcpower_bids.imaging.atlas import N_PARCELS, builtin_atlas
 from tests.running import PATIENCE
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")

@@ -3,7 +3,7 @@ import pytest
 
 from fcpower_bids.demo.dataset import LOADINGS, draw_connectome, draw_people, draw_person, draw_population
 from fcpower_bids.demo.signals import DemoDesign
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas import N_PARCELS
 
 
 def test_connectomes_are_correlation_matrices_of_full_rank():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
+from fcpower_bids.imaging.strategies import Strategy, is_pattern
 from fcpower_bids.imaging.table_checks import content_fault
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Method
@@ -178,7 +178,7 @@ def motion_treatment(recording: Recording, settings: Method) -> MotionTreatment:
                 f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a "
                 "number."
             )
-        from fcpower_bids.imaging.series.streaming import load_header  # loads nibabel, which is slow to load
+        from fcpower_bids.imaging.streaming import load_header  # loads nibabel, which is slow to load
 
         image = load_header(recording.mask)
         voxel = abs(np.linalg.det(image.affine[:3, :3]))

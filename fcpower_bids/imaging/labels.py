@@ -222,7 +222,7 @@ def _nearest_voxels(
 
 SPACES = "MNI152"
 """Beginning of the names of the spaces that it belongs to; the templates of children are others."""
-IMAGE = Path(__file__).parents[2] / "data" / "template_dseg.nii.gz"
+IMAGE = Path(__file__).parents[1] / "data" / "template_dseg.nii.gz"
 """1 in the brain, 2 in the white matter: a T1 of 195 or more, with a Dice coefficient of .964 with nilearn's map."""
 
 

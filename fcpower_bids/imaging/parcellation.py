@@ -22,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.atlas.label_images import (
+from fcpower_bids.imaging.cifti import average_grayordinates, check_grayordinates
+from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
+from fcpower_bids.imaging.labels import (
     SPACES,
     index_labels,
     is_cifti_labels,
@@ -33,9 +35,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     template_dice,
     template_tissue,
 )
-from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
-from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
-from fcpower_bids.imaging.series.streaming import (
+from fcpower_bids.imaging.streaming import (
     SAMPLE,
     BrainSample,
     HeaderSummary,

@@ -10,7 +10,7 @@ from typing import Any
 
 from fcpower_bids.errors import UsageError
 
-STRATEGIES = Path(__file__).parents[2] / "data" / "strategies"
+STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from fcpower_bids.core.plausibility import (
 )
 from fcpower_bids.core.series import CleanedSeries, Convention, censor_mask, check_band, clean_series, convention_of
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
-from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.imaging.series.streaming import VolumeFigures, header_summary
+from fcpower_bids.imaging.confounds import Confounds, load_confounds, motion_treatment
+from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.streaming import VolumeFigures, header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
