@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of, lines_of
+from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
@@ -82,7 +82,7 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
-    lines = sum(map(bool, map(bytes.strip, lines_of(confounds.read_bytes()))))
+    lines = sum(map(bool, map(bytes.strip, confounds.read_bytes().splitlines())))
     rows = max(lines - (confounds.name != MOTION_FILE), 0)  # without the header where there is one
     if n_volumes is not None and rows != n_volumes:
         raise RecordingError(
