@@ -300,13 +300,6 @@ def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_tim
     return gzip.compress(image.to_bytes(), compresslevel=4, mtime=0)
 
 
-def unmask(voxels: FloatArray, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Put the series of the brain's voxels (V, T) back on the grid, zero elsewhere; (X, Y, Z, T)."""
-    volume = np.zeros((*brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
-    volume[brain] = voxels
-    return volume
-
-
 Columns = dict[str, FloatArray]
 Metadata = dict[str, dict[str, Any]]
 
@@ -362,13 +355,6 @@ def build_confounds(
     steady = np.arange(voxels.shape[1]) > n_first
     columns |= _mark("motion_outlier", np.flatnonzero(jumps & steady), voxels.shape[1])
     return columns, metadata
-
-
-def encode_confounds(columns: Columns) -> str:
-    """The TSV text: ten digits, "n/a" for NaN."""
-    rows = zip(*columns.values(), strict=True)
-    cells = (["n/a" if np.isnan(value) else f"{value:.10g}" for value in row] for row in rows)
-    return "\n".join("\t".join(row) for row in (list(columns), *cells)) + "\n"
 
 
 def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:
