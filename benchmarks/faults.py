@@ -97,7 +97,7 @@ def half_written(output: Path) -> list[str]:
 def commands(folder: Path, levels: list[str]) -> Iterator[Command]:
     """The participant level of six people, then the levels that begin with its outputs."""
     from fcpower_bids.demo import DemoDesign, make_dataset
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas import builtin_atlas
 
     bids, choices = folder / "in", folder / "choices.toml"
     make_dataset(bids, DemoDesign.tiny(subjects=6, sessions=1, noise=0))

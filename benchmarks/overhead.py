@@ -73,7 +73,7 @@ for module in LAZY:
 
 def compare_with_imports(folder: Path, recordings: int, nprocs: int, repeats: int) -> None:
     from fcpower_bids.demo import DemoDesign, make_dataset
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas import builtin_atlas
 
     bids_dir, output = folder / "in", folder / "out"
     design = DemoDesign(subjects=recordings // 2, sessions=2, troubles=False)

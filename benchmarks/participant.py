@@ -31,8 +31,8 @@ OURS = """
 import sys
 from pathlib import Path
 import numpy as np
-from fcpower_bids.imaging.atlas.label_images import read_volume_labels
-from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.imaging.labels import read_volume_labels
+from fcpower_bids.imaging.parcellation import parcellate
 from fcpower_bids.records import Atlas
 bold, mask, labels, out = map(Path, sys.argv[1:5])
 found = tuple(int(x) for x in np.unique(read_volume_labels(labels)[0]) if x)

@@ -20,7 +20,7 @@ from fcpower_bids.analyses.targets import join_families, labels_of
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.cohort.assembly import load_cohort as assemble
 from fcpower_bids.core import ALPHA_STAR
-from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.elsewhere.imports import bring_sources
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
@@ -34,20 +34,13 @@ class Matrices(Sequence[FloatArray]):
     """Matrices (n, P, P) that are read or computed one by one, when they are asked for.
 
     ``matrices[3]`` is one (P, P); slices, lists and masks give an array (k, P, P); ``numpy.asarray`` gives all.
-
-    Parameters
-    ----------
-    read : callable
-        From a row number to its matrix.
-    n, n_parcels : int
-        How many there are, and of how many parcels.
     """
 
     dtype = np.dtype(np.float64)
     ndim = 3
 
     def __init__(self, read: Callable[[int], FloatArray], n: int, n_parcels: int) -> None:
-        self._read = read
+        self.read = read  # from a row number to its matrix
         self.shape = (n, n_parcels, n_parcels)
 
     def __len__(self) -> int:
@@ -56,21 +49,18 @@ class Matrices(Sequence[FloatArray]):
     def __getitem__(self, key: Any) -> Any:
         rows = np.arange(len(self))[key[0] if isinstance(key, tuple) else key]
         if rows.ndim == 0:
-            return self._read(int(rows))
-        return self._read_all(rows)
+            return self.read(int(rows))
+        read = np.empty((len(rows), *self.shape[1:]))
+        for place, row in enumerate(rows):
+            read[place] = self.read(int(row))
+        return read
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        return self._read_all(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
+        return np.asarray(self[:].astype(dtype or self.dtype, copy=False))
 
     def __repr__(self) -> str:
         n, n_parcels, _ = self.shape
         return f"<{n} matrices of {n_parcels} x {n_parcels}, read when asked for>"
-
-    def _read_all(self, rows: Rows) -> FloatArray:
-        out = np.empty((len(rows), *self.shape[1:]))
-        for place, row in enumerate(rows):
-            out[place] = self._read(int(row))
-        return out
 
 
 class LoadedCohort:
@@ -88,10 +78,6 @@ class LoadedCohort:
         Where the parcels are, in mm of the template.
     atlas : str
         Name of the parcellation.
-    connectomes : Matrices, shape (n, P, P)
-        FC; of a person with several scans that of all of them, combined as the group level does.
-    phenotypes : pandas.DataFrame, shape (n, columns)
-        Indexed by `names`; what is not known is missing.
     scans : pandas.DataFrame
         One row per scan: minutes, motion, runs; see ``group/scans.tsv``.
     excluded : pandas.DataFrame
@@ -103,20 +89,17 @@ class LoadedCohort:
     def __init__(self, cohort: Cohort, settings: Analysis, per: str) -> None:
         self._cohort, self._settings = cohort, settings
         owners = cohort.scans["participant_id"].astype(str).to_numpy()
+        self.names, self.sessions = tuple(owners.tolist()), tuple(cohort.scans["session"].astype(str))
+        self._rows = [np.array([row]) for row in range(len(owners))]
         if per == PERSON:
-            self.names = tuple(sorted(set(owners.tolist())))
+            self.names, self.sessions = tuple(sorted(set(self.names))), ()
             self._rows = [np.flatnonzero(owners == name) for name in self.names]
-            self.sessions: tuple[str, ...] = ()
-        else:
-            self.names = tuple(owners.tolist())
-            self._rows = [np.array([row]) for row in range(len(owners))]
-            self.sessions = tuple(cohort.scans["session"].astype(str))
         self.parcels, self.networks, self.centroids = cohort.parcels, cohort.networks, cohort.centroids
         self.atlas, self.scans, self.excluded, self.notes = cohort.atlas, cohort.scans, cohort.excluded, cohort.notes
 
     @cached_property
     def connectomes(self) -> Matrices:
-        """FC of every row, shape (n, P, P)."""
+        """FC (n, P, P); of a person with several scans that of all of them, combined as the group level does."""
         connectivity = combine_scans(self._cohort, self._rows, self._settings)
         return Matrices(connectivity.connectome, len(self), len(self.parcels))
 
@@ -140,20 +123,15 @@ class LoadedCohort:
         return chosen
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Return a table of the rows: session, minutes and mean motion of their scans, and the phenotypes.
+        """Return a table of the rows, indexed by `names`.
 
-        Returns
-        -------
-        pandas.DataFrame, shape (n, columns)
-            Indexed by `names`; minutes are the sum of a person's scans, ``mean_fd`` (mm) is their mean.
+        Sessions, minutes (the sum of a person's scans), ``mean_fd`` (mm, their mean), and the phenotypes.
         """
         scans = [self._cohort.scans.iloc[rows] for rows in self._rows]
-        facts = {
-            "minutes": [float(each["seconds"].sum()) / 60 for each in scans],
-            "mean_fd": [float(each["mean_fd"].mean()) for each in scans],
-        }
-        sessions = {"session": self.sessions} if self.sessions else {}
-        table = pd.DataFrame(sessions | facts, index=pd.Index(self.names, name="participant_id"))
+        facts: dict[str, Any] = {"session": self.sessions} if self.sessions else {}
+        facts["minutes"] = [float(each["seconds"].sum()) / 60 for each in scans]
+        facts["mean_fd"] = [float(each["mean_fd"].mean()) for each in scans]
+        table = pd.DataFrame(facts, index=pd.Index(self.names, name="participant_id"))
         others = self.phenotypes.drop(columns=[name for name in table if name in self.phenotypes])
         return pd.concat([table, others.set_axis(table.index)], axis=1)
 
@@ -162,29 +140,15 @@ class LoadedCohort:
         return f"<p>{escape(repr(self))}</p>{self.to_dataframe().head().to_html()}"
 
     def power(self, alpha: float = ALPHA_STAR) -> Matrices:
-        """FC^alpha of every row, computed when it is asked for.
-
-        Parameters
-        ----------
-        alpha : float
-            The exponent, above 0.
-        """
-        read = self.connectomes._read
+        """FC^alpha of every row, alpha above 0, computed when it is asked for."""
+        read = self.connectomes.read
         return Matrices(lambda row: np.asarray(spectral_power(read(row), alpha)), len(self), len(self.parcels))
 
     def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
         """Feature vectors (n, d) as the group level gives them to its regressions.
 
-        Parameters
-        ----------
-        representation : str
-            As ``--representations`` has them: "fc", "fc_power" (edges times sqrt(2)), a transform, or
-            "embedding:LABEL".
-
-        Raises
-        ------
-        fcpower_bids.errors.FcPowerError
-            There is no such representation, or no embedding.
+        `representation` is as ``--representations`` has it: "fc", "fc_power" (edges times sqrt(2)), a transform, or
+        "embedding:LABEL". Raises fcpower_bids.errors.FcPowerError where there is none such.
         """
         settings = dataclasses.replace(self._settings, representations=(representation,))
         (name,) = expand_names(self._cohort, settings)
@@ -197,7 +161,7 @@ class LoadedCohort:
 
     @cached_property
     def phenotypes(self) -> pd.DataFrame:
-        """The phenotypes of every row."""
+        """The phenotypes of every row, indexed by `names`; what is not known is missing."""
         table = self._cohort.phenotypes.copy()
         table.index = table.index.astype(str)
         return table.reindex(list(self.names))
@@ -225,8 +189,7 @@ class LoadedCohort:
     def _labels(self, column: str | None, kind: str, names: Sequence[str]) -> NDArray[np.str_] | None:
         """Labels of people; those without phenotypes have a label of their own."""
         table = self._cohort.phenotypes
-        labels = labels_of(table, column, kind)
-        if labels is None:
+        if (labels := labels_of(table, column, kind)) is None:
             return None
         known = dict(zip(table.index.astype(str), labels.tolist(), strict=True))
         return np.array([known.get(name, name) for name in names])
@@ -235,13 +198,12 @@ class LoadedCohort:
 def load_cohort(
     output_dir: str | Path, bids_dir: str | Path | None = None, *, per: str = PERSON, **choices: Any
 ) -> LoadedCohort:
-    """Load what the participant level wrote, as the group level sees it.
+    """Load what the participant level wrote, as the group level sees it. Raises UsageError, DatasetError.
 
     Parameters
     ----------
     output_dir : path
-        The output folder of the participant level. The edges are kept in its work folder, so that they are parsed once;
-        ``work_dir`` names another.
+        The output folder of the participant level.
     bids_dir : path, optional
         The dataset with ``participants.tsv``; ``OUTPUT_DIR/sourcedata/raw`` by default. Without one there are no
         phenotypes but those of ``phenotypes=``.
@@ -250,17 +212,6 @@ def load_cohort(
     **choices
         Options of the group level by their names: ``atlas="Schaefer400"``, ``family_column``, ``site_column``,
         ``phenotypes``, ``exclude_file``, ``max_mean_fd``, ``session_label``, ``equal_minutes``, ...
-
-    Returns
-    -------
-    LoadedCohort
-
-    Raises
-    ------
-    fcpower_bids.errors.UsageError
-        A choice does not exist or cannot be used.
-    fcpower_bids.errors.DatasetError
-        There are no connectomes, or they do not belong together.
 
     Examples
     --------

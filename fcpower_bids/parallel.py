@@ -87,7 +87,17 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[None]
     with ExitStack() as opened:
         executor: Callable[..., Iterator[Any]] = _here if number == 1 else partial(_by_processes, number, folder)
         if settings.executor:
-            executor = partial(_by_dask, opened.enter_context(_dask_client(settings.executor)))
+            try:  # an extra, and takes a second
+                from distributed import Client
+
+                client = opened.enter_context(Client(settings.executor, timeout=ANSWER))
+            except ImportError as error:
+                raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
+            except (OSError, ValueError) as error:
+                raise UsageError(
+                    f"No Dask scheduler answers at {settings.executor} ({error}). Correct --executor."
+                ) from error
+            executor = partial(_by_dask, client)
         opened.callback(_EXECUTOR.reset, _EXECUTOR.set(executor))
         opened.enter_context(memory_limit(settings.mem_mb))
         if current_thread() is main_thread():
@@ -122,17 +132,6 @@ def _by_processes(
                     f"Processes that share the work were lost {ATTEMPTS} times at the same place; as a rule memory "
                     "ran out. Give more memory, or fewer --nprocs."
                 ) from error
-
-
-def _dask_client(address: str) -> Any:
-    try:  # an extra, and takes a second
-        from distributed import Client
-    except ImportError as error:
-        raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
-    try:
-        return Client(address, timeout=ANSWER)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"No Dask scheduler answers at {address} ({error}). Correct --executor.") from error
 
 
 def _by_dask(client: Any, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:

@@ -44,29 +44,19 @@ def is_inner(name: Any) -> bool:
 
 def stored_path(folder: Path, name: Any) -> Path:
     """Path below a folder of a name that was read from a file, the one way to make it. Raises DatasetError."""
-    path = folder / name if is_inner(name) else None
-    if path is None or not (_is_free_of_links(folder, name) or _is_below(path, folder)):
-        raise DatasetError(
-            f"{name!r} is named as a file of {folder} and leads out of that folder. Find out who changed the folder, "
-            "and remove the name or the link."
-        )
-    return path
-
-
-def _is_free_of_links(folder: Path, name: str) -> bool:
-    """Whether no part of a name is a link, which is quicker to see than where a path leads."""
-    place = str(folder)
-    for part in name.split("/"):
-        place = f"{place}/{part}"
-        if os.path.islink(place):
-            return False
-    return True
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    place, home = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    annexes = (one / ".git" / "annex" / "objects" for one in (home, *home.parents))
-    return place.is_relative_to(home) or any(place.is_relative_to(one) for one in annexes)
+    if is_inner(name):
+        path, parts = folder / name, name.split("/")
+        # whether a part is a link is quicker to see than where a path leads
+        if not any(os.path.islink(f"{folder}/{'/'.join(parts[:n])}") for n in range(1, len(parts) + 1)):
+            return path
+        place, home = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+        annexes = (above / ".git" / "annex" / "objects" for above in (home, *home.parents))
+        if any(place.is_relative_to(allowed) for allowed in (home, *annexes)):
+            return path
+    raise DatasetError(
+        f"{name!r} is named as a file of {folder} and leads out of that folder. Find out who changed the folder, "
+        "and remove the name or the link."
+    )
 
 
 WRITTEN = re.compile(r"sub-.*|group|logs|encoder|corpus")

@@ -10,7 +10,7 @@ import numpy as np
 from nilearn.datasets import load_mni152_gm_template
 from numpy.typing import NDArray
 
-from fcpower_bids.imaging.atlas.builtin import IMAGE, N_PARCELS, PARCELS_PER_POSITION, SPACING
+from fcpower_bids.imaging.atlas import IMAGE, N_PARCELS, PARCELS_PER_POSITION, SPACING
 
 GREY_MATTER_THRESHOLD = 0.5
 

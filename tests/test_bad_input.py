@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.confounds.strategies import STRATEGIES
+from fcpower_bids.imaging.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
 from tests.command import main
 from tests.running import PATIENCE, PLAIN, run_app, start_app
@@ -151,7 +151,7 @@ def broken(tmp_path_factory):
 
 
 def _builtin(folder):
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas import builtin_atlas
 
     return builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
 

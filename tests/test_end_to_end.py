@@ -15,7 +15,7 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.series import band_leakage, z_score
 from fcpower_bids.demo.signals import BOX
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from tests.running import LINKS, PLAIN, contents, run_app
 

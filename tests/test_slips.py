@@ -67,8 +67,8 @@ def demo(tmp_path_factory):
 RECORDING = "fcpower_bids.outputs.recording"
 STEPS = {
     "parcellation": Slip("fcpower_bids.interfaces.nodes.parcellate", raising(KeyError("label")), "KeyError"),
-    "cleaning": Slip("fcpower_bids.imaging.confounds.cleaning.clean_series", shape_slip, "ValueError"),
-    "censoring": Slip("fcpower_bids.imaging.confounds.cleaning.censor_mask", raising(IndexError("80")), "IndexError"),
+    "cleaning": Slip("fcpower_bids.imaging.cleaning.clean_series", shape_slip, "ValueError"),
+    "censoring": Slip("fcpower_bids.imaging.cleaning.censor_mask", raising(IndexError("80")), "IndexError"),
     "shape of FC": Slip(
         "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
     ),

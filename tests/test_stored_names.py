@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
+from fcpower_bids.cli.prefetch import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
@@ -107,7 +107,7 @@ def test_results_and_models_name_only_their_own(tmp_path, name):
 
     (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{digest_of(diary)}\n")
     with pytest.raises(DatasetError, match="leads out"):
-        _verify(folder)
+        fetch_weights("fbert-1m", folder)
 
     card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}) / CARD).read_text())
     card["Digests"][name] = digest_of(diary)
@@ -144,7 +144,7 @@ READERS = {
 KNOWN = {
     # names of recordings and of runs, which are words
     "demo/dataset.py": (
-        *("folder / ATLAS.format(space=design.space)", "folder / name", "DERIVATIVES / name"),
+        *("folder / atlas", "folder / name", "source / name"),
         *("folder / DERIVATIVES / f'sub-{scan[0]}'", "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}'"),
         "folder / DERIVATIVES / f'sub-{scan[0]}' / f'ses-{scan[1]}' / 'func' / name",
     ),
@@ -181,10 +181,10 @@ KNOWN = {
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "encoders/published/adapters.py": ("path / file",),  # published names
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
-    "imaging/atlas/files.py": ("folder / name", "folder.parent / name"),
-    "imaging/atlas/loading.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
-    "imaging/atlas/templateflow.py": (
-        "folder / address.rpartition('/')[2]",
+    "imaging/atlas_files.py": ("folder / name", "folder.parent / name"),
+    "imaging/atlas.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
+    "imaging/templateflow.py": (
+        "folder / 'tpl-fsLR' / address.rpartition('/')[2]",
         "folder / below / name",
         "folder / below",
         "folder / name",

@@ -100,8 +100,8 @@ def test_what_is_in_no_folder_says_in_one_sentence_where_it_is(atlases, tmp_path
 
 def test_the_reference_parcellations_are_found_by_name(shared, tmp_path, monkeypatch):
     """Schaefer 450 in fsLR 91k, as one file, and written as parcellated CIFTI with all its grayordinates."""
-    from fcpower_bids.imaging.atlas.loading import load_atlas
-    from fcpower_bids.imaging.series.cifti import encode_pconn
+    from fcpower_bids.imaging.atlas import load_atlas
+    from fcpower_bids.imaging.cifti import encode_pconn
 
     monkeypatch.setenv("FCPOWER_OFFLINE", "1")
     atlas = load_atlas("Schaefer450", "fsLR", [shared / "atlases"], cifti=True)

@@ -159,7 +159,11 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
         for value, n in repeated_extremes(numbers):
             people = "person" if n == 1 else "people"
             yield find("repeated extreme value", LOOK, n, value, name=name, people=people)
-    yield from _families(table, settings)
+    for column in (str(name) for name in table if FAMILY.fullmatch(str(name)) and settings.family_column not in table):
+        sizes = table[column].dropna().value_counts()  # like undeclared families: a value of one's own, or of a few
+        related = int(sizes[sizes > 1].sum())
+        if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
+            yield find("families", LOOK, related, sizes.max(), column=column)
     yield from _sites(cohort, table, targets, settings)
     amounts = person_amounts(cohort.scans).reindex(table.index)
     names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
@@ -169,17 +173,6 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
             kind = "motion and target" if name == "mean_fd" else "amount of data and target"
             level, words = (NOTE, f"removed {kind}") if name in settings.covariates else (LOOK, kind)
             yield find(kind, level, found.n, found.size, words, target=target, amount=AMOUNTS[name], name=name)
-
-
-def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
-    """Columns that look like undeclared families: most people have a value of their own, or share it with a few."""
-    if settings.family_column in table:
-        return
-    for column in (str(name) for name in table if FAMILY.fullmatch(str(name))):
-        sizes = table[column].dropna().value_counts()
-        related = int(sizes[sizes > 1].sum())
-        if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
-            yield find("families", LOOK, related, sizes.max(), column=column)
 
 
 def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:

@@ -20,8 +20,8 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.imaging.atlas.files import declared_atlases
-from fcpower_bids.imaging.confounds.strategies import strategy_names
+from fcpower_bids.imaging.atlas_files import declared_atlases
+from fcpower_bids.imaging.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.options import TOLERATED, is_read
 from fcpower_bids.transforms import TRANSFORMS
@@ -225,13 +225,24 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     try:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
-        raise UsageError(_explain_places(words, str(error))) from None
+        if "level" not in str(error):
+            raise
+        there = next((word for word in words if word in LEVELS), None)
+        close = [found for word in words for found in difflib.get_close_matches(word, LEVELS, n=1)]
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise UsageError(
+            f"The order is bids_dir output_dir level: fcpower_bids BIDS OUT {there}."
+            if there
+            else f"The level is missing: after bids_dir and output_dir comes one of {', '.join(LEVELS)}.{meant}"
+        ) from None
     values, errors = _split_alpha(vars(given))
     flags = [item for item in unknown if item.startswith("-")]
     errors += refused + [_unknown_option(parser, item, given.level) for item in flags]
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
-        values["config_file"] = path = _shipped(values["config_file"])
+        path = values["config_file"]  # a file, or the name of one that comes with the program
+        shipped = {one.stem: one for one in (DATA / "configurations").iterdir()}
+        values["config_file"] = path = path if path.exists() else shipped.get(as_known(str(path), shipped), path)
         from_file, file_errors = read_configuration(path)
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
         kept = {name: value for name, value in from_file.items() if not (name == SELECTION and ALPHA in values)}
@@ -321,13 +332,6 @@ def _anchored(value: Any, name: str) -> Any:
     return value
 
 
-def _shipped(path: Path) -> Path:
-    """Return the file of a configuration that comes with the program, or the path as it is."""
-    name = as_known(str(path), (one.stem for one in (DATA / "configurations").iterdir()))
-    shipped = DATA / "configurations" / f"{name}.toml"
-    return shipped if not path.exists() and shipped.is_file() else path
-
-
 def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
     rest, text = {name: value for name, value in values.items() if name != ALPHA}, values.get(ALPHA)
@@ -340,18 +344,6 @@ def _split_alpha(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         return {ALPHA: float(text), **rest}, []
     except ValueError:
         return rest, [f"--alpha {text} is neither a number nor one of {', '.join(ways)}."]
-
-
-def _explain_places(words: Sequence[str], message: str) -> str:
-    """Return what is wrong with the places and the level where that is the matter, else the message."""
-    if "level" not in message:
-        return message
-    there = next((word for word in words if word in LEVELS), None)
-    if there is not None:
-        return f"The order is bids_dir output_dir level: fcpower_bids BIDS OUT {there}."
-    close = [found for word in words for found in difflib.get_close_matches(word, LEVELS, n=1)]
-    meant = f" Did you mean {close[0]}?" if close else ""
-    return f"The level is missing: after bids_dir and output_dir comes one of {', '.join(LEVELS)}.{meant}"
 
 
 def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
@@ -42,29 +41,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not may_write(options.output_dir / "group"):
         raise UsageError(f"{options.output_dir} is closed to you, so nothing can be written there. Open it.")
     asked = (options.output_dir, options.participant_label, options.phenotypes, options.accept_no_skill)
+    words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
+    words += ["--phenotypes", options.phenotypes] if options.phenotypes else []
+    words += ["--accept-no-skill"] if options.accept_no_skill else []
+    labels = options.participant_label
+
+    def command(person: str) -> str:  # for the page of a person, which is passed on: it names no other
+        return join_words([*words, *(["--participant-label", person.removeprefix("sub-")] if labels else [])])
+
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:
-        found = predict_scans(model, *asked, partial(_command, options))
+        found = predict_scans(model, *asked, command)
         say_predictions(found, print)
         states += found.frame["state"].tolist()
         broken += found.broken
-    people = ["--participant-label", *options.participant_label] if options.participant_label else []
-    note_command(options.output_dir, "predict", join_words([*_words(options), *people], whole=True))
+    people = ["--participant-label", *labels] if labels else []
+    note_command(options.output_dir, "predict", join_words([*words, *people], whole=True))
     for sentence in broken:
         print(f"fcpower_bids: {sentence}", file=sys.stderr)  # noqa: T201
     done = states.count(DONE)
     return 5 if not done else 4 if broken or done < len(states) else 0
-
-
-def _words(options: argparse.Namespace) -> list[str | Path]:
-    """The command without the labels of its participants."""
-    words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
-    words += ["--phenotypes", options.phenotypes] if options.phenotypes else []
-    return [*words, *(["--accept-no-skill"] if options.accept_no_skill else [])]
-
-
-def _command(options: argparse.Namespace, person: str) -> str:
-    """The command in words, for the page of a person, which is passed on: it names no other."""
-    people = ["--participant-label", person.removeprefix("sub-")] if options.participant_label else []
-    return join_words([*_words(options), *people])

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
     if atlases:
         # loads nibabel or nilearn, which are slow to load
-        from fcpower_bids.imaging.atlas.loading import prefetch_atlases
+        from fcpower_bids.imaging.atlas import prefetch_atlases
 
         table = prefetch_atlases(atlases, options.space, options.folder)
         _say(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")
@@ -49,7 +49,11 @@ def fetch_weights(name: str, folder: Path) -> Path:
     from fcpower_bids.encoders.checkpoints import locate, read_config  # for encoders alone
 
     if (folder / CHECKSUMS).is_file():
-        _verify(folder)
+        with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
+            for row in csv.DictReader(stream, delimiter="\t"):
+                path = stored_path(folder, row["file"])
+                if not path.is_file() or digest_of(path) != row["sha256"]:
+                    raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
         return folder
     source = locate(HUB_IDS.get(name, name))
     if HUB_IDS.get(name, name) in HUB_IDS.values():
@@ -66,14 +70,6 @@ def fetch_weights(name: str, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(folder, write)
     return folder
-
-
-def _verify(folder: Path) -> None:
-    with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
-        for row in csv.DictReader(stream, delimiter="\t"):
-            path = stored_path(folder, row["file"])
-            if not path.is_file() or digest_of(path) != row["sha256"]:
-                raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
 
 
 def _say(text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.recordings import cleaning_choices, describe_choices, digest_choices, selected_of
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.files import declared_atlases
+from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import FILE_KEYS, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json

@@ -29,7 +29,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome, r
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.encoders.checkpoints import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
-from fcpower_bids.imaging.atlas.files import network_of
+from fcpower_bids.imaging.atlas_files import network_of
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.dataset import describe_without_folders
 from fcpower_bids.outputs.names import TIMESERIES

@@ -41,7 +41,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--series", type=Path, help="paint the series of real people in this folder, such as examples/stages, instead"
     )
-    parser.add_argument("--no-truth", dest="save_truth", action="store_false", help="do not write the truth")
     return parser
 
 
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"Wrote {len(scans)} recordings to {folder}. {following} {atlas}")
             return 0
         design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
-        truth = make_dataset(folder, design, save_truth=chosen["save_truth"])
+        truth = make_dataset(folder, design)
     except FcPowerError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +21,14 @@ from fcpower_bids.demo.signals import (
     draw_clean_series,
     draw_nuisance,
     draw_physiology,
-    encode_confounds,
     encode_nifti,
     label_by_centres,
     load_head,
     paint_recording,
     quantise,
-    unmask,
 )
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, PARCELS_PER_POSITION
+from fcpower_bids.imaging.atlas import N_PARCELS, PARCELS_PER_POSITION
 from fcpower_bids.store import stored_path
 
 DERIVATIVES = Path("derivatives") / "fmriprep"
@@ -66,31 +63,21 @@ DESCRIPTION = {
     "Authors": ["A random number generator", "The fcpower_bids developers"],
 }
 
-IGNORED = "*_timeseries.*\n*_regressors.*\n"
-"""``.bidsignore`` of the derivatives: like fMRIPrep's, for what released BIDS does not know."""
-
-SUFFIXES = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
 VERSION = "25.1.0"
 """Of fMRIPrep, whose file and column names are used."""
-
-
-def describe_derivatives() -> dict[str, str]:
-    """Return name and text of the files that describe the fMRIPrep-style derivatives."""
-    description = {
-        "Name": "fMRIPrep - fMRI PREProcessing workflow",
-        "BIDSVersion": "1.4.0",
-        "DatasetType": "derivative",
-        "GeneratedBy": [
-            {
-                "Name": "fMRIPrep",
-                "Version": VERSION,
-                "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{VERSION}.tar.gz",
-                "Description": "Imitated by the demo of fcpower_bids; fMRIPrep itself did not run",
-            }
-        ],
-    }
-    texts = {"dataset_description.json": encode_json(description), ".bidsignore": IGNORED}
-    return {str(DERIVATIVES / name): text for name, text in texts.items()}
+DESCRIPTION_OF_DERIVATIVES = {
+    "Name": "fMRIPrep - fMRI PREProcessing workflow",
+    "BIDSVersion": "1.4.0",
+    "DatasetType": "derivative",
+    "GeneratedBy": [
+        {
+            "Name": "fMRIPrep",
+            "Version": VERSION,
+            "CodeURL": f"https://github.com/nipreps/fmriprep/archive/{VERSION}.tar.gz",
+            "Description": "Imitated by the demo of fcpower_bids; fMRIPrep itself did not run",
+        }
+    ],
+}
 
 
 def encode_json(content: Mapping[str, Any]) -> str:
@@ -104,6 +91,12 @@ def encode_table(columns: Mapping[str, list[Any]]) -> str:
     return "\n".join("\t".join(str(cell) for cell in row) for row in (list(columns), *rows)) + "\n"
 
 
+DESCRIBED = {
+    str(DERIVATIVES / "dataset_description.json"): encode_json(DESCRIPTION_OF_DERIVATIVES),
+    str(DERIVATIVES / ".bidsignore"): "*_timeseries.*\n*_regressors.*\n",
+}
+"""Files that describe the derivatives; like fMRIPrep, they ignore what released BIDS does not know."""
+
 # Chosen so that 24 people suffice: true identification and prediction are clearly better with FC^0.35 than with FC.
 LOG_RANGE = 4.5
 PERSON = 0.15
@@ -116,17 +109,15 @@ LOADINGS = {"reasoning": 0.9, "memory": 0.85, "speed": 0.8, "vocabulary": 0.8, "
 """How much of the planted factor each measure of ``phenotype/cognition.tsv`` carries."""
 
 
-@dataclass(frozen=True)
-class Population:
-    """Shared by all people: modes (P, P) in columns, their log-variances (P,), pattern of the factor (P, P)."""
+class Population(NamedTuple):
+    """Shared by all people."""
 
-    modes: FloatArray
-    log_variances: FloatArray
-    pattern: FloatArray
+    modes: FloatArray  # (P, P), in columns
+    log_variances: FloatArray  # (P,), of the modes
+    pattern: FloatArray  # (P, P), of the factor
 
 
-@dataclass(frozen=True)
-class People:
+class People(NamedTuple):
     """One row per participant: the planted factor, and the columns of the two phenotype tables."""
 
     factor: FloatArray
@@ -148,25 +139,30 @@ def draw_population(rng: np.random.Generator) -> Population:
     return Population(modes, np.linspace(0.0, -LOG_RANGE, N_PARCELS), pattern / np.linalg.norm(pattern))
 
 
-def draw_people(design: DemoDesign, rng: np.random.Generator) -> People:
+def draw_people(n_people: int, rng: np.random.Generator) -> People:
     """Draw who takes part. The last third come as pairs of siblings, who share half of the factor's variance."""
-    n_people = design.subjects
     first_sibling = n_people - 2 * (n_people // 6)
     person = np.arange(n_people)
     family = np.where(person < first_sibling, person, first_sibling + (person - first_sibling) // 2)
-    own, shared = rng.standard_normal((2, n_people))
-    factor = np.where(person < first_sibling, own, np.sqrt(0.5) * (own + shared[family]))
+    alone, shared = rng.standard_normal((2, n_people))
+    factor = np.where(person < first_sibling, alone, np.sqrt(0.5) * (alone + shared[family]))
     if n_people > 2:
         factor = (factor - factor.mean()) / factor.std()
+
+    def measure(loading: float) -> list[float]:
+        """A score with mean 100 and standard deviation 15 that correlates with the factor as the loading says."""
+        score = loading * factor + np.sqrt(1 - loading**2) * rng.standard_normal(n_people)
+        return np.round(100 + 15 * score, 2).tolist()
+
     participants: dict[str, list[Any]] = {
         "age": rng.integers(20, 70, n_people).tolist(),
         "sex": rng.choice(["F", "M"], n_people).tolist(),
         "site": rng.choice(["north", "south"], n_people).tolist(),
         "family_id": [f"F{number + 1:02d}" for number in family],
-        "planted_score": _draw_measure(factor, 0.9, rng),
-        "null_score": _draw_measure(factor, 0.0, rng),
+        "planted_score": measure(0.9),
+        "null_score": measure(0.0),
     }
-    cognition: dict[str, list[Any]] = {name: _draw_measure(factor, load, rng) for name, load in LOADINGS.items()}
+    cognition: dict[str, list[Any]] = {name: measure(loading) for name, loading in LOADINGS.items()}
     cognition["attention"][-1] = "n/a"
     return People(factor, participants, cognition)
 
@@ -192,18 +188,11 @@ def _draw_symmetric(size: int, rng: np.random.Generator) -> FloatArray:
     return (matrix + matrix.T) / 2
 
 
-def _draw_measure(factor: FloatArray, loading: float, rng: np.random.Generator) -> list[float]:
-    """A score with mean 100 and standard deviation 15 that correlates with the factor as the loading says."""
-    score = loading * factor + np.sqrt(1 - loading**2) * rng.standard_normal(len(factor))
-    return np.round(100 + 15 * score, 2).tolist()
-
-
 TRUTH_DECIMALS = 8
 """Of the true correlations that are saved; BLAS kernels disagree far below."""
 
 
-@dataclass(frozen=True)
-class DemoTruth:
+class DemoTruth(NamedTuple):
     """Truth behind the files; R recordings, S participants, T volumes, P = 60 parcels in the atlas' order."""
 
     recordings: tuple[str, ...]  # ``sub-01_ses-a_task-rest_run-1``, one per recording
@@ -216,43 +205,46 @@ class DemoTruth:
     connectivity: FloatArray  # (R, P, P): true correlation matrices from which the clean series were drawn
     factor: FloatArray  # (S,): the planted factor
 
-    def save(self, path: Path) -> None:
-        """Write the truth as a compressed ``.npz`` without pickled objects."""
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
-        content = io.BytesIO()
-        np.savez_compressed(content, **arrays)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.getvalue())
-
     @classmethod
     def load(cls, path: Path) -> DemoTruth:
-        """Read what :meth:`save` wrote."""
-        names = ("recordings", "subjects", "participants")
+        """Read the ``.npz`` of a dataset."""
         with np.load(path, allow_pickle=False) as archive:
             arrays: dict[str, Any] = dict(archive)
-        return cls(**arrays | {name: tuple(arrays[name].tolist()) for name in names})
+        return cls(**arrays | {name: tuple(arrays[name].tolist()) for name in cls._fields[:3]})
 
 
-def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: bool = True) -> DemoTruth:
+def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
     """Write a BIDS dataset whose truth is known: the mean of seen voxels is 10,000 plus the painted series."""
-    design = design or DemoDesign()
-    folder = Path(folder)
+    design, folder = design or DemoDesign(), Path(folder)
     check_empty(folder)
-    population = draw_population(_start_stream(design, 0))
-    people = draw_people(design, _start_stream(design, 1))
+
+    def stream(*place: int) -> np.random.Generator:
+        """A stream of random numbers for each thing drawn, so that no recording depends on another."""
+        return np.random.default_rng([design.seed, *place])
+
+    population, people = draw_population(stream(0)), draw_people(design.subjects, stream(1))
+    keys, labels, whole = design.list_recordings(), design.participants, load_head()
     _write_raw(folder, design, people)
-    whole = load_head()
-    keys, labels = design.list_recordings(), design.participants
-    drawn = [_make_recording(folder, design, whole, population, people, key) for key in keys]
-    truth = DemoTruth(
-        recordings=tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys),
-        subjects=tuple(labels[person] for person, _, _ in keys),
-        participants=labels,
-        factor=people.factor,
-        **{name: np.stack([arrays[name] for arrays in drawn]) for name in drawn[0]},
-    )
-    if save_truth:
-        truth.save(folder / TRUTH)
+    drawn = []
+    for person, session, run in keys:
+        # runs of one session share its connectome
+        at = stream(3, person, ord(session))
+        connectome = draw_connectome(population, draw_person(stream(2, person)), float(people.factor[person]), at)
+        rng = stream(4, person, ord(session), run)
+        clean = draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
+        head = whole.hide_top() if design.is_incomplete(person) else whole
+        share = design.share_of_spikes(person, session)
+        painted = write_recording(folder, design, head, (labels[person], session, run), clean, share, rng)
+        n_seen, n_voxels = (np.bincount(each.parcel, minlength=N_PARCELS + 1)[1:] for each in (head, whole))
+        drawn.append((clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS)))
+    names = tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys)
+    clean, painted, coverage, connectivity = map(np.stack, zip(*drawn, strict=True))
+    subjects = tuple(labels[person] for person, _, _ in keys)
+    truth = DemoTruth(names, subjects, labels, clean, painted, coverage, connectivity, people.factor)
+    content = io.BytesIO()
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in truth._asdict().items()}
+    np.savez_compressed(content, **arrays)
+    write_file(folder / TRUTH, content.getvalue())
     return truth
 
 
@@ -262,18 +254,13 @@ def check_empty(folder: Path) -> None:
         raise UsageError(f"{folder} is not an empty folder. Name a new one for the demo dataset, or empty it.")
 
 
-def _start_stream(design: DemoDesign, *place: int) -> np.random.Generator:
-    """A stream of random numbers of its own for each thing drawn, so that no recording depends on another."""
-    return np.random.default_rng([design.seed, *place])
-
-
 def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
     """Everything but the recordings: descriptions, README, participants, sessions, phenotypes."""
     ids = [f"sub-{label}" for label in design.participants]
-    sessions = sorted({session for _, session, _ in design.list_recordings()})
     tool = {"MeasurementToolMetadata": {"Description": "Invented battery: measures that share the planted factor"}}
     scale = "invented, mean 100 and standard deviation 15"
     measures = {name: {"Description": f"Invented {name} score", "Units": scale} for name in people.cognition}
+    sessions = [f"ses-{session}" for session in sorted({session for _, session, _ in design.list_recordings()})]
     texts = {
         "dataset_description.json": encode_json(DESCRIPTION),
         "README": README,
@@ -281,70 +268,39 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
         "participants.json": encode_json(PARTICIPANT_COLUMNS),
         "phenotype/cognition.tsv": encode_table({"participant_id": ids, **people.cognition}),
         "phenotype/cognition.json": encode_json(tool | measures),
-        **describe_derivatives(),
+        **DESCRIBED,
+        **{f"{person}/{person}_sessions.tsv": encode_table({"session_id": sessions}) for person in ids},
     }
-    table = encode_table({"session_id": [f"ses-{session}" for session in sessions]})
-    texts |= {f"{one}/{one}_sessions.tsv": table for one in ids}
     for name, text in texts.items():
         write_file(folder / name, text)
 
 
-def _make_recording(
-    folder: Path, design: DemoDesign, whole: Head, population: Population, people: People, key: tuple[int, str, int]
-) -> dict[str, FloatArray]:
-    """Draw, paint and write one recording; return its arrays of the truth."""
-    index, session, run = key
-    place = (ord(session), run)
-    connectome = draw_connectome(
-        population,
-        draw_person(_start_stream(design, 2, index)),
-        float(people.factor[index]),
-        # Runs of one session share its connectome.
-        _start_stream(design, 3, index, ord(session)),
-    )
-    rng = _start_stream(design, 4, index, *place)
-    clean = draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
-    head = whole.hide_top() if design.is_incomplete(index) else whole
-    scan = (design.participants[index], session, run)
-    painted = write_recording(folder, design, head, scan, clean, design.share_of_spikes(index, session), rng)
-    n_seen, n_voxels = (np.bincount(one.parcel, minlength=N_PARCELS + 1)[1:] for one in (head, whole))
-    correlations = np.round(connectome, TRUTH_DECIMALS)
-    return {"clean": clean, "painted": painted, "coverage": n_seen / n_voxels, "connectivity": correlations}
-
-
 def write_recording(
-    folder: Path,
-    design: DemoDesign,
-    head: Head,
-    scan: tuple[str, str, int],
-    clean: FloatArray,
-    share_of_spikes: float,
-    rng: np.random.Generator,
-) -> FloatArray:
+    folder: Path, design: DemoDesign, head: Head, scan: tuple[str, str, int], clean: FloatArray,
+    share_of_spikes: float, rng: np.random.Generator,
+) -> FloatArray:  # fmt: skip
     """Add artefacts to series (T, P), write voxels, mask and confounds of a scan; return what is painted."""
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
     voxels = paint_recording(head, painted, physiology, design, rng)
-    columns, metadata = build_confounds(head, voxels, physiology, design)
+    confounds, metadata = build_confounds(head, voxels, physiology, design)
+    columns = {
+        name: ["n/a" if np.isnan(value) else f"{value:.10g}" for value in column] for name, column in confounds.items()
+    }
+    about = {"SkullStripped": True, "SliceTimingCorrected": False, "TaskName": TASK}
+    series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
+    series[head.brain] = voxels
     scanned = f"sub-{scan[0]}_ses-{scan[1]}_task-{TASK}_run-{scan[2]}_"
     space = f"{scanned}space-{design.space}_res-2_"
-    files = {kind: (scanned if kind == "confounds" else space) + suffix for kind, suffix in SUFFIXES.items()}
-    sidecars: dict[str, dict[str, Any]] = {
-        "bold": {
-            "RepetitionTime": design.repetition_time,
-            "Resolution": RESOLUTION,
-            "SkullStripped": True,
-            "SliceTimingCorrected": False,
-            "TaskName": TASK,
-        },
-        "mask": {"Resolution": RESOLUTION, "Type": "Brain"},
-        "confounds": metadata,
-    }
     texts: dict[str, str | bytes] = {
-        f"{files['bold']}.nii.gz": encode_nifti(unmask(voxels, head.brain), head.affine, design.repetition_time),
-        f"{files['mask']}.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
-        f"{files['confounds']}.tsv": encode_confounds(columns),
-        **{f"{files[kind]}.json": encode_json(content) for kind, content in sidecars.items()},
+        f"{space}desc-preproc_bold.nii.gz": encode_nifti(series, head.affine, design.repetition_time),
+        f"{space}desc-brain_mask.nii.gz": encode_nifti(head.brain.astype(np.uint8), head.affine),
+        f"{scanned}desc-confounds_timeseries.tsv": encode_table(columns),
+        f"{space}desc-preproc_bold.json": encode_json(
+            {"RepetitionTime": design.repetition_time, "Resolution": RESOLUTION, **about}
+        ),
+        f"{space}desc-brain_mask.json": encode_json({"Resolution": RESOLUTION, "Type": "Brain"}),
+        f"{scanned}desc-confounds_timeseries.json": encode_json(metadata),
     }
     for name, content in texts.items():
         write_file(folder / DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func" / name, content)
@@ -378,22 +334,37 @@ repetition time: 2 s is assumed, at which their pass-band is the published one (
 
 def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tuple[list[str], Path]:
     """Write a dataset with fMRIPrep-style derivatives of the first people of a folder of series. Raises UsageError."""
+
+    def read(text: str) -> list[dict[str, str]]:
+        return list(csv.DictReader(text.splitlines(), delimiter="\t"))
+
     check_empty(folder)
-    scans = _read_table(source / "list.tsv")
+    try:
+        scans, rows = (read((source / name).read_text(encoding="utf-8")) for name in ("list.tsv", "participants.tsv"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{error.filename} is not there. Name a folder of series such as examples/stages.") from None
     people = sorted({row["participant_id"] for row in scans})[:n_people]
     with np.load(stored_path(source, scans[0]["path"]), allow_pickle=False) as archive:
         names = [str(name) for name in archive["parcels"]]
         series = {row["key"]: np.asarray(archive[row["key"]], dtype=float) for row in scans}
-    table = csv.DictReader(CENTRES.read_text(encoding="utf-8").splitlines(), delimiter="\t")
+    table = read(CENTRES.read_text(encoding="utf-8"))
     places = {row["name7"]: [float(row[axis]) for axis in "xyz"] for row in table}
     labels, affine = label_by_centres(np.array([places[name] for name in names]))
-    design = DemoDesign(
-        subjects=len(people), volumes=len(next(iter(series.values()))), repetition_time=REPETITION_TIME, troubles=False
-    )
-    atlas = _write_tables(folder, source, people, design)
-    write_file(atlas, encode_nifti(labels, affine))
-    table_of_atlas = encode_table({"index": list(range(1, len(names) + 1)), "name": names})
-    write_file(atlas.with_name(atlas.name.replace(".nii.gz", ".tsv")), table_of_atlas)
+    n_volumes = len(next(iter(series.values())))
+    design = DemoDesign(subjects=len(people), volumes=n_volumes, repetition_time=REPETITION_TIME, troubles=False)
+    atlas = ATLAS.format(space=design.space)
+    rows = [row for row in rows if row["participant_id"] in people]
+    texts: dict[str, str | bytes] = {
+        "dataset_description.json": (source / "dataset_description.json").read_text(encoding="utf-8"),
+        "README": README_OF_SERIES.format(source=source.name.upper()),
+        "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
+        **DESCRIBED,
+        ".bidsignore": "atlas/\n",
+        atlas: encode_nifti(labels, affine),
+        atlas.replace(".nii.gz", ".tsv"): encode_table({"index": list(range(1, len(names) + 1)), "name": names}),
+    }
+    for name, text in texts.items():
+        write_file(folder / name, text)
     head = load_head(labels, STEP_OF_SERIES)
     wanted = [row for row in scans if row["participant_id"] in people]
     for number, row in enumerate(wanted):
@@ -402,27 +373,4 @@ def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tu
         centred = series[row["key"]] - series[row["key"]].mean(axis=0)
         clean = quantise(SIGNAL_SD * (centred / centred.std(axis=0)))
         write_recording(folder, design, head, (person, session, 1), clean, SPIKES, rng)
-    return [row["key"] for row in wanted], atlas
-
-
-def _read_table(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream, delimiter="\t"))
-    except FileNotFoundError:
-        raise UsageError(f"{path} is not there. Name a folder of series such as examples/stages.") from None
-
-
-def _write_tables(folder: Path, source: Path, people: Sequence[str], design: DemoDesign) -> Path:
-    """Descriptions, README and people; returns the path of the atlas."""
-    rows = [row for row in _read_table(source / "participants.tsv") if row["participant_id"] in people]
-    texts = {
-        "dataset_description.json": (source / "dataset_description.json").read_text(encoding="utf-8"),
-        "README": README_OF_SERIES.format(source=source.name.upper()),
-        "participants.tsv": encode_table({name: [row[name] for row in rows] for name in rows[0]}),
-        **describe_derivatives(),
-        ".bidsignore": "atlas/\n",
-    }
-    for name, text in texts.items():
-        write_file(folder / name, text)
-    return folder / ATLAS.format(space=design.space)
+    return [row["key"] for row in wanted], folder / atlas

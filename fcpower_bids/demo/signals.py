@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import SPACES, SPACING, builtin_labels
+from fcpower_bids.imaging.atlas import SPACES, SPACING, builtin_labels
 
 FEWEST_VOLUMES = 40
 
@@ -266,7 +266,14 @@ def paint_recording(
         weights = np.column_stack([np.ones(len(drawn)), drawn])
         voxels[members] = quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
     noise = quantise(design.noise * SIGNAL_SD * rng.standard_normal(voxels.shape))
-    return voxels + _balance(noise, head.parcel) + _draw_baselines(head, rng)[:, None]
+    # one brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around
+    baselines = np.empty(len(head.parcel))
+    masks = {"grey": inside, "white_matter": head.white_matter, "csf": head.csf}
+    for tissue, (low, high) in BASELINES.items():
+        baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
+    balanced = _balance(quantise(baselines)[:, None], head.parcel)
+    middle = np.where(inside, sum(BASELINES["grey"]) / 2, 0.0)[:, None]
+    return voxels + _balance(noise, head.parcel) + (balanced + middle)
 
 
 def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
@@ -280,17 +287,6 @@ def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
     return balanced
 
 
-def _draw_baselines(head: Head, rng: np.random.Generator) -> FloatArray:
-    """One brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around."""
-    baselines = np.empty(len(head.parcel))
-    masks = {"grey": head.parcel > 0, "white_matter": head.white_matter, "csf": head.csf}
-    for tissue, (low, high) in BASELINES.items():
-        baselines[masks[tissue]] = rng.uniform(low, high, int(masks[tissue].sum()))
-    middle = sum(BASELINES["grey"]) / 2
-    balanced = _balance(quantise(baselines)[:, None], head.parcel)[:, 0]
-    return balanced + np.where(masks["grey"], middle, 0.0)
-
-
 def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_time: float = 0.0) -> bytes:
     """Compressed NIfTI without a time stamp; ``volume`` is (X, Y, Z) or (X, Y, Z, T)."""
     import nibabel as nib  # slow to load
@@ -302,13 +298,6 @@ def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_tim
     if volume.ndim == 4:
         image.header.set_zooms((*image.header.get_zooms()[:3], repetition_time))
     return gzip.compress(image.to_bytes(), compresslevel=4, mtime=0)
-
-
-def unmask(voxels: FloatArray, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Put the series of the brain's voxels (V, T) back on the grid, zero elsewhere; (X, Y, Z, T)."""
-    volume = np.zeros((*brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
-    volume[brain] = voxels
-    return volume
 
 
 Columns = dict[str, FloatArray]
@@ -366,13 +355,6 @@ def build_confounds(
     steady = np.arange(voxels.shape[1]) > n_first
     columns |= _mark("motion_outlier", np.flatnonzero(jumps & steady), voxels.shape[1])
     return columns, metadata
-
-
-def encode_confounds(columns: Columns) -> str:
-    """The TSV text: ten digits, "n/a" for NaN."""
-    rows = zip(*columns.values(), strict=True)
-    cells = (["n/a" if np.isnan(value) else f"{value:.10g}" for value in row] for row in rows)
-    return "\n".join("\t".join(row) for row in (list(columns), *cells)) + "\n"
 
 
 def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:

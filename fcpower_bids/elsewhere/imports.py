@@ -42,7 +42,7 @@ from fcpower_bids.elsewhere.layouts import (
     recognise,
 )
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
-from fcpower_bids.imaging.atlas.files import unique_names
+from fcpower_bids.imaging.atlas_files import unique_names
 from fcpower_bids.inputs.roots import output_folders
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet

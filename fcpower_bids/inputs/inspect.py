@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.confounds.regressors import MOTION_FILE, has_cosines_of, lines_of
+from fcpower_bids.imaging.confounds import MOTION_FILE, has_cosines_of
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
 if TYPE_CHECKING:
-    from fcpower_bids.imaging.series.streaming import HeaderSummary
+    from fcpower_bids.imaging.streaming import HeaderSummary
 
 SHORTEST_TR, LONGEST_TR = 0.1, 20.0
 """Seconds; a value outside is a mistake of units, most often milliseconds."""
@@ -52,7 +52,7 @@ def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *argum
 
 
 def _read_header(path: Path) -> HeaderSummary:
-    from fcpower_bids.imaging.series.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
+    from fcpower_bids.imaging.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
 
     _check_content(path)
     header = header_summary(path)
@@ -82,7 +82,7 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
-    lines = sum(map(bool, map(bytes.strip, lines_of(confounds.read_bytes()))))
+    lines = sum(map(bool, map(bytes.strip, confounds.read_bytes().splitlines())))
     rows = max(lines - (confounds.name != MOTION_FILE), 0)  # without the header where there is one
     if n_volumes is not None and rows != n_volumes:
         raise RecordingError(

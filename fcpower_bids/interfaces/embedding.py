@@ -11,7 +11,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, tr
 
 from fcpower_bids.encoders import PUBLISHED, embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.imaging.atlas.loading import open_atlas, parcel_centroids
+from fcpower_bids.imaging.atlas import open_atlas, parcel_centroids
 from fcpower_bids.interfaces.nodes import Step, load_bundle, save_bundle, settings_of
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Participant

@@ -14,10 +14,10 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface
 
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.loading import open_atlas
-from fcpower_bids.imaging.confounds.cleaning import clean_recording
-from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import VolumeFigures
+from fcpower_bids.imaging.atlas import open_atlas
+from fcpower_bids.imaging.cleaning import clean_recording
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.streaming import VolumeFigures
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
@@ -95,14 +95,13 @@ def choices_of(settings: Participant) -> dict[str, Any]:
 def settings_of(choices: Mapping[str, Any]) -> Participant:
     """Return these choices and everything else at its default."""
     hints = get_type_hints(Participant)
-    values = {name: _typed(value, hints[name]) for name, value in choices.items()}
-    return Participant(**values)
 
+    def typed(value: Any, hint: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return tuple(typed(item, get_args(hint)[0]) for item in value)
+        return Path(value) if isinstance(value, str) and (hint is Path or Path in get_args(hint)) else value
 
-def _typed(value: Any, hint: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return tuple(_typed(item, get_args(hint)[0]) for item in value)
-    return Path(value) if isinstance(value, str) and (hint is Path or Path in get_args(hint)) else value
+    return Participant(**{name: typed(value, hints[name]) for name, value in choices.items()})
 
 
 class Step(SimpleInterface):

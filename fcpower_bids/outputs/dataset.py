@@ -159,7 +159,7 @@ def parcels_path(output_dir: Path, atlas: Atlas) -> Path:
 
 def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     """Copy an atlas with its table into ``sourcedata/atlases``, and return the copy of the image."""
-    from fcpower_bids.imaging.atlas.loading import (
+    from fcpower_bids.imaging.atlas import (
         parcel_centroids,  # loads nibabel, which the group level never needs
     )
 

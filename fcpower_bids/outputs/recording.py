@@ -129,8 +129,12 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         if excluded:
             _forget(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
         else:
-            for part in (_series_files, _connectome_files, _embedding_files):
-                paths += part(output_dir, results, number)
+            paths += [*_series_files(output_dir, results, number), *_connectome_files(output_dir, results, number)]
+            for label, (vector, described) in results.embeddings[number].items():
+                path = output_path(output_dir, results.recording, Output("embedding", (("desc", label),)), atlas)
+                values = np.atleast_2d(vector)
+                paths.append(write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])]))
+                paths.append(describe_files({**cleaning_metadata(results, number), **described}, path))
     return Written(tuple(path.relative_to(output_dir).as_posix() for path in paths), excluded, results.problems)
 
 
@@ -214,7 +218,7 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
     yield write_matrix(path, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.series.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
     yield describe_files({**cleaning_metadata(results, number), **facts}, path)
@@ -233,7 +237,7 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
             if before != array.read_bytes():
                 _forget(path, (path, array))
         if atlas.is_cifti:
-            from fcpower_bids.imaging.series.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
+            from fcpower_bids.imaging.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out
@@ -250,15 +254,6 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
             **facts,
         }
         yield describe_files(about, path)
-
-
-def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    for label, (vector, facts) in results.embeddings[number].items():
-        output = Output("embedding", (("desc", label),))
-        path = output_path(output_dir, results.recording, output, results.atlases[number])
-        values = np.atleast_2d(vector)
-        yield write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])])
-        yield describe_files({**cleaning_metadata(results, number), **facts}, path)
 
 
 def _forget(fc: Path, written: Collection[Path] = ()) -> None:

@@ -34,7 +34,7 @@ from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.elsewhere.imports import are_named, bring_sources
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, NotInCohort, RecordingError, Unfit, UsageError
-from fcpower_bids.imaging.atlas.files import declared_atlases
+from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join

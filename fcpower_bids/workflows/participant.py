@@ -26,7 +26,7 @@ from fcpower_bids.cohort.recordings import (
     write_recordings,
 )
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
-from fcpower_bids.imaging.atlas.loading import describe_atlas
+from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
 from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import FcPowerError, UsageError
-from fcpower_bids.imaging.atlas.loading import load_atlas
-from fcpower_bids.imaging.confounds.cleaning import foresee_volumes
-from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.imaging.atlas import load_atlas
+from fcpower_bids.imaging.cleaning import foresee_volumes
+from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.inputs.discover import Discovery, find_recordings
 from fcpower_bids.inputs.roots import dataset_identity
 from fcpower_bids.outputs.dataset import check_dataset
@@ -195,7 +195,7 @@ def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
     found: dict[int, list[Job | Status]] = {}
     if (at_once := min(workers(settings), len(blocks))) > 1:
         with suppress(WorkerDied):  # what it leaves is judged here
-            found |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.series.parcellation",))
+            found |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.parcellation",))
     return [verdict for block in blocks for verdict in found.get(block[0]) or _judge_block(*block)[1]]
 
 
@@ -210,7 +210,7 @@ def _judge(job: Job, settings: Settings) -> Job | Status:
         if is_finished(settings.output_dir, recording, job.atlases, settings, settings.dataset_name):
             before = read_status(settings.output_dir, recording.name)
             return replace(job, excluded=before.reason if before else "", finished=True)
-        from fcpower_bids.imaging.series.parcellation import check_request  # loads nibabel
+        from fcpower_bids.imaging.parcellation import check_request  # loads nibabel
 
         check_request(recording.bold, recording.mask, job.atlases)
         kept, excluded = foresee_volumes(recording, job.volumes, settings)

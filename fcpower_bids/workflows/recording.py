@@ -23,7 +23,7 @@ from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.loading import describe_atlas
+from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of

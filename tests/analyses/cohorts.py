@@ -10,7 +10,7 @@ import pandas as pd
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.demo.dataset import draw_connectome, draw_people, draw_person, draw_population
-from fcpower_bids.demo.signals import DemoDesign, draw_clean_series
+from fcpower_bids.demo.signals import draw_clean_series
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -29,7 +29,7 @@ def demo_cohort(n_people=60, n_volumes=160, seed=0, n_parcels=60) -> Cohort:
     """
     rng = np.random.default_rng(seed)
     population = draw_population(rng)
-    people = draw_people(DemoDesign(subjects=n_people), rng)
+    people = draw_people(n_people, rng)
     rows, series = [], []
     for number in range(n_people):
         person = draw_person(rng)

@@ -13,7 +13,7 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.notebook import load_cohort
 from tests.cases.people import LABELS, P, T, index_rows, run, series_of, table, write_list
 from tests.elsewhere.sources import read_connectome

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from tests.cases.people import LABELS, TR, T, files, index_rows, run, table, write_list, write_people
 from tests.elsewhere.sources import xcpd
 from tests.running import PLAIN

@@ -73,7 +73,7 @@ def test_a_failure_leaves_no_folder(tmp_path, monkeypatch):
 def test_atlases_are_fetched_by_default_and_left_out_when_weights_are_asked_for(hub, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "fcpower_bids.imaging.atlas.loading.prefetch_atlases",
+        "fcpower_bids.imaging.atlas.prefetch_atlases",
         lambda names, *_: asked.append(names) or tmp_path / "checksums.tsv",
     )
     main(["--folder", str(tmp_path)])

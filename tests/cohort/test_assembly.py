@@ -146,7 +146,7 @@ def test_parcels_are_those_of_the_kept_scans(tmp_path):
 def test_what_the_application_wrote_is_a_cohort(tmp_path, monkeypatch):
     """From BOLD files to arrays, through the command line."""
     bids, out = tmp_path / "bids", tmp_path / "out"
-    truth = make_dataset(bids, DemoDesign.tiny(sessions=1), save_truth=False)
+    truth = make_dataset(bids, DemoDesign.tiny(sessions=1))
     monkeypatch.setattr("fcpower_bids.workflows.participant._report", lambda *_, **__: None)
     assert main([str(bids), str(out), "participant", "--atlas", "builtin", "--nprocs", "1", "-q"]) == 0
     cohort = load_cohort(Settings(bids, out, "group", min_time=60.0))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.demo.signals import DemoDesign, build_confounds, draw_physiology, paint_recording
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas import N_PARCELS
 
 REAL = files("nilearn.interfaces.fmriprep.data")
 FIRST = 2

@@ -8,16 +8,16 @@ from fcpower_bids.demo.signals import DemoDesign
 def test_options_reach_the_design(monkeypatch, tmp_path, capsys):
     asked = []
 
-    def remember(folder, design, save_truth):
-        asked.append((folder, design, save_truth))
+    def remember(folder, design):
+        asked.append((folder, design))
         return DemoTruth(("x",) * 6, (), (), *[None] * 5)
 
     monkeypatch.setattr(command, "make_dataset", remember)
-    line = "--subjects 3 --sessions 2 --seed 5 --noise 0 --nuisance 0.5 --repetition-time 1 --no-truth"
+    line = "--subjects 3 --sessions 2 --seed 5 --noise 0 --nuisance 0.5 --repetition-time 1"
     options = line.split()
     assert command.main([str(tmp_path / "d"), *options, "--space", "MNI152NLin6Asym"]) == 0
     expected = DemoDesign(subjects=3, seed=5, noise=0, nuisance=0.5, repetition_time=1, space="MNI152NLin6Asym")
-    assert asked == [(tmp_path / "d", expected, False)]
+    assert asked == [(tmp_path / "d", expected)]
     line = capsys.readouterr().out
     assert line.startswith("Wrote 6 recordings of 3 participants")
     assert f"fcpower_bids {tmp_path / 'd'} {tmp_path / 'd_out'} participant" in line

@@ -2,13 +2,12 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo.dataset import LOADINGS, draw_connectome, draw_people, draw_person, draw_population
-from fcpower_bids.demo.signals import DemoDesign
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas import N_PARCELS
 
 
 def test_connectomes_are_correlation_matrices_of_full_rank():
     rng = np.random.default_rng(0)
-    population, people = draw_population(rng), draw_people(DemoDesign(subjects=20, troubles=False), rng)
+    population, people = draw_population(rng), draw_people(20, rng)
     connectomes = np.array([draw_connectome(population, draw_person(rng), factor, rng) for factor in people.factor])
     np.testing.assert_allclose(connectomes[:, range(N_PARCELS), range(N_PARCELS)], 1)
     np.testing.assert_allclose(connectomes, connectomes.swapaxes(1, 2), atol=1e-14)
@@ -16,7 +15,7 @@ def test_connectomes_are_correlation_matrices_of_full_rank():
 
 
 def test_measures_share_the_factor_as_their_loadings_say():
-    people = draw_people(DemoDesign(subjects=600), np.random.default_rng(1))
+    people = draw_people(600, np.random.default_rng(1))
     for name, loading in LOADINGS.items():
         scores = np.array(people.cognition[name][:-1], dtype=float)
         assert np.corrcoef(scores, people.factor[:-1])[0, 1] == pytest.approx(loading, abs=0.05)
@@ -25,7 +24,7 @@ def test_measures_share_the_factor_as_their_loadings_say():
 
 
 def test_siblings_share_half_of_the_factor():
-    people = draw_people(DemoDesign(subjects=3000), np.random.default_rng(2))
+    people = draw_people(3000, np.random.default_rng(2))
     families = np.array(people.participants["family_id"])
     names, sizes = np.unique(families, return_counts=True)
     assert sorted(set(sizes)) == [1, 2]

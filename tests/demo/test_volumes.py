@@ -4,7 +4,7 @@ import pytest
 from nilearn.image import resample_to_img
 
 from fcpower_bids.demo.signals import DemoDesign, draw_physiology, paint_recording
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
+from fcpower_bids.imaging.atlas import N_PARCELS, builtin_atlas
 
 
 def test_grid_holds_every_parcel_and_both_tissues(head):

@@ -83,7 +83,7 @@ def test_every_fault_is_named_with_its_file(exact_demo, tmp_path, ending):
 
 
 def test_a_damaged_atlas_is_refused(exact_demo, tmp_path):
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas import builtin_atlas
 
     atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "cache")
     image = tmp_path / "tpl-MNI152NLin2009cAsym_atlas-mine_dseg.nii.gz"

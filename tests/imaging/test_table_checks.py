@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.files import read_atlas_table
+from fcpower_bids.imaging.atlas_files import read_atlas_table
 from fcpower_bids.imaging.table_checks import table_fault
 from tests.running import run_app
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template, struct
 
-from fcpower_bids.imaging.atlas.builtin import SPACING
-from fcpower_bids.imaging.atlas.label_images import IMAGE, template_dice, template_tissue
+from fcpower_bids.imaging.atlas import SPACING
+from fcpower_bids.imaging.labels import IMAGE, template_dice, template_tissue
 from scripts.make_builtin import encode_image
 
 WHITE_MATTER = 195

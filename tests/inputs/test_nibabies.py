@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import is_in_space, space_of
 from tests.running import PLAIN, run_app

@@ -13,7 +13,7 @@ from fcpower_bids.encoders import embedding_label
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.loading import describe_atlas
+from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.interfaces.nodes import load_bundle, save_bundle
 from fcpower_bids.records import Atlas

@@ -12,7 +12,7 @@ from nipype import Node
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, load_bundle
 from fcpower_bids.outputs.tables import read_json, read_matrix

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings

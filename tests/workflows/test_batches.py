@@ -19,7 +19,7 @@ import pytest
 
 from fcpower_bids import parallel
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.tables import read_matrix
 from tests.docs.pages import DOCS, code_blocks, read
 from tests.running import run_app

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.atlas.builtin import builtin_atlas
-from fcpower_bids.imaging.series import streaming
+from fcpower_bids.imaging import streaming
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.interfaces.nodes import Step, Transform
 from fcpower_bids.outputs import status
 from fcpower_bids.workflows import participant

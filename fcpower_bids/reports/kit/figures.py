@@ -64,9 +64,18 @@ def draw_motion(
         if limit:
             axes.level(limit, BEFORE, dashes="4 2")
         axes.frame_left(label, most=4, far=36)
+    palette = np.vstack([colours("gray", STEPS - 1), _rgb(CENSORED)])  # with the colour of no value two share a byte
     for box, (title, carpet) in zip(boxes[len(traces) :], carpets.items(), strict=True):
-        _draw_carpet(drawing, box, title, carpet)
-        _name_networks(drawing, box, networks)
+        seen = shrink(carpet, round(box.height * DOTS / POINTS), round(box.width * DOTS / POINTS))  # no finer
+        drawing.image(box, encode_png(step_of(seen, -LIMIT, LIMIT, STEPS - 1), palette), seen.shape[1])
+        drawing.line((box.left, box.left, box.right), (box.top, box.bottom, box.bottom), width=0.7)
+        drawing.text(box.left - 8, box.top + box.height / 2, title, turned=True)
+        # a bar and a name next to the rows of each network; names only where there is room
+        for number, (name, first, stop) in enumerate(networks if 1 < len(networks) <= MOST_NETWORKS else ()):
+            bar = Box(box.right + 2, box.top + first * box.height, 5, (stop - first) * box.height)
+            drawing.rectangle(bar, "#" + colour_table("tab20")[number % len(colour_table("tab20"))])
+            if stop - first > ROOM_FOR_NAME:
+                drawing.text(bar.right + 3, bar.top + bar.height / 2 + 0.36 * SMALL, name[:14], SMALL, "start")
     Axes(drawing, boxes[-1], time, Scale(0, 1)).frame_below(unit)
     if carpets:
         _draw_scale(drawing, boxes[-1])
@@ -82,8 +91,9 @@ def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) 
     if dummy.any():
         drawing.add("pattern", hatch, id="dummy", width=6, height=6, patternUnits="userSpaceOnUse")
     for wanted, fill, seen in ((dummy, "url(#dummy)", 1.0), (censored, CENSORED, 0.55)):
-        for first, last in _runs(wanted):
-            left, right = axes.across([(first - 0.5) * scale, (last + 0.5) * scale])
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(int), [0]])))
+        for first, stop in zip(edges[::2], edges[1::2], strict=True):
+            left, right = axes.across([(first - 0.5) * scale, (stop - 0.5) * scale])
             drawing.rectangle(Box(left, box.top, right - left, box.height), fill, fill_opacity=seen)
     places = axes.across(np.flatnonzero(censored) * scale)
     marks = "".join(f"M{place - 1.6:.1f} {box.top - 1.3:.1f}h3.2l-1.6 3z" for place in places)
@@ -91,34 +101,8 @@ def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) 
         drawing.add("path", d=marks, fill="#000")
 
 
-def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(int), [0]])))
-    return [(int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _draw_carpet(drawing: Drawing, box: Box, title: str, carpet: np.ndarray) -> None:
-    """Draw a carpet, no finer than it is seen."""
-    seen = shrink(carpet, round(box.height * DOTS / POINTS), round(box.width * DOTS / POINTS))
-    palette = np.vstack([colours("gray", STEPS - 1), _rgb(CENSORED)])  # with the colour of no value two share a byte
-    drawing.image(box, encode_png(step_of(seen, -LIMIT, LIMIT, STEPS - 1), palette), seen.shape[1])
-    drawing.line((box.left, box.left, box.right), (box.top, box.bottom, box.bottom), width=0.7)
-    drawing.text(box.left - 8, box.top + box.height / 2, title, turned=True)
-
-
 def _rgb(colour: str) -> np.ndarray:
     return np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
-
-
-def _name_networks(drawing: Drawing, box: Box, networks: Sequence[tuple[str, float, float]]) -> None:
-    """Put a bar and a name next to the rows of each network; names only where there is room."""
-    if not 1 < len(networks) <= MOST_NETWORKS:
-        return
-    table = colour_table("tab20")
-    for number, (name, first, stop) in enumerate(networks):
-        bar = Box(box.right + 2, box.top + first * box.height, 5, (stop - first) * box.height)
-        drawing.rectangle(bar, "#" + table[number % len(table)])
-        if stop - first > ROOM_FOR_NAME:
-            drawing.text(bar.right + 3, bar.top + bar.height / 2 + 0.36 * SMALL, name[:14], SMALL, "start")
 
 
 def _draw_scale(drawing: Drawing, carpet: Box) -> None:

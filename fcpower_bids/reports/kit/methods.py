@@ -17,7 +17,7 @@ from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
+from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
@@ -69,6 +69,12 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
     except DatasetError:
         before = []
     programs = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in before]
+    # what the strategy says of itself, with its citations before the full stop; a DOI where there is no entry
+    by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
+    known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
+    unknown = ", ".join(doi for doi in strategy.references if doi not in by_doi)
+    cited = (f" [{known}]" if known else "") + (f" (doi: {unknown})" if unknown else "")
+    summary = strategy.methods.strip()
     return fill(
         "participant.md",
         settings=settings,
@@ -83,7 +89,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
         filtered=any(settings.band),
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
-        methods=_strategy_sentence(strategy),
+        methods=f"{summary.removesuffix('.')}{cited}." if cited else summary,
         convention=convention_of(settings.convention, settings.filter_order, settings.padding),
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.alpha:g}",
@@ -103,16 +109,6 @@ def fill(template: str, **content: Any) -> str:
     text = fill_part(template, version=__version__, **content)
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
-
-
-def _strategy_sentence(strategy: Strategy) -> str:
-    """Return what a strategy says of itself, with its citations before the full stop; a DOI where there is no entry."""
-    by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
-    known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
-    others = ", ".join(doi for doi in strategy.references if doi not in by_doi)
-    cited = (f" [{known}]" if known else "") + (f" (doi: {others})" if others else "")
-    said = strategy.methods.strip()
-    return f"{said.removesuffix('.')}{cited}." if cited else said
 
 
 @lru_cache(maxsize=1)

@@ -85,8 +85,7 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 
 def render_page(template: str, *, script_name: str = "page.js", command: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
-    names = [name for name in (script_name, "copy.js") if name]
-    style, script = _asset("page.css"), "".join(map(_asset, names))
+    style, script = _asset("page.css"), _asset("common.js") + _asset(script_name)
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))

@@ -52,21 +52,12 @@ def encode_png(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
         pairs[:, :columns] = lines
         lines = pairs[:, ::2] << 4 | pairs[:, 1::2]
     filtered = np.concatenate([np.zeros((rows, 1), dtype=np.uint8), lines], axis=1)  # 0: each line as it is
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, depth, kind, 0, 0, 0)),
-            b"" if palette is None else _colours(palette.astype(np.uint8)),
-            _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)),
-            _chunk(b"IEND", b""),
-        ]
-    )
-
-
-def _colours(palette: np.ndarray) -> bytes:
-    """Return the chunks of a palette: its colours and, where it has them, its opacities."""
-    opacities = _chunk(b"tRNS", palette[:, 3].tobytes()) if palette.shape[1] == 4 else b""
-    return _chunk(b"PLTE", palette[:, :3].tobytes()) + opacities
+    chunks = [b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, depth, kind, 0, 0, 0))]
+    if palette is not None:
+        chunks.append(_chunk(b"PLTE", palette[:, :3].astype(np.uint8).tobytes()))
+        if palette.shape[1] == 4:
+            chunks.append(_chunk(b"tRNS", palette[:, 3].astype(np.uint8).tobytes()))
+    return b"".join([*chunks, _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)), _chunk(b"IEND", b"")])
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
@@ -137,7 +128,11 @@ class Drawing:
         """Add a line through points (n,), with a gap where one is not finite."""
         if dashes:
             attributes["stroke_dasharray"] = dashes
-        path = _path(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        x, y = _thin(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        known = np.isfinite(x) & np.isfinite(y)
+        begins = known & ~np.concatenate([[False], known[:-1]])
+        points = zip(np.where(begins[known], "M", "L"), x[known], y[known], strict=True)
+        path = "".join(f"{letter}{across:.1f} {down:.1f}" for letter, across, down in points)
         self.add("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_linejoin="round", **attributes)
 
     def text(
@@ -183,16 +178,6 @@ class Drawing:
 
 def _value(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def _path(x: np.ndarray, y: np.ndarray) -> str:
-    x, y = _thin(x, y)
-    known = np.isfinite(x) & np.isfinite(y)
-    begins = known & ~np.concatenate([[False], known[:-1]])
-    return "".join(
-        f"{'M' if begin else 'L'}{across:.1f} {down:.1f}"
-        for begin, across, down in zip(begins[known], x[known], y[known], strict=True)
-    )
 
 
 def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

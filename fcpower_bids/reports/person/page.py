@@ -36,6 +36,7 @@ from fcpower_bids.reports.person.recording import (
     judge,
     minutes_kept,
     read_accounts,
+    read_parcellation,
 )
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.settings.command import command_of
@@ -289,9 +290,9 @@ def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[
     found = set()
     for account in accounts:
         for view in account.views if account.configuration == settings.configuration_hash() else ():
-            parcels, about = view.parcellation(settings.output_dir), view.about
-            source = str(about.get("Source", "n/a"))
-            found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.table), source, parcels.citation))
+            space, source = str(view.about["Space"]), str(view.about.get("Source", "n/a"))
+            parcels = read_parcellation(settings.output_dir, view.atlas, space)
+            found.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))
     return sorted(found)
 
 

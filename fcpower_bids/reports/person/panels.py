@@ -22,7 +22,7 @@ from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.charts import draw_curves, draw_row_bars, network_spans
 from fcpower_bids.reports.kit.page import Panel, make_panel, relative_link
 from fcpower_bids.reports.person.brains import Preview, draw_brain, make_preview, median_tsnr, read_preview, read_slices
-from fcpower_bids.reports.person.recording import Account, Parcellation, View, read_columns
+from fcpower_bids.reports.person.recording import Account, Parcellation, View, read_columns, read_parcellation
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -48,7 +48,7 @@ class Context:
     @property
     def parcels(self) -> Parcellation:
         """The atlas."""
-        return self.view.parcellation(self.settings.output_dir)
+        return read_parcellation(self.settings.output_dir, self.view.atlas, str(self.view.about["Space"]))
 
     @property
     def spans(self) -> list[tuple[str, int, int]]:
@@ -136,12 +136,10 @@ def make_over_time(context: Context) -> Iterator[Panel]:
     before, after, clean = context.previews
     if volumes is None and not clean:
         return
+    if volumes is None:
+        volumes = pd.DataFrame(UNKNOWN_VOLUMES, index=range(clean))
     carpets = {title: preview.carpet for title, preview in (("before", before), ("after", after)) if preview}
-    columns: dict[str, np.ndarray] = (
-        {name: volumes[name].to_numpy(dtype=float) for name in volumes.columns}
-        if volumes is not None
-        else {name: np.full(clean, value) for name, value in UNKNOWN_VOLUMES.items()}
-    )
+    columns = {str(name): volumes[name].to_numpy(dtype=float) for name in volumes}
     whole = len(context.parcels.order)
     networks = [(name, start / whole, stop / whole) for name, start, stop in context.spans]  # shares of all parcels
     yield context.panel(
@@ -205,21 +203,20 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     if path is None:
         return
     table, facts = read_columns(path, SPECTRUM), read_json(path.with_suffix(".json"))
-    shown, ratios = (
-        table[table["eigenvalue_power"] > 0],
-        (facts["ParticipationRatio"], facts["ParticipationRatioPower"]),
-    )
-    before, after = (np.column_stack([shown.index + 1, np.log10(shown[name])]) for name in EIGENVALUES)
-    names = (f"FC, participation ratio {ratios[0]:.1f}", f"FC^{facts['Alpha']:g}, participation ratio {ratios[1]:.1f}")
-    curves = dict(zip(names, (before, after), strict=True))
+    shown = table[table["eigenvalue_power"] > 0]
+    ratios = [f"{facts[name]:.1f}" for name in ("ParticipationRatio", "ParticipationRatioPower")]
+    curves = {
+        f"{name}, participation ratio {ratio}": np.column_stack([shown.index + 1, np.log10(shown[column])])
+        for name, ratio, column in zip(("FC", f"FC^{facts['Alpha']:g}"), ratios, EIGENVALUES, strict=True)
+    }
     clipped = len(table) - len(shown)
     title = f"{clipped} eigenvalues are zero to rounding, or negative, and not shown" if clipped else ""
     yield context.panel(
         "eigenvalues",
         draw_curves([(title, "log₁₀ eigenvalue", "rank", curves)], 0.0),
         path,
-        before=f"{ratios[0]:.1f}",
-        after=f"{ratios[1]:.1f}",
+        before=ratios[0],
+        after=ratios[1],
         n=len(table),
         rank=facts["Rank"],
         clipped=facts["NumberClipped"],

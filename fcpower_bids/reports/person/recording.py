@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,28 +30,30 @@ JUDGED_BY = ("bold", "timeseries")
 """Tables of an atlas whose sidecars hold what is wrong with a recording."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parcellation:
+class Parcellation(NamedTuple):
     """The parcels of an atlas copy in ``sourcedata/atlases``."""
 
-    table: pd.DataFrame  # ``index``, ``name``, ``network``, ``hemisphere``, in the order of the outputs
+    networks: list[str]  # of each parcel, in the order of the outputs
+    order: np.ndarray  # parcels sorted by network, networks in the order of their first parcel
     citation: str  # from the description of the atlas; "n/a" without one
 
-    @cached_property
-    def networks(self) -> list[str]:
-        """Network of each parcel."""
-        return self.table["network"].astype(object).fillna("n/a").astype(str).tolist()
 
-    @cached_property
-    def order(self) -> np.ndarray:
-        """Parcels sorted by network, networks in the order of their first parcel."""
-        return network_order(self.networks)
-
-
-def network_order(networks: list[str] | tuple[str, ...]) -> np.ndarray:
+def network_order(networks: Sequence[str]) -> np.ndarray:
     """Return the stable permutation that puts the parcels of a network side by side."""
     place = {name: rank for rank, name in enumerate(dict.fromkeys(networks))}
     return np.argsort([place[name] for name in networks], kind="stable")
+
+
+@lru_cache(maxsize=16)
+def read_parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
+    """Load the copy of the atlas that the numbers were made with."""
+    table = stored_path(output_dir, f"sourcedata/atlases/tpl-{space}/tpl-{space}_{atlas}_dseg.tsv")
+    try:
+        links = read_json(table.parents[1] / f"{atlas.split('_')[0]}_description.json").get("ReferencesAndLinks", [])
+    except DatasetError:
+        links = []
+    networks = read_table(table)["network"].astype(object).fillna("n/a").astype(str).tolist()
+    return Parcellation(networks, network_order(networks), "; ".join(map(str, links)) or "n/a")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +73,6 @@ class View:
         """The atlas in one string, as in file names."""
         return str(self.about["Name"])
 
-    def parcellation(self, output_dir: Path) -> Parcellation:
-        """Load the copy of the atlas that the numbers were made with."""
-        return _parcellation(output_dir, self.atlas, str(self.about["Space"]))
-
     def sidecar(self, suffix: str) -> dict[str, Any]:
         """Return the sidecar of one of the tables; nothing where the table was not written."""
         if suffix not in self.tables:
@@ -83,16 +80,6 @@ class View:
         if suffix not in self.sidecars:
             self.sidecars[suffix] = read_json(self.tables[suffix].with_suffix(".json"))
         return self.sidecars[suffix]
-
-
-@lru_cache(maxsize=16)
-def _parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
-    table = stored_path(output_dir, f"sourcedata/atlases/tpl-{space}/tpl-{space}_{atlas}_dseg.tsv")
-    try:
-        links = read_json(table.parents[1] / f"{atlas.split('_')[0]}_description.json").get("ReferencesAndLinks", [])
-    except DatasetError:
-        links = []
-    return Parcellation(read_table(table), "; ".join(map(str, links)) or "n/a")
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +136,7 @@ class Account:
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
     """Collect what was written about one participant."""
     folder = output_dir / "logs" / "status"
-    patterns = (f"sub-{subject}.json", f"sub-{subject}_*.json")
-    names = sorted(path.stem for pattern in patterns for path in folder.glob(pattern))
+    names = sorted(path.stem for end in ("", "_*") for path in folder.glob(f"sub-{subject}{end}.json"))
     statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
     accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
     end = f"_desc-{label}{EMBEDDING}" if label else EMBEDDING
@@ -159,9 +145,8 @@ def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list
 
 def _without_folders(output_dir: Path, status: Status) -> Status:
     """Leave the user's folders out of a reason: pages are passed on, logs are not."""
-    if not status.reason:
-        return status
-    return dataclasses.replace(status, reason=describe_without_folders(status.reason, known_folders(output_dir)))
+    reason = describe_without_folders(status.reason, known_folders(output_dir)) if status.reason else ""
+    return replace(status, reason=reason)
 
 
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
@@ -208,36 +193,28 @@ def _read_quality(path: Path) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             rows: list[dict[Any, Any]] = list(reader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
-    absent = set(QUALITY.columns) - set(reader.fieldnames or ())
-    if absent:
-        raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
-    for row in rows:
-        for key, text in row.items():
-            if key is None or text is None:
-                raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
-            if key not in QUALITY.columns or not QUALITY.columns[key].is_text:
-                try:
+        if absent := set(QUALITY.columns) - set(reader.fieldnames or ()):
+            raise ValueError(f"it lacks the columns {', '.join(sorted(absent))}")
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError("a row does not fit its header")
+            for key, text in row.items():
+                if key not in QUALITY.columns or not QUALITY.columns[key].is_text:
                     whole = text.lstrip("-").isdigit()
                     row[key] = math.nan if text == MISSING else int(text) if whole else float(text)
-                except ValueError as error:
-                    fault = f"{path} holds '{text}' where a number belongs. Run participant level again."
-                    raise DatasetError(fault) from error
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read as a table ({error}). Run participant level again.") from error
     return rows
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read the columns of numbers of a table, by their keys. Raises DatasetError."""
-    table = read_table(path)
-    keys = [key for key in spec.needed if not spec.columns[key].is_text]
-    lacking = [key for key in keys if key not in table.columns]
-    if lacking:
-        raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run participant level again.")
     try:
-        return table[keys].astype(float)
-    except ValueError as error:
-        raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
+        return read_table(path)[[key for key in spec.needed if not spec.columns[key].is_text]].astype(float)
+    except (KeyError, ValueError) as error:
+        raise DatasetError(
+            f"{path} lacks columns, or holds text where numbers belong ({error}). Run participant level again."
+        ) from error
 
 
 STAGES = {

@@ -21,7 +21,7 @@ from fcpower_bids.encoders.published.adapters import (
 )
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.loading import parcel_centroids
+from fcpower_bids.imaging.atlas import parcel_centroids
 
 
 def test_every_published_encoder_is_registered_and_asks_for_weights_and_licence(tmp_path):

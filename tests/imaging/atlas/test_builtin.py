@@ -10,8 +10,8 @@ import pytest
 from scipy import ndimage
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas import builtin
-from fcpower_bids.imaging.atlas.builtin import N_PARCELS, POSITIONS, SPACES, builtin_atlas
+from fcpower_bids.imaging import atlas as builtin
+from fcpower_bids.imaging.atlas import N_PARCELS, POSITIONS, SPACES, builtin_atlas
 from scripts.make_builtin import encode_image, parcellate_grey_matter
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 from nilearn.plotting import find_parcellation_cut_coords
 
-from fcpower_bids.imaging.atlas.loading import parcel_centroids
+from fcpower_bids.imaging.atlas import parcel_centroids
 
 AFFINE = np.array([[-2.0, 0, 0, 90], [0, 2.5, 0, -126], [0, 0, 3.0, -72], [0, 0, 0, 1]])
 

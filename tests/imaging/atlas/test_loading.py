@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -21,8 +22,9 @@ from hypothesis import strategies as st
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.imaging.atlas import templateflow as templateflow_atlases
-from fcpower_bids.imaging.atlas.files import (
+from fcpower_bids.imaging import templateflow as templateflow_atlases
+from fcpower_bids.imaging.atlas import load_atlas, prefetch_atlases
+from fcpower_bids.imaging.atlas_files import (
     declared_atlases,
     hemisphere_of,
     make_table,
@@ -31,12 +33,10 @@ from fcpower_bids.imaging.atlas.files import (
     read_atlas_table,
     unique_names,
 )
-from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
 from tests.planting.surfaces import labels_of, save_dlabel
-from tests.running import PATIENCE
 
 SPACE = "MNI152NLin2009cAsym"
-FETCH_BY_CLIENT = templateflow_atlases._fetch_by_client
+FETCH = templateflow_atlases._fetch
 OTHER = "MNI152NLin6Asym"
 AFFINE = np.diag([2.0, 2, 2, 1])
 SHAPE = (6, 6, 6)
@@ -67,8 +67,7 @@ def no_network(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise OSError("Temporary failure in name resolution")
 
-    monkeypatch.setattr(templateflow_atlases, "urlopen", refuse)
-    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", refuse)
+    monkeypatch.setattr(templateflow_atlases, "_fetch", refuse)
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "templateflow"))
     monkeypatch.delenv("FCPOWER_OFFLINE", raising=False)
 
@@ -112,7 +111,7 @@ def test_a_stub_of_zero_bytes_is_not_a_file(home):
 
 
 def test_offline_switch_is_honoured(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", FETCH_BY_CLIENT)
+    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
     monkeypatch.setenv("FCPOWER_OFFLINE", "1")
     with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
@@ -120,14 +119,11 @@ def test_offline_switch_is_honoured(monkeypatch):
 
 
 def test_a_network_that_never_answers_does_not_hang(monkeypatch):
-    release = threading.Event()
-    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: release.wait(PATIENCE))
-    with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
-        templateflow_atlases._fetch("https://example.org/x.nii.gz", seconds=0.2)
-    release.set()
-    monkeypatch.setattr(templateflow_atlases, "SECONDS_OF_CLIENT", 0.1)
+    monkeypatch.setattr(templateflow_atlases, "SECONDS", 0.1)
     with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
-        FETCH_BY_CLIENT(["any"], SPACE)
+        FETCH(["https://example.org/x.nii.gz"], "")
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+        FETCH(["any"], SPACE)
 
 
 THALAMUS = "MIAL67ThalamicNuclei"
@@ -152,7 +148,7 @@ def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monk
         def log_message(self, *_):
             pass
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", FETCH_BY_CLIENT)
+    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
     with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(templateflow_atlases, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
@@ -180,7 +176,7 @@ def store(monkeypatch, tmp_path):
             raise OSError("TemplateFlow has no such file")
         return name, content[name]
 
-    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", fetch)
+    monkeypatch.setattr(templateflow_atlases, "_fetch", fetch)
     return asked
 
 
@@ -235,6 +231,21 @@ def test_prefetch_of_what_templateflow_lacks(tmp_path):
         prefetch_atlases(["builtin"], [SPACE], tmp_path)
 
 
+def answer_in_this_process(monkeypatch, answer):
+    """Let the program that fetches an address run here, with this answer of the network."""
+
+    def run(words, env, **_):
+        printed = io.StringIO()
+        with monkeypatch.context() as patched, contextlib.redirect_stdout(printed):
+            patched.setenv("TEMPLATEFLOW_HOME", env["TEMPLATEFLOW_HOME"])
+            code = templateflow_atlases.main(words[3:])
+        return subprocess.CompletedProcess(words, code, printed.getvalue(), "")
+
+    monkeypatch.setattr(templateflow_atlases, "_fetch", FETCH)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+
+
 def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):
     save_dlabel(tmp_path / "theirs.dlabel.nii", labels_of(4), [f"7Networks_LH_Vis_{k}" for k in range(4)])
     asked = []
@@ -243,7 +254,7 @@ def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, t
         asked.append(url)
         return io.BytesIO((tmp_path / "theirs.dlabel.nii").read_bytes())
 
-    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+    answer_in_this_process(monkeypatch, answer)
     folder = tmp_path / "portable"
     table = prefetch_atlases(["Schaefer400"], ["fsLR"], folder)
     name = "Schaefer2018_400Parcels_7Networks_order.dlabel.nii"
@@ -262,7 +273,7 @@ def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, t
 def test_prefetch_for_cifti_refuses_a_login_page_and_says_what_to_do_without_network(monkeypatch, tmp_path):
     with pytest.raises(DatasetError, match=r"400Parcels_7Networks_order.*could not be fetched.*--atlas-dir"):
         prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
-    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
+    answer_in_this_process(monkeypatch, lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
     with pytest.raises(DatasetError, match="login portal"):
         prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
     assert not list((tmp_path / "a").rglob("*.nii"))

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.cleaning import clean_recording
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 

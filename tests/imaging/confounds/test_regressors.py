@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.confounds.regressors import load_confounds
-from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
+from fcpower_bids.imaging.confounds import load_confounds
+from fcpower_bids.imaging.strategies import Strategy, load_strategy
 
 DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
 VERSIONS = {

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.confounds.strategies import load_strategy, strategy_names
+from fcpower_bids.imaging.strategies import load_strategy, strategy_names
 
 COUNTS = {"24P": 24, "27P": 27, "36P": 36, "simple": 26, "gsr_only": 1, "none": 0, "acompcor": 12, "acompcor_gsr": 13}
 

@@ -10,10 +10,10 @@ import pytest
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, ScalarAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.label_images import align_labels, read_grayordinate_labels
-from fcpower_bids.imaging.series import cifti
-from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import header_summary
+from fcpower_bids.imaging import cifti
+from fcpower_bids.imaging.labels import align_labels, read_grayordinate_labels
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.streaming import header_summary
 from fcpower_bids.records import Atlas
 
 AFFINE = np.diag([2.0, 2, 2, 1])

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.errors import RecordingError, UsageError
-from fcpower_bids.imaging.atlas.label_images import resample_labels
-from fcpower_bids.imaging.series import streaming
-from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import header_summary
+from fcpower_bids.imaging import streaming
+from fcpower_bids.imaging.labels import resample_labels
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.streaming import header_summary
 from fcpower_bids.records import Atlas
 
 SPACE = "MNI152NLin2009cAsym"

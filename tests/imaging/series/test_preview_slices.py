@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import MARGIN, N_SIDES, N_SLICES, SETTLING
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.streaming import MARGIN, N_SIDES, N_SLICES, SETTLING
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL
 from fcpower_bids.reports.person.brains import UNCOVERED, paint_coverage
 from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image

@@ -29,11 +29,16 @@ def test_drawings_are_svg_that_says_the_same_each_time():
     assert raised == "0.35"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "runs"), [([0, 1, 1, 0, 1], [(1, 2), (4, 4)]), ([0, 0], []), ([1, 1], [(0, 1)]), ([], [])]
-)
+@pytest.mark.parametrize(("wanted", "runs"), [([0, 1, 1, 0, 1], [(1, 2), (4, 4)]), ([0, 0], []), ([1, 1], [(0, 1)])])
 def test_neighbouring_censored_volumes_are_one_bar(wanted, runs):
-    assert figures._runs(np.array(wanted, dtype=bool)) == runs
+    censored = np.array(wanted)
+    volumes = {"framewise_displacement": np.ones(len(wanted)), "dvars": np.full(len(wanted), np.nan)}
+    svg = figures.draw_motion(volumes | {"dummy": 0 * censored, "kept": 1 - censored}, 0.5, 0.0, {})
+    bars = re.findall(r'x="([\d.]+)" y="[\d.]+" width="([\d.]+)" [^>]*fill-opacity="0.55"', svg)
+    volume = 0.925 * 9.6 * 72 / len(wanted)
+    drawn = [(float(x) - 0.07 * 9.6 * 72, float(width)) for x, width in bars]
+    np.testing.assert_allclose(drawn, [(a * volume, (b + 1 - a) * volume) for a, b in runs] or drawn, atol=0.02)
+    assert len(drawn) == len(runs)
 
 
 def test_the_traces_and_the_carpet_show_the_values_they_are_given():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.imaging.confounds.strategies import load_strategy, strategy_names
+from fcpower_bids.imaging.strategies import load_strategy, strategy_names
 from fcpower_bids.reports.kit.methods import (
     AtlasFacts,
     all_references,

@@ -12,7 +12,7 @@ import pytest
 from fcpower_bids.outputs.status import FAILED, Status, write_status
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
-from fcpower_bids.reports.person.recording import read_accounts
+from fcpower_bids.reports.person.recording import read_accounts, read_parcellation
 from tests.reports.outputs import EXCLUDED, write_outputs, write_participant_reports
 
 
@@ -163,8 +163,9 @@ def test_titles_of_connectomes(tmp_path, name, facts, expected):
 def test_coverage_is_drawn_by_network_where_there_is_no_volume(written):
     found = panels(written[0])["Coverage"]
     assert "least to most covered parcel" in found.svg
-    accounts, _ = read_accounts(written[0].output_dir, "01")
-    assert all(name in found.svg for name in set(accounts[0].views[0].parcellation(written[0].output_dir).networks))
+    about = read_accounts(written[0].output_dir, "01")[0][0].views[0].about
+    parcels = read_parcellation(written[0].output_dir, about["Name"], about["Space"])
+    assert all(name in found.svg for name in set(parcels.networks))
 
 
 def test_spectra_and_eigenvalues_say_their_numbers(written):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fcpower_bids.errors import UsageError
 
-STRATEGIES = Path(__file__).parents[2] / "data" / "strategies"
+STRATEGIES = Path(__file__).parents[1] / "data" / "strategies"
 
 
 @dataclass(frozen=True)
@@ -54,45 +54,32 @@ def _load(path: Path, _time: int, _size: int) -> Strategy:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} cannot be read as YAML: {reason}.") from None
-    return _parse(content, path)
-
-
-def is_pattern(entry: str) -> bool:
-    """Say whether an entry of a strategy is a regular expression and not a column name."""
-    return entry.startswith("^")
-
-
-def _parse(content: Any, path: Path) -> Strategy:
-    """Check what was read and return it as a strategy."""
-    known = {"name", "methods", "columns", "optional", "acompcor", "references"}
+        raise UsageError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not a confound strategy: it must have the keys 'methods' and 'columns'.")
+    known = {"name", "methods", "columns", "optional", "acompcor", "references"}
     unknown, absent = sorted(map(str, content.keys() - known)), sorted({"methods", "columns"} - content.keys())
     if unknown or absent:
         problem = f"the key '{unknown[0]}' is not known" if unknown else f"the key '{absent[0]}' is missing"
         raise UsageError(f"{path} is not a confound strategy: {problem}. Its keys are {', '.join(sorted(known))}.")
-    lists = {key: content.get(key, []) for key in ("columns", "optional", "references")}
-    for key, value in lists.items():
+    defaults: dict[str, Any] = {"name": path.stem, "columns": [], "optional": [], "references": [], "acompcor": 0}
+    content = defaults | content
+    for key in ("columns", "optional", "references"):
+        value = content[key]
         if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
             raise UsageError(f"{path}: '{key}' must be a list of names, not {value!r}.")
-    columns, optional, references = (tuple(dict.fromkeys(value)) for value in lists.values())
-    count = content.get("acompcor", 0)
-    if type(count) is not int or count < 0:
-        raise UsageError(f"{path}: 'acompcor' must be a number of components, not {count!r}.")
-    for entry in columns + optional:  # a regular expression that is broken or would match parts of names
-        if is_pattern(entry) != entry.endswith("$"):
+        content[key] = tuple(dict.fromkeys(value))
+    if type(content["acompcor"]) is not int or content["acompcor"] < 0:
+        raise UsageError(f"{path}: 'acompcor' must be a number of components, not {content['acompcor']!r}.")
+    for entry in content["columns"] + content["optional"]:  # a pattern that is broken or would match parts of names
+        if entry.startswith("^") != entry.endswith("$"):
             raise UsageError(f"{path}: the regular expression '{entry}' must begin with ^ and end with $.")
         try:
             re.compile(entry)
         except re.error as error:
             raise UsageError(f"{path}: '{entry}' is not a regular expression: {error}.") from None
-    name, methods = _text(content.get("name", path.stem), "name", path), _text(content["methods"], "methods", path)
-    return Strategy(name, methods, columns, optional, count, references)
-
-
-def _text(value: Any, key: str, path: Path) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{path}: '{key}' must be text, not {value!r}.")
-    return " ".join(value.split())
+    for key in ("name", "methods"):
+        if not isinstance(content[key], str) or not content[key].strip():
+            raise UsageError(f"{path}: '{key}' must be text, not {content[key]!r}.")
+        content[key] = " ".join(content[key].split())
+    return Strategy(**content)

@@ -13,14 +13,14 @@ import numpy as np
 from nibabel.cifti2 import Cifti2Image, ParcelsAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.atlas.label_images import (
+from fcpower_bids.imaging.integrity import DAMAGED
+from fcpower_bids.imaging.labels import (
     align_labels,
     index_labels,
     is_cifti_labels,
     read_grayordinate_labels,
 )
-from fcpower_bids.imaging.integrity import DAMAGED
-from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
+from fcpower_bids.imaging.streaming import HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22
@@ -34,7 +34,13 @@ def average_grayordinates(
     """Means (T, P), coverage (P,), labelled and used grayordinates (P,) of every atlas. Raises RecordingError."""
     from scipy import sparse  # slow to load, and few recordings need it
 
-    members, labelled = zip(*(_membership(bold, header.grayordinates, atlas) for atlas in atlases), strict=True)
+    members, labelled = [], []  # who belongs where (P, G), and the size of each parcel in the atlas
+    for atlas in atlases:
+        aligned, parcels = _align(bold, header.grayordinates, atlas)
+        columns = np.flatnonzero(aligned)
+        entries = np.ones(len(columns)), (aligned[columns] - 1, columns)
+        members.append(sparse.csc_array(entries, shape=(atlas.n_parcels, len(aligned))))
+        labelled.append(np.bincount(parcels, minlength=atlas.n_parcels + 1)[1:])
     membership = sparse.csc_array(sparse.vstack(members))
     sums = np.zeros((membership.shape[0], header.n_volumes - n_dummy))
     n_used = np.zeros(membership.shape[0], dtype=int)
@@ -114,18 +120,6 @@ def _align(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]
             f"{bold} and the atlas {atlas.image} do not describe the same grayordinates ({error}): "
             "use the atlas of this surface and density."
         ) from error
-
-
-def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
-    """Return the (P, G) matrix of who belongs where, and the size of each parcel in the atlas."""
-    from scipy import sparse  # slow to load, and few recordings need it
-
-    aligned, parcels = _align(bold, axis, atlas)
-    columns = np.flatnonzero(aligned)
-    matrix = sparse.csc_array(
-        (np.ones(len(columns)), (aligned[columns] - 1, columns)), shape=(atlas.n_parcels, len(aligned))
-    )
-    return matrix, np.bincount(parcels, minlength=atlas.n_parcels + 1)[1:]
 
 
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ RESOLUTIONS = ("02", "01")
 CHECKSUMS = "checksums.tsv"
 LACKS = 3
 """Exit code of the program where the archive has none of the files."""
-SECONDS_PER_FILE, SECONDS_OF_CLIENT = 30.0, 120.0
+SECONDS = 120.0
 """The client unpacks and indexes its list of files first, which takes some seconds of processing."""
 MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
 """How a compressed file and a NIfTI-2 (CIFTI) file begin."""
@@ -62,7 +61,17 @@ def prefetch_files(
             rows = csv.DictReader(stream, delimiter="\t")
             recorded = {row["file"]: row["sha256"] for row in rows if stored_path(folder, row["file"]).is_file()}
     paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]
-    for path in (*paths, *(_obtain_address(address, folder / "tpl-fsLR") for address in addresses)):
+    for address in addresses:
+        paths.append(path := folder / "tpl-fsLR" / address.rpartition("/")[2])
+        if not path.is_file():
+            try:
+                write_bytes(path, _fetch([address], "")[1])
+            except OSError as error:
+                raise DatasetError(
+                    f"{address} could not be fetched ({error}): download it on a machine with network and put it into "
+                    "a folder for --atlas-dir."
+                ) from None
+    for path in paths:
         name = path.relative_to(folder).as_posix()
         digest = digest_of(path)
         if recorded.setdefault(name, digest) != digest:
@@ -82,7 +91,7 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
             if path.is_file() and path.stat().st_size > 0:  # the client's stubs are empty files
                 return path
     try:
-        name, content = _fetch_by_client(names, space)
+        name, content = _fetch(names, space)
         for folder in folders[:-1]:  # the first that can be written
             with suppress(OSError):
                 return write_bytes(folder / below / name, content)
@@ -96,82 +105,42 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
     )
 
 
-def _obtain_address(address: str, folder: Path) -> Path:
-    """Return the file of an address, fetched into a folder if it is not there."""
-    path = folder / address.rpartition("/")[2]
-    if not path.is_file():
-        try:
-            write_bytes(path, _fetch(address))
-        except OSError as error:
-            raise DatasetError(
-                f"{address} could not be fetched ({error}): download it on a machine with network and put it into a "
-                "folder for --atlas-dir."
-            ) from None
-    return path
-
-
-def _fetch_by_client(names: Sequence[str], space: str) -> tuple[str, bytes]:
-    """Fetch the first of the names that TemplateFlow has; return it with its content."""
-    _refuse_offline()
+def _fetch(names: Sequence[str], space: str) -> tuple[str, bytes]:
+    """Fetch the first of the names that TemplateFlow has, or an address; return its name with its content."""
+    if os.environ.get("FCPOWER_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
+        raise OSError("FCPOWER_OFFLINE is set")
     with tempfile.TemporaryDirectory(prefix="templateflow-") as scratch:
-        words = [sys.executable, "-m", "fcpower_bids.imaging.atlas.templateflow", ARCHIVE, space, *names]
-        own = {"TEMPLATEFLOW_HOME": scratch, "TEMPLATEFLOW_AUTOUPDATE": "0", "TEMPLATEFLOW_USE_DATALAD": "0"}
+        words = [sys.executable, "-m", "fcpower_bids.imaging.templateflow", ARCHIVE, space, *names]
+        home = {"TEMPLATEFLOW_HOME": scratch, "TEMPLATEFLOW_AUTOUPDATE": "0", "TEMPLATEFLOW_USE_DATALAD": "0"}
         try:
             ended = subprocess.run(
-                words, env={**os.environ, **own}, capture_output=True, text=True, timeout=SECONDS_OF_CLIENT, check=False
+                words, env={**os.environ, **home}, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"no answer within {SECONDS_OF_CLIENT:g} s") from None
+            raise TimeoutError(f"no answer within {SECONDS:g} s") from None
         if ended.returncode == LACKS:
             raise OSError("TemplateFlow has no such file")
         if ended.returncode:
             raise OSError((ended.stderr.strip().splitlines() or ["the TemplateFlow client ended without a word"])[-1])
         path = Path(ended.stdout.splitlines()[-1])
-        return path.name, _checked(path.read_bytes(), path.name)
-
-
-def _refuse_offline() -> None:
-    if os.environ.get("FCPOWER_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
-        raise OSError("FCPOWER_OFFLINE is set")
-
-
-def _checked(content: bytes, name: str) -> bytes:
-    """Return the content of a file if it begins as one of its kind."""
-    if not content or not content.startswith(MAGIC.get(name.rpartition(".")[2], b"")):
-        raise OSError("the answer is not the file, perhaps the page of a login portal")
-    return content
-
-
-def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
-    """Download within a time limit that also holds for name resolution, which no socket timeout covers."""
-    _refuse_offline()
-    outcome: list[bytes | Exception] = []
-
-    def download() -> None:
-        try:
-            with urlopen(url, timeout=seconds) as response:
-                outcome.append(response.read())
-        except Exception as error:
-            outcome.append(error)
-
-    worker = threading.Thread(target=download, daemon=True)
-    worker.start()
-    worker.join(seconds)
-    if not outcome:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    if isinstance(outcome[0], OSError):
-        raise outcome[0]
-    if isinstance(outcome[0], Exception):
-        raise OSError(str(outcome[0])) from outcome[0]
-    return _checked(outcome[0], url)
+        content = path.read_bytes()
+        if not content or not content.startswith(MAGIC.get(path.suffix[1:], b"")):
+            raise OSError("the answer is not the file, perhaps the page of a login portal")
+        return path.name, content
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch the first of the names that the archive has, and print where it is; returns the exit code."""
+    """Fetch the first of the names that there is, or an address, and print where it is; return the exit code."""
+    archive, template, *names = arguments
+    if not template:
+        path = Path(os.environ["TEMPLATEFLOW_HOME"], names[0].rpartition("/")[2])
+        with urlopen(names[0], timeout=SECONDS) as response:
+            path.write_bytes(response.read())
+        sys.stdout.write(f"{path}\n")
+        return 0
     # here alone: it fills the home of TemplateFlow
     from templateflow.client import TemplateFlowClient
 
-    archive, template, *names = arguments
     template, _, cohort = template.partition("_cohort-")
     client = TemplateFlowClient(autoupdate=False, s3_root=archive)
     known: dict[str, Any] = {"suffix": "dseg"} | ({"cohort": cohort} if cohort else {})
@@ -181,9 +150,9 @@ def main(arguments: Sequence[str]) -> int:
         return LACKS
     stem, _, extension = name.partition(".")
     labels = dict(part.split("-", 1) for part in stem.split("_") if "-" in part)
-    own: dict[str, Any] = {"atlas": labels.get("atlas"), "desc": labels.get("desc"), "extension": f".{extension}"}
-    own["resolution"] = int(labels["res"]) if "res" in labels else None
-    sys.stdout.write(f"{client.get(template, **known, **own)}\n")
+    query: dict[str, Any] = {"atlas": labels.get("atlas"), "desc": labels.get("desc"), "extension": f".{extension}"}
+    query["resolution"] = int(labels["res"]) if "res" in labels else None
+    sys.stdout.write(f"{client.get(template, **known, **query)}\n")
     return 0
 
 

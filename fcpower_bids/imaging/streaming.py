@@ -122,13 +122,16 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
         )
     if not np.linalg.det(image.affine[:3, :3]):
         raise RecordingError(f"{path} does not say where its voxels are (its affine is singular): run fMRIPrep again.")
-    zooms = image.header.get_zooms()
+    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
+    # the decimal that is meant: single precision makes of 2.2 s 2.200000048, which no other run has
+    step = float(str(np.float32(zooms[3])))
+    # without a unit it is taken as seconds when it can be a repetition time, never guessed otherwise
+    seconds = {**SECONDS, "unknown": 1.0 if step < LONGEST_PLAUSIBLE_TR else np.nan}.get(unit, np.nan) * step
     return HeaderSummary(
         shape=image.shape,
         zooms=tuple(float(zoom) for zoom in zooms[:3]),
         n_volumes=image.shape[3],
-        # the decimal that is meant: single precision makes of 2.2 s 2.200000048, which no other run has
-        repetition_time=_seconds(float(str(np.float32(zooms[3]))), image.header.get_xyzt_units()[1]),
+        repetition_time=seconds if np.isfinite(seconds) and seconds > 0 else None,
         dtype=image.header.get_data_dtype(),
         affine=image.affine,
         offset=image.dataobj.offset,
@@ -152,15 +155,6 @@ def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
         scaling=(float(image.dataobj.slope), float(image.dataobj.inter)),
         grayordinates=grayordinates,
     )
-
-
-def _seconds(step: float, unit: str) -> float | None:
-    """A step without a unit is taken as seconds when it can be a repetition time, never guessed otherwise."""
-    if not np.isfinite(step) or step <= 0:
-        return None
-    if unit == "unknown":
-        return step if step < LONGEST_PLAUSIBLE_TR else None
-    return step * SECONDS[unit] if unit in SECONDS else None
 
 
 def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:

@@ -68,25 +68,21 @@ def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
         return labels
     sources = {str(name): (labels[rows], part) for name, rows, part in axis.iter_structures()}
     carried = np.zeros(len(to_axis), dtype=labels.dtype)
-    shared = False
-    for name, rows, part in to_axis.iter_structures():
-        if str(name) in sources:
-            carried[rows] = _align_structure(str(name), *sources[str(name)], part)
-            shared = True
-    if not shared:
+    wanted = [(str(name), rows, part) for name, rows, part in to_axis.iter_structures() if str(name) in sources]
+    if not wanted:
         raise Unfit("they share no brain structure")
-    return carried
-
-
-def _align_structure(name: str, labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
-    if name in axis.nvertices and name in to_axis.nvertices:
-        if axis.nvertices[name] != to_axis.nvertices[name]:
-            extent, other = axis.nvertices[name], to_axis.nvertices[name]
+    for name, rows, part in wanted:
+        values, places = sources[name]
+        extent, other = places.nvertices.get(name), part.nvertices.get(name)
+        if (extent is None) != (other is None):
+            raise Unfit(f"{name} is a surface in one and a volume in the other")
+        if extent != other:
             raise Unfit(f"{name} has {extent} places in one and {other} in the other")
-        return _look_up(labels, axis.vertex[:, None], to_axis.vertex[:, None], (axis.nvertices[name],))
-    if name not in axis.nvertices and name not in to_axis.nvertices:
-        return _look_up(labels, axis.voxel, _same_voxels(name, axis, to_axis), axis.volume_shape)
-    raise Unfit(f"{name} is a surface in one and a volume in the other")
+        if extent is None:
+            carried[rows] = _look_up(values, places.voxel, _same_voxels(name, places, part), places.volume_shape)
+        else:
+            carried[rows] = _look_up(values, places.vertex[:, None], part.vertex[:, None], (extent,))
+    return carried
 
 
 def _look_up(labels: np.ndarray, places: np.ndarray, wanted: np.ndarray, extent: tuple[int, ...]) -> np.ndarray:
@@ -226,7 +222,7 @@ def _nearest_voxels(
 
 SPACES = "MNI152"
 """Beginning of the names of the spaces that it belongs to; the templates of children are others."""
-IMAGE = Path(__file__).parents[2] / "data" / "template_dseg.nii.gz"
+IMAGE = Path(__file__).parents[1] / "data" / "template_dseg.nii.gz"
 """1 in the brain, 2 in the white matter: a T1 of 195 or more, with a Dice coefficient of .964 with nilearn's map."""
 
 

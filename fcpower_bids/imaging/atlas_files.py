@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -268,12 +268,6 @@ def make_table(
             for side, name in zip(map(_stated, hemispheres), unique, strict=True)
         ),
     )
-
-
-def table_of_labels(labels: Iterable[int], known: Mapping[int, str], origin: Path) -> AtlasTable:
-    """Make the table of an image that comes without one: its labels in ascending order."""
-    ordered = sorted(labels)
-    return make_table(ordered, [known.get(label) or f"parcel{label:03d}" for label in ordered], origin=origin)
 
 
 def unique_names(labels: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.atlas.label_images import (
+from fcpower_bids.imaging.cifti import average_grayordinates, check_grayordinates
+from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
+from fcpower_bids.imaging.labels import (
     SPACES,
     index_labels,
     is_cifti_labels,
@@ -33,9 +35,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     template_dice,
     template_tissue,
 )
-from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
-from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
-from fcpower_bids.imaging.series.streaming import (
+from fcpower_bids.imaging.streaming import (
     SAMPLE,
     BrainSample,
     HeaderSummary,
@@ -158,7 +158,12 @@ def average_voxels(
         np.argsort(placed[0][voxels], kind="stable")
     ]  # parcel by parcel of the first atlas: see _ParcelSums
     sample = np.flatnonzero(brain)
-    plan = SlicePlan(header, brain, in_parcels, *_place_template(header, brain, mask, atlases))
+    tissue, dice = np.zeros(len(brain), dtype=np.uint8), np.nan  # of the template at every voxel, and with the mask
+    if any(atlas.space.startswith(SPACES) for atlas in atlases):
+        tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
+        cubic = abs(float(np.linalg.det(affine[:3, :3])))
+        dice = np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
+    plan = SlicePlan(header, brain, in_parcels, tissue, dice)
     means, n_covered, figures, slices = _stream_means(
         _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], plan),
         voxels,
@@ -259,18 +264,6 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
     return _Tally(deviations, first, constant, broken, sample.figures, slices)
-
-
-def _place_template(
-    header: HeaderSummary, brain: np.ndarray, mask: Path | None, atlases: Sequence[Atlas]
-) -> tuple[np.ndarray, float]:
-    """Return the template's tissue at every voxel in file order, and its Dice coefficient with the mask."""
-    if not any(atlas.space.startswith(SPACES) for atlas in atlases):
-        return np.zeros(len(brain), dtype=np.uint8), np.nan
-    shape, affine = header.grid
-    tissue, of_template = template_tissue(shape, tuple(affine.ravel()))
-    cubic = abs(float(np.linalg.det(affine[:3, :3])))
-    return tissue, np.nan if mask is None else template_dice(brain, tissue, cubic, of_template)
 
 
 @lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes

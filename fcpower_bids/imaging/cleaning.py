@@ -18,11 +18,11 @@ from fcpower_bids.core.plausibility import (
     find_stray,
     gain_step,
 )
-from fcpower_bids.core.series import CleanedSeries, Convention, censor_mask, check_band, clean_series, convention_of
+from fcpower_bids.core.series import CleanedSeries, censor_mask, check_band, clean_series, convention_of
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, motion_treatment
-from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.imaging.series.streaming import VolumeFigures, header_summary
+from fcpower_bids.imaging.confounds import Confounds, load_confounds
+from fcpower_bids.imaging.strategies import load_strategy
+from fcpower_bids.imaging.streaming import VolumeFigures, header_summary
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
@@ -92,13 +92,12 @@ def judge_series(
 
 
 def _about_series(found: StrayVolumes, size: float, volume: int) -> list[str]:
-    kinds = (
+    sentences = []
+    for which, words in (
         (found.empty, "hold one value everywhere"),
         (found.copied, "are copies of earlier ones"),
         (found.stray, "have a voxel, a parcel or a whole brain far away from all others"),
-    )
-    sentences = []
-    for which, words in kinds:
+    ):
         if which.any():
             shown = ", ".join(map(str, np.flatnonzero(which)[:SHOWN])) + (", ..." if which.sum() > SHOWN else "")
             sentences.append(f"Volumes that {words} were left out: {int(which.sum())} (counted from 0: {shown}).")
@@ -150,8 +149,7 @@ def clean_recording(
     """Clean the series of one recording under every atlas, with one set of confounds. Raises RecordingError."""
     n_volumes = len(parcels[0][0])
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)
-    confounds = _confounds(recording, settings, n_volumes, convention)
-    n_dummy, kept = _kept_volumes(recording, confounds, settings)
+    confounds, n_dummy, kept = _prepare(recording, settings, n_volumes)
     covered = []
     for (mean, coverage), name in zip(parcels, atlas_names, strict=True):
         seen = coverage >= settings.min_coverage
@@ -170,17 +168,8 @@ def clean_recording(
     cleaned: list[CleanedSeries] = []
     if not excluded:
         try:
-            cleaned = [
-                clean_series(
-                    one[n_dummy:],
-                    confounds.values[n_dummy:],
-                    kept[n_dummy:],
-                    recording.repetition_time,
-                    *settings.band,
-                    convention,
-                )
-                for one in series
-            ]
+            rest, seconds = (confounds.values[n_dummy:], kept[n_dummy:]), recording.repetition_time
+            cleaned = [clean_series(mean[n_dummy:], *rest, seconds, *settings.band, convention) for mean in series]
         except Unfit as error:
             excluded = str(error)
     first = cleaned[0] if cleaned else None
@@ -228,38 +217,34 @@ def _header_notes(recording: Recording) -> list[str]:
 
 def foresee_volumes(recording: Recording, n_volumes: int, settings: Method) -> tuple[int, str]:
     """Volumes that censoring will leave, and why the recording will be excluded, or nothing. Raises RecordingError."""
-    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
-    _, kept = _kept_volumes(recording, _confounds(recording, settings, n_volumes, convention), settings)
+    _, _, kept = _prepare(recording, settings, n_volumes)
     return int(kept.sum()), _too_short(kept, recording.repetition_time, settings)
 
 
-def _confounds(recording: Recording, settings: Method, n_volumes: int, convention: Convention) -> Confounds:
-    strategy = load_strategy(settings.strategy)
-    if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
+def _prepare(recording: Recording, settings: Method, n_volumes: int) -> tuple[Confounds, int, np.ndarray]:
+    """Return the confounds, the number of dummy volumes and the volumes to keep (T,).
+
+    What depends on the recording and the choices alone is checked, so that it is not taken for bad quality later.
+    """
+    strategy, table = load_strategy(settings.strategy), recording.confounds
+    if table is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
         raise RecordingError(
             f"{recording.bold} has no confounds table. Run fMRIPrep for it, or use --strategy none --fd-thresh 0."
         )
-    if recording.confounds is None:
-        unknown = np.full(n_volumes, np.nan)
-        return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, unknown, 0, ("There was no confounds table.",))
-    return load_confounds(
-        recording.confounds,
-        recording.confounds_metadata,
-        strategy,
-        n_volumes,
-        motion_treatment(recording, settings),
-        convention.unknown_first,
-    )
-
-
-def _kept_volumes(recording: Recording, confounds: Confounds, settings: Method) -> tuple[int, np.ndarray]:
-    """Check what depends on the recording and the choices alone, so that it is not taken for bad quality later."""
+    if table is None:
+        unknown, note = np.full(n_volumes, np.nan), "There was no confounds table."
+        confounds = Confounds((), np.empty((n_volumes, 0)), unknown, unknown, unknown, 0, (note,))
+    else:
+        unknown_first = convention_of(settings.convention, settings.filter_order, settings.padding).unknown_first
+        metadata = recording.confounds_metadata
+        confounds = load_confounds(table, metadata, strategy, n_volumes, recording, settings, unknown_first)
     n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
     try:
         check_band(recording.repetition_time, *settings.band)
-        return n_dummy, censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
+        kept = censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
     except Unfit as error:
-        raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
+        raise RecordingError(f"{table or recording.bold}: {error}") from error
+    return confounds, n_dummy, kept
 
 
 def _too_short(kept: np.ndarray, repetition_time: float, settings: Method) -> str:

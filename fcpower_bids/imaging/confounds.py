@@ -5,10 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from fcpower_bids.core.plausibility import times_of_cosines
 from fcpower_bids.core.series import HEAD_RADIUS, MotionFilter, filter_motion, framewise_displacement, sphere_radius
 from fcpower_bids.errors import RecordingError, Unfit
-from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
+from fcpower_bids.imaging.strategies import Strategy
 from fcpower_bids.imaging.table_checks import content_fault
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Method
@@ -29,17 +28,14 @@ PARAMETERS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 MOTION_FILE = "Movement_Regressors.txt"
 """Table of the HCP pipelines, without a header: motion in mm and degrees, and derivatives after it."""
 
+MOTION_ALONE = "It has motion alone: choose --strategy 24P or none."
+
 SPREADSHEET = ('"', ";")
 """Signs of a spreadsheet program in a header: quotes, or other separators than tabs."""
 DECIMAL_COMMA = re.compile(rb"(?:^|\t)-?\d+,\d+(?:\t|$)")
 NEVER_NEGATIVE = ("framewise_displacement", "dvars")
 LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
-
-
-def lines_of(content: bytes) -> list[bytes]:
-    """Lines of a table, whatever they end with: old programs write carriage returns alone."""
-    return content.splitlines()
 
 
 def open_table(table: Path) -> tuple[list[str], bytes]:
@@ -54,7 +50,7 @@ def open_table(table: Path) -> tuple[list[str], bytes]:
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
     content = content.removeprefix(codecs.BOM_UTF8)
-    first, *rows = lines_of(content) or [b""]
+    first, *rows = content.splitlines() or [b""]
     # as a spreadsheet program has changed it: other separators, decimal commas, other ends of lines
     if fault is None and b"\t" not in first and first.count(b",") > 1:
         fault = "has commas between its columns, not tabs: save it with tabs"
@@ -123,75 +119,48 @@ def check_ranges(table: Path, columns: Columns, judged: Collection[str]) -> tupl
     return known, notes
 
 
-EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
-AUTO = "auto"
-SHORTEST_WITH_COSINES = 128.0
-"""Seconds of a scan from which on fMRIPrep, which keeps what is slower than this out, writes two cosines or more."""
-
-
-@dataclass(frozen=True)
-class MotionTreatment:
-    """How motion parameters become displacement and regressors."""
-
-    repetition_time: float  # seconds between volumes
-    kind: MotionFilter | None = None  # one of "notch", "lp": filter of the parameters; None for none
-    stop: tuple[float, float | None] = (0.0, None)  # its edges in breaths per minute
-    order: int = 4  # its order
-    radius: float | None = None  # radius of the head in mm; None takes the displacement of the table where there is one
-
-    def apply(self, columns: Columns, table: Path) -> tuple[Columns, tuple[str, ...]]:
-        """Return columns with parameters and displacement as used, and what to note. Raises RecordingError."""
-        if self.kind is None and self.radius is None:
-            return columns, ()
-        lacking = [name for name in PARAMETERS if name not in columns]
-        if lacking:
-            raise RecordingError(
-                f"{table} lacks {', '.join(lacking)}, which --motion-filter-type and --head-radius need. Leave them "
-                "out, or run fMRIPrep again."
-            )
-        parameters = np.column_stack([columns[name] for name in PARAMETERS])
-        notes: tuple[str, ...] = ()
-        if self.kind is not None:
-            if not np.isfinite(parameters).all():
-                raise RecordingError(f"{table} has motion parameters without a value, so they cannot be filtered.")
-            try:
-                parameters = filter_motion(parameters, self.repetition_time, self.kind, self.stop, self.order)
-            except Unfit as error:
-                raise RecordingError(f"{table}: {error}") from None
-            low, high = self.stop
-            band = f"{low:g} to {high:g}" if self.kind == "notch" else f"above {low:g}"
-            notes = (
-                f"Motion parameters without {band} per minute (breathing) gave the displacement and the regressors.",
-            )
-        radius = HEAD_RADIUS if self.radius is None else self.radius
-        moved = framewise_displacement(parameters, radius)
-        replaced = dict(zip(PARAMETERS, parameters.T, strict=True))
-        return {**columns, **replaced, "framewise_displacement": moved}, notes
-
-
-def motion_treatment(recording: Recording, settings: Method) -> MotionTreatment:
-    """Return what the settings ask for, with the radius of this head. Raises RecordingError."""
-    chosen = settings.head_radius
-    if chosen == AUTO:
-        if recording.mask is None:
-            raise RecordingError(
-                f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a "
-                "number."
-            )
-        from fcpower_bids.imaging.series.streaming import load_header  # loads nibabel, which is slow to load
+def treat_motion(
+    columns: Columns, table: Path, recording: Recording, settings: Method
+) -> tuple[Columns, tuple[str, ...]]:
+    """Return columns with parameters and displacement of motion as used, and what to note. Raises RecordingError."""
+    kind, radius = cast("MotionFilter | None", settings.motion_filter_type), settings.head_radius
+    if kind is None and radius is None:  # the displacement of the table
+        return columns, ()
+    if lacking := [name for name in PARAMETERS if name not in columns]:
+        raise RecordingError(
+            f"{table} lacks {', '.join(lacking)}, which --motion-filter-type and --head-radius need. Leave them "
+            "out, or run fMRIPrep again."
+        )
+    millimetres = HEAD_RADIUS if radius in (None, "auto") else float(str(radius))
+    if radius == "auto" and recording.mask is None:
+        raise RecordingError(
+            f"{recording.bold} has no brain mask that the head's size could be read from: give --head-radius a number."
+        )
+    if radius == "auto" and recording.mask is not None:
+        from fcpower_bids.imaging.streaming import load_header  # loads nibabel, which is slow to load
 
         image = load_header(recording.mask)
         voxel = abs(np.linalg.det(image.affine[:3, :3]))
-        radius = sphere_radius(float(np.count_nonzero(np.asanyarray(image.dataobj) > 0) * voxel))
-    return MotionTreatment(
-        recording.repetition_time,
-        cast("MotionFilter | None", settings.motion_filter_type),
-        (settings.band_stop_min or 0.0, settings.band_stop_max),
-        settings.motion_filter_order,
-        None if chosen is None else radius if chosen == AUTO else float(chosen),
-    )
+        millimetres = sphere_radius(float(np.count_nonzero(np.asanyarray(image.dataobj) > 0) * voxel))
+    parameters, notes = np.column_stack([columns[name] for name in PARAMETERS]), tuple[str, ...]()
+    if kind is not None:
+        low, high = settings.band_stop_min or 0.0, settings.band_stop_max
+        if not np.isfinite(parameters).all():
+            raise RecordingError(f"{table} has motion parameters without a value, so they cannot be filtered.")
+        try:
+            order = settings.motion_filter_order
+            parameters = filter_motion(parameters, recording.repetition_time, kind, (low, high), order)
+        except Unfit as error:
+            raise RecordingError(f"{table}: {error}") from None
+        band = f"{low:g} to {high:g}" if kind == "notch" else f"above {low:g}"
+        notes = (f"Motion parameters without {band} per minute (breathing) gave the displacement and the regressors.",)
+    moved = framewise_displacement(parameters, millimetres)
+    return {**columns, **dict(zip(PARAMETERS, parameters.T, strict=True)), "framewise_displacement": moved}, notes
 
 
+EXPANDED = re.compile(rf"(?:{'|'.join(PARAMETERS)})_(?:derivative1|power2|derivative1_power2)")
+SHORTEST_WITH_COSINES = 128.0
+"""Seconds of a scan from which on fMRIPrep, which keeps what is slower than this out, writes two cosines or more."""
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 COSINE = re.compile(r"cosine_?\d+")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
@@ -222,14 +191,15 @@ def load_confounds(
     metadata: Path | None,
     strategy: Strategy,
     n_volumes: int | None = None,
-    motion: MotionTreatment | None = None,
+    recording: Recording | None = None,
+    settings: Method | None = None,
     unknown_first: str = "repeat",
 ) -> Confounds:
     """Read the confounds of a strategy, derivatives made if lacking. Raises RecordingError."""
     header, content = open_table(table)
-    motion = motion or MotionTreatment(0.0)
+    filtered = settings is not None and settings.motion_filter_type is not None
     # without those that are made again, of filtered parameters
-    names = tuple(name for name in header if motion.kind is None or not EXPANDED.fullmatch(name))
+    names = tuple(name for name in header if not filtered or not EXPANDED.fullmatch(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
     wanted = _choose_columns(names, strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
@@ -249,7 +219,8 @@ def load_confounds(
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in header]
     made_here = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
-    seconds = n_rows * motion.repetition_time
+    repetition_time = recording.repetition_time if recording else 0.0
+    seconds = n_rows * repetition_time
     drifts = seconds >= SHORTEST_WITH_COSINES
     no_cosines = (
         f"The table has no cosines, which fMRIPrep writes for a scan of {seconds:.0f} s and under which it computes "
@@ -261,10 +232,12 @@ def load_confounds(
         *range_notes,
         *component_notes,
         *_doubts(columns),
-        *_of_another_time(columns, motion.repetition_time),
+        *_of_another_time(columns, repetition_time),
     ]
-    columns, motion_notes = motion.apply(columns, table)
-    regressors = [_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted]
+    motion_notes: tuple[str, ...] = ()
+    if recording and settings:
+        columns, motion_notes = treat_motion(columns, table, recording, settings)
+    regressors = [_regressor(name, columns, table, unknown_first) for name in wanted]
     # volumes up to the last one marked
     dummies = [int(np.flatnonzero(columns[name] > 0).max(initial=-1)) + 1 for name in markers]
     return Confounds(
@@ -330,46 +303,38 @@ def _of_another_time(columns: Mapping[str, NDArray[np.float64]], repetition_time
 
 def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> tuple[str, ...]:
     """Return the names that the strategy asks for, in its order, and refuse if one can neither be read nor made."""
-    found = {}
+    there = {}
     for entry in strategy.columns + strategy.optional:
-        own = [entry] if entry in names or _base(entry) in names else []
-        found[entry] = [name for name in names if re.fullmatch(entry, name)] if is_pattern(entry) else own
-    missing = dict.fromkeys(_base(entry) for entry in strategy.columns if not found[entry])
-    if missing:
+        itself = [entry] if entry in names or _base(entry) in names else []
+        there[entry] = [name for name in names if re.fullmatch(entry, name)] if entry.startswith("^") else itself
+    if missing := dict.fromkeys(_base(entry) for entry in strategy.columns if not there[entry]):
         aroma = " fMRIPrep does not run ICA-AROMA since 23.1." if any("aroma" in entry for entry in missing) else ""
-        remedy = (
-            "It has motion alone: choose --strategy 24P or none."
-            if table.name == MOTION_FILE
-            else f"{aroma} Choose another --strategy, or run fMRIPrep again.".strip()
+        remedy = f"{aroma} Choose another --strategy, or run fMRIPrep again.".strip()
+        raise RecordingError(
+            f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}. "
+            f"{MOTION_ALONE if table.name == MOTION_FILE else remedy}"
         )
-        raise RecordingError(f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}. {remedy}")
-    return tuple(dict.fromkeys(name for matches in found.values() for name in matches))
+    return tuple(dict.fromkeys(name for matches in there.values() for name in matches))
 
 
 def _base(name: str) -> str:
     """Return the column that a derivative or square is made from."""
-    found = EXPANSION.fullmatch(name)
-    return found["base"] if found else name
+    made = EXPANSION.fullmatch(name)
+    return made["base"] if made else name
 
 
-def _expand(name: str, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return a column, made from its base if the table lacks it."""
-    if name in columns:
-        return columns[name]
-    found = EXPANSION.fullmatch(name)
-    assert found is not None, "every name has a base"
-    values = columns[found["base"]]
-    if found["difference"]:
-        values = np.diff(values, prepend=np.nan)
-    return values**2 if found["square"] else values
-
-
-def _fill_first(values: NDArray[np.float64], name: str, table: Path, unknown: str) -> NDArray[np.float64]:
-    """Repeat the second value where the first is missing, or put 0; no other may be."""
+def _regressor(name: str, columns: Columns, table: Path, unknown_first: str) -> NDArray[np.float64]:
+    """Return a column, made from its base if the table lacks it, with a first value; no other may be missing."""
+    values = columns.get(name)
+    if values is None:
+        made = EXPANSION.fullmatch(name)
+        assert made is not None, "every name has a base"
+        values = columns[made["base"]]
+        values = np.diff(values, prepend=np.nan) if made["difference"] else values
+        values = values**2 if made["square"] else values
     if np.isnan(values[0]) and len(values) > 1:
-        values = np.concatenate([values[1:2] if unknown == "repeat" else [0.0], values[1:]])
-    if not (known := np.isfinite(values)).all():
-        gaps = np.flatnonzero(~known)
+        values = np.concatenate([values[1:2] if unknown_first == "repeat" else [0.0], values[1:]])
+    if len(gaps := np.flatnonzero(~np.isfinite(values))):
         raise RecordingError(
             f"{table} has no value of {name} in {gaps.size} rows (the first is volume {gaps[0]}, counted from 0). "
             "Choose a --strategy without it, or run fMRIPrep again."
@@ -388,7 +353,14 @@ def _choose_components(
     tissues = [[name for name in names if name.startswith(letter)] for letter in "wc"]
     combined = [name for name in names if name.startswith("a")]
     if combined and not any(tissues):
-        masks = _read_masks(metadata)
+        try:  # the mask that each component was computed in
+            content = {} if metadata is None else load_json(metadata)
+        except (OSError, ValueError) as error:
+            raise RecordingError(
+                f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
+            ) from None
+        described = content.items() if isinstance(content, dict) else ()
+        masks = {name: entry.get("Mask") for name, entry in described if isinstance(entry, dict)}
         tissues = [[name for name in combined if masks.get(name) == mask] for mask in ("WM", "CSF")]
         if not any(tissues) and len(combined) <= FIRST_COMPONENTS:
             chosen = tuple(combined[: 2 * count])
@@ -397,30 +369,13 @@ def _choose_components(
                 "has none of either alone (fMRIPrep before 1.4).",
             )
     if not all(tissues) and table.name == MOTION_FILE:
-        raise RecordingError(f"{table} has no aCompCor components. It has motion alone: choose --strategy 24P or none.")
+        raise RecordingError(f"{table} has no aCompCor components. {MOTION_ALONE}")
     if not all(tissues):
         raise RecordingError(
             f"{table} has no aCompCor components that are known to be of white matter and of cerebrospinal fluid. "
             "Put fMRIPrep's JSON file next to the table, or choose another --strategy."
         )
-    short = [
-        f"{len(found)} of {tissue}"
-        for found, tissue in zip(tissues, ("white matter", "cerebrospinal fluid"), strict=True)
-        if len(found) < count
-    ]
+    both = zip(tissues, ("white matter", "cerebrospinal fluid"), strict=True)
+    short = [f"{len(members)} of {tissue}" for members, tissue in both if len(members) < count]
     notes = (f"Fewer than {count} aCompCor components in {table.name}: {' and '.join(short)}.",) if short else ()
-    return tuple(name for found in tissues for name in found[:count]), notes
-
-
-def _read_masks(metadata: Path | None) -> dict[str, Any]:
-    """Return the mask that each component was computed in, by today's names."""
-    if metadata is None:
-        return {}
-    try:
-        content = load_json(metadata)
-    except (OSError, ValueError) as error:
-        raise RecordingError(
-            f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
-        ) from None
-    described = content.items() if isinstance(content, dict) else ()
-    return {name: entry.get("Mask") for name, entry in described if isinstance(entry, dict)}
+    return tuple(name for members in tissues for name in members[:count]), notes

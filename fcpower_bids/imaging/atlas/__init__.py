@@ -1,1 +1,0 @@
-"""Parcellations: declared, found, read, merged."""

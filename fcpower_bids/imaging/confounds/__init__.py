@@ -1,1 +1,0 @@
-"""Confounds tables, strategies, and the cleaning of parcel series with them."""

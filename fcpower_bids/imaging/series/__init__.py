@@ -1,1 +1,0 @@
-"""Voxels and vertices to parcel series, streaming."""
