@@ -39,12 +39,12 @@ install: $(VENV)/installed
 
 install-test: $(VENV)/installed-test
 
-# Scans of two real people, whose series are painted into a template, through the participant level; then the series of 37
-# people, who were scanned twice, through the group level (examples/stages/README.md).
+# A scan of each of two real people, whose series are painted into a template, through the participant level; then the
+# series of 37 people, who were scanned twice, through the group level (examples/stages/README.md).
 REAL = examples/stages
 demo: $(VENV)/installed-core
 	rm -rf $(DEMO)
-	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --series $(REAL) --subjects 2
+	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --series $(REAL) --subjects 2 --sessions 1
 	$(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/scans participant --atlas $(DEMO)/bids/atlas/*_dseg.nii.gz
 	$(BIN)/fcpower_bids $(REAL) $(DEMO)/people group -d list=$(REAL)/list.tsv --analyses fingerprinting --permutations 200
 	@echo

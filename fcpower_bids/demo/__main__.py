@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     following = f"Next: fcpower_bids {folder} {folder.parent / f'{folder.name}_out'} participant --atlas"
     try:
         if chosen["series"] is not None:
-            scans, atlas = paint_series(folder, chosen["series"], chosen["subjects"], chosen["seed"])
+            scans, atlas = paint_series(
+                folder, chosen["series"], chosen["subjects"], chosen["seed"], chosen["sessions"]
+            )
             print(f"Wrote {len(scans)} recordings to {folder}. {following} {atlas}")
             return 0
         design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})

@@ -288,7 +288,8 @@ def write_recording(
         name: ["n/a" if np.isnan(value) else f"{value:.10g}" for value in column] for name, column in confounds.items()
     }
     about = {"SkullStripped": True, "SliceTimingCorrected": False, "TaskName": TASK}
-    series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
+    kind = np.int16 if np.abs(voxels).max() < 2**15 else np.float32  # as scanners write them
+    series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=kind, order="F")
     series[head.brain] = voxels
     scanned = f"sub-{scan[0]}_ses-{scan[1]}_task-{TASK}_run-{scan[2]}_"
     space = f"{scanned}space-{design.space}_res-2_"
@@ -332,8 +333,13 @@ repetition time: 2 s is assumed, at which their pass-band is the published one (
 """
 
 
-def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tuple[list[str], Path]:
-    """Write a dataset with fMRIPrep-style derivatives of the first people of a folder of series. Raises UsageError."""
+def paint_series(
+    folder: Path, source: Path, n_people: int, seed: int = 0, n_sessions: int = 2
+) -> tuple[list[str], Path]:
+    """Write a dataset with fMRIPrep-style derivatives of the first people and sessions of a folder of series.
+
+    Raises UsageError.
+    """
 
     def read(text: str) -> list[dict[str, str]]:
         return list(csv.DictReader(text.splitlines(), delimiter="\t"))
@@ -366,7 +372,8 @@ def paint_series(folder: Path, source: Path, n_people: int, seed: int = 0) -> tu
     for name, text in texts.items():
         write_file(folder / name, text)
     head = load_head(labels, STEP_OF_SERIES)
-    wanted = [row for row in scans if row["participant_id"] in people]
+    sessions = sorted({row["session_id"] for row in scans})[:n_sessions]
+    wanted = [row for row in scans if row["participant_id"] in people and row["session_id"] in sessions]
     for number, row in enumerate(wanted):
         person, session = row["participant_id"].removeprefix("sub-"), row["session_id"].removeprefix("ses-")
         rng = np.random.default_rng([seed, number])
