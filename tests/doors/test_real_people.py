@@ -117,6 +117,17 @@ def test_a_wrong_folder_is_one_sentence(tmp_path, capsys, what):
     assert ("examples/stages" if what == "nothing there" else "not an empty folder") in said
 
 
+def test_one_session_is_the_first_of_both_in_whole_numbers(painted_people, tmp_path):
+    words = ["--series", str(STAGES), "--subjects", "1", "--sessions", "1"]
+    assert demo([str(tmp_path / "bids"), *words]) == 0
+    (bold,) = (tmp_path / "bids").rglob("*_bold.nii.gz")
+    other = painted_people / "in" / bold.relative_to(tmp_path / "bids")
+    assert bold.read_bytes() == other.read_bytes()
+    image = nib.load(bold)
+    assert image.get_data_dtype() == np.int16
+    assert (np.asarray(image.dataobj).max(axis=(0, 1, 2)) < 2**15 - 1).all()
+
+
 # Views of the head
 
 
