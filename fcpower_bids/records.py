@@ -224,6 +224,8 @@ class Cohort:
     excluded: pd.DataFrame
     # (n_scans, d): by encoder; a scan without one is a row of NaN
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
+    # per scan, digests of what the files of its runs hold: the edges follow from them; empty for a cohort of arrays
+    contents: tuple[tuple[str, ...], ...] = ()
     # series, repetition_times: per scan, a function that returns its cleaned runs as a list of arrays (T, P), and
     # seconds between volumes
     series: tuple[Callable[[], list[np.ndarray]], ...] = ()
@@ -260,6 +262,7 @@ class Cohort:
             scans=self.scans.iloc[rows].reset_index(drop=True),
             edges=self.edges[rows],
             embeddings={name: vectors[rows] for name, vectors in self.embeddings.items()},
+            contents=tuple(self.contents[row] for row in rows) if self.contents else (),
             series=tuple(self.series[row] for row in rows) if self.series else (),
             repetition_times=tuple(self.repetition_times[row] for row in rows) if self.repetition_times else (),
             seen={name: tuple(labels[row] for row in rows) for name, labels in self.seen.items()},

@@ -136,6 +136,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, settings),
+        contents=tuple(tuple(edges.contents[run.place] for run in scan) for scan in scans),
         parcels=parcels,
         networks=facts.networks,
         centroids=facts.centroids,

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +69,9 @@ class Edges:
     # (n or more, P (P - 1) / 2): Pearson correlations, NaN where a parcel is not covered; rows after the n are void
     array: NDArray[np.floating]
     missing: NDArray[np.bool_]  # (n, P): parcels that are not covered
-    digests: tuple[str, ...]  # of length n: equal for connectomes that are equal to the bit
+    # of length n: equal for connectomes that are equal to the bit, and for files that hold the same
+    digests: tuple[str, ...]
+    contents: tuple[str, ...]
     # files that were asked for and are no connectomes, and why; they are not among the n
     unreadable: Mapping[Path, str] = field(default_factory=dict)
 
@@ -79,6 +81,7 @@ class _Row:
     edges: np.ndarray
     parcels: tuple[str, ...]
     missing: list[int]
+    content: str = ""  # digest of the series that it was computed from
 
 
 def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
@@ -86,7 +89,7 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     unreadable: dict[Path, str] = {}
     parcels = parcels_of_all(dict(zip(paths, map(_names, paths), strict=True)))
     missing: list[list[int]] = []
-    digests: list[str] = []
+    digests, contents = list[str](), list[str]()
     array: NDArray[np.floating] = np.empty((0, 0))
     tables = sum(not path.with_suffix(".npy").is_file() for path in paths)
     processes = 1 if tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
@@ -103,23 +106,25 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
                     "more (--mem-mb, or another machine), or choose an atlas of fewer parcels."
                 )
             array = np.empty(shape)
-        row = _spread(row, parcels)
-        array[len(digests)] = row.edges
-        missing.append(row.missing)
-        digests.append(hashlib.blake2b(row.edges.data, digest_size=16).hexdigest())
+        spread = _spread(row, parcels)
+        array[len(digests)] = spread.edges
+        missing.append(spread.missing)
+        digests.append(hashlib.blake2b(spread.edges.data, digest_size=16).hexdigest())
+        contents.append(row.content or digests[-1])
     if not digests:
         raise DatasetError(next(iter(unreadable.values())))
     uncovered = np.zeros((len(digests), len(parcels)), dtype=bool)
     for number, each in enumerate(missing):
         uncovered[number, each] = True
-    return Edges(parcels, array, uncovered, tuple(digests), unreadable)
+    return Edges(parcels, array, uncovered, tuple(digests), tuple(contents), unreadable)
 
 
 def _try_read(path: Path) -> _Row | str:
     try:
         refuse_pipe(path)
         if path.stem.endswith(SERIES_END):
-            return _row_of(path, *read_connectome(path))
+            row, stored = _row_of(path, *read_connectome(path)), np.ascontiguousarray(read_array(path))
+            return replace(row, content=hashlib.blake2b(stored.data, digest_size=16).hexdigest())
         array = path.with_suffix(".npy")  # the numbers of the table, which takes ten times as long to read
         return _row_of_edges(path, array) if array.is_file() else _row_of(path, *read_matrix(path))
     except DatasetError as error:

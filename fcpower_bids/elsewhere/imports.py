@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -49,13 +49,30 @@ from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.outputs.dataset import bids_uri, name_inputs, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, files_of, order_entities, parse_name, path_of
 from fcpower_bids.outputs.recording import QUALITY_TABLE
-from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, read_statuses, status_path, write_status
-from fcpower_bids.outputs.tables import SERIES_COLUMNS, describe_files, read_table, write_array, write_declared
+from fcpower_bids.outputs.status import (
+    DONE,
+    FAILED,
+    Status,
+    current_status,
+    read_status,
+    read_statuses,
+    status_path,
+    write_status,
+)
+from fcpower_bids.outputs.tables import (
+    SERIES_COLUMNS,
+    describe_files,
+    read_json,
+    read_table,
+    write_array,
+    write_declared,
+)
 from fcpower_bids.parallel import map_tasks
 from fcpower_bids.progress import say, track
-from fcpower_bids.records import space_of
+from fcpower_bids.records import Output, space_of
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import leftovers, sweep
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
@@ -125,80 +142,6 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
         mean_fd=number("mean_fd"),
         strategy=cells.get("strategy") or "unknown",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Imported:
-    """One recording under one parcellation."""
-
-    offered: Offered  # with the volumes and seconds that its series has
-    parcels: tuple[str, ...]
-    series: np.ndarray | None  # (T, P), or None: as the source has it; None where it has matrices only
-    connectivity: np.ndarray  # (P, P): Pearson correlations
-    facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
-    eigenvalues: np.ndarray  # (number of covered parcels,): of the connectivity, descending
-
-
-def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:
-    """Write the files of one recording under all its parcellations, the quality table last.
-
-    Series and connectomes are arrays, which are written and read in a tenth of the time of text. Where there is a
-    series, its connectome is computed when it is read, in less time than the array of it would take to store.
-    """
-    paths: list[Path] = []
-    for one in of_recording:
-        output, values = CONNECTIVITY, vectorise_edges(one.connectivity, weighted=False)
-        if one.series is not None:
-            output, values = TIMESERIES, narrowest(one.series)
-        path = path_of(output_dir, one.offered.entities, one.offered.atlas, output).with_suffix(".npy")
-        facts = {**_facts(one), SERIES_COLUMNS: one.parcels}
-        paths += [write_array(path, values), describe_files(facts, path)]
-    path = path_of(output_dir, of_recording[0].offered.entities, (), QUALITY)
-    paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_TABLE))
-    about = {**_facts(of_recording[0]), **QUALITY_TABLE.describe()}
-    del about["Atlas"]
-    return [*paths, describe_files(about, path)]
-
-
-def narrowest(values: np.ndarray) -> np.ndarray:
-    """Return values in the first of int16, single and double precision that holds all of them to the bit."""
-    for kind in (np.int16, np.float32):
-        with np.errstate(invalid="ignore", over="ignore"):
-            narrow = values.astype(kind)
-        if np.array_equal(narrow, values, equal_nan=True):
-            return narrow
-    return values
-
-
-def _facts(one: Imported) -> dict[str, Any]:
-    source = one.offered
-    space = space_of(dict(source.entities)) or "unknown"
-    known = {SERIES_VOLUMES: source.volumes, "SecondsUsed": source.seconds, "RepetitionTime": source.repetition_time}
-    return {
-        **one.facts,
-        "Atlas": {"Name": join(source.atlas), "Space": space, "Source": "n/a"},
-        **{key: value for key, value in known.items() if math.isfinite(value)},
-        "Software": "fcpower_bids",
-        "SoftwareVersion": __version__,
-    }
-
-
-def _quality(one: Imported) -> dict[str, Any]:
-    """Every column of the participant level; n/a where only that level can know it."""
-    summary = spectrum_summary(one.eigenvalues)
-    return dict.fromkeys(QUALITY_TABLE.columns, math.nan) | {
-        "atlas": join(one.offered.atlas),
-        "state": "done",
-        "kept_volumes": one.offered.volumes,
-        "seconds_kept": one.offered.seconds,
-        "mean_fd": one.offered.mean_fd,
-        "parcels": len(one.parcels),
-        "uncovered_parcels": int((~covered_parcels(one.connectivity)).sum()),
-        "rank": summary["rank"],
-        "clipped": summary["n_clipped"],
-        "participation_ratio": summary["participation_ratio"],
-        "participation_ratio_power": summary["participation_ratio_power"],
-    }
 
 
 LIST, IMPORT = "list", "import"
@@ -315,12 +258,14 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
     """Import one recording under all its parcellations; return whether it was new, unchanged or failed."""
     output, name, root = settings.output_dir, of_one[0].name, place if place.is_dir() else place.parent
     state = f"{__version__};{source};" + ";".join(map(_state_of, of_one))
-    before = read_status(output, name)
+    before = current_status(output, name)
     quality = path_of(output, of_one[0].entities, (), QUALITY)
     if before is not None and before.state == DONE and before.fingerprint == state and quality.is_file():
         return "unchanged"
-    if before is None and quality.is_file():
-        raise UsageError(f"{output} holds {name} already, from elsewhere. Choose another output folder.")
+    if before is None and quality.with_suffix(".json").is_file():  # a run that was stopped before its status left ours
+        made_from = read_json(quality.with_suffix(".json")).get("Sources") or [""]
+        if not str(made_from[0]).startswith(f"bids:{source}:"):
+            raise UsageError(f"{output} holds {name} already, from elsewhere. Choose another output folder.")
     try:
         read = [_read(one, source, root) for one in of_one]
     except (RecordingError, DatasetError, Unfit) as error:
@@ -329,7 +274,14 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         return FAILED
     for path in files_of(output, of_one[0].entities):  # of parcellations that the source no longer has, too
         path.unlink()
-    paths = write_imported(output, read)
+    sweep(quality.with_name(file) for file in leftovers(quality.parent) if file.startswith(f"{name}_"))
+    paths: list[Path] = []
+    for one, (kind, array, facts, _) in zip(of_one, read, strict=True):
+        path = path_of(output, one.entities, one.atlas, kind).with_suffix(".npy")
+        paths += [write_array(path, array), describe_files(facts, path)]
+    about = {key: value for key, value in read[0][2].items() if key not in ("Atlas", SERIES_COLUMNS)}
+    paths.append(write_declared(quality, pd.DataFrame([row for *_, row in read]), QUALITY_TABLE))
+    paths.append(describe_files({**about, **QUALITY_TABLE.describe()}, quality))
     names = tuple(path.relative_to(output).as_posix() for path in paths)
     write_status(output, Status(name, DONE, IMPORT, fingerprint=state, outputs=names, inputs=place.name))
     return "new"
@@ -341,22 +293,35 @@ def _state_of(one: Offered) -> str:
     return repr((replace(one, path=Path(one.path.name), outliers=None), [(s.st_size, s.st_mtime_ns) for s in stats]))
 
 
-def _read(one: Offered, source: str, root: Path) -> Imported:
+def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, dict[str, Any], dict[str, Any]]:
+    """Read a recording under one parcellation: what it is, its array, its sidecar and its row of the quality table.
+
+    Series and connectomes stay arrays, which are written and read in a tenth of the time of text. Where there is a
+    series, its connectome is computed whenever it is read, in less time than it takes to store.
+    """
     values, names = read_array(one.path, one.key)
     facts: dict[str, Any] = {
         "Sources": [bids_uri(one.path, {source: root})],
         "NuisanceStrategy": f"{source}: {one.strategy}",
     }
-    series, volumes = None, one.volumes
     if one.kind == SERIES:
         series = _series(values.T if one.parcels_first else values, one)
         volumes, connectivity = float(len(series)), pearson_connectivity(standardise(series))
         covered = covered_parcels(connectivity)
         spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
+        kind, array = TIMESERIES, series
+        for narrow in (np.int16, np.float32):  # the first that holds all numbers to the bit
+            with np.errstate(invalid="ignore", over="ignore"):
+                narrowed = series.astype(narrow)
+            if np.array_equal(narrowed, series, equal_nan=True):
+                array = narrowed
+                break
     else:
         connectivity, rounding = without_rounding(
             correlations_from(values, one.scale, one.order), rounding_step(values)
         )
+        volumes, spectrum = one.volumes, rounding.eigenvalues
+        kind, array = CONNECTIVITY, vectorise_edges(connectivity, weighted=False)
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
         if rounding.step:
             facts |= {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise}
@@ -366,14 +331,29 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
             facts["Note"] = (
                 "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
             )
-        spectrum = rounding.eigenvalues
     if len(set(names)) < len(names):
         raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)
     parcels = unique_names(numbers, names) if len(names) == len(numbers) else tuple(f"parcel{n:04d}" for n in numbers)
     seconds = volumes * one.repetition_time if np.isfinite(volumes * one.repetition_time) else one.seconds
-    resolved = replace(one, volumes=volumes, seconds=seconds)
-    return Imported(resolved, parcels, series, connectivity, facts, spectrum)
+    known = {SERIES_VOLUMES: volumes, "SecondsUsed": seconds, "RepetitionTime": one.repetition_time}
+    space = space_of(dict(one.entities)) or "unknown"
+    facts |= {
+        "Atlas": {"Name": join(one.atlas), "Space": space, "Source": "n/a"},
+        **{key: value for key, value in known.items() if math.isfinite(value)},
+        "Software": "fcpower_bids",
+        "SoftwareVersion": __version__,
+        SERIES_COLUMNS: parcels,
+    }
+    summary = spectrum_summary(spectrum)
+    quality: dict[str, Any] = dict.fromkeys(
+        QUALITY_TABLE.columns, math.nan
+    )  # what only the participant level can know stays n/a
+    quality |= {name: summary[name] for name in ("rank", "participation_ratio", "participation_ratio_power")}
+    quality |= {"atlas": join(one.atlas), "state": "done", "clipped": summary["n_clipped"], "parcels": len(parcels)}
+    quality |= {"kept_volumes": volumes, "seconds_kept": seconds, "mean_fd": one.mean_fd}
+    quality["uncovered_parcels"] = int((~covered_parcels(connectivity)).sum())
+    return kind, array, facts, quality
 
 
 def _series(values: np.ndarray, one: Offered) -> np.ndarray:

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ import pandas as pd
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_connectome
-from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, Unfit
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.table_checks import EXACT, table_fault
+from fcpower_bids.parallel import call_alone
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
 from fcpower_bids.store import atomic, load_json, write_text
 
@@ -224,10 +225,7 @@ def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
                 f"{path} does not have the {len(names)} columns of its JSON. Run participant level again."
             )
         if path.stem.endswith(SERIES_END):
-            try:
-                values = standardise(values)
-            except Unfit as error:
-                raise DatasetError(f"{path} is no series ({error}). Remove it and run this level again.") from error
+            values = _of_series(standardise, values, path)
     else:
         values, names = read_matrix(path)
     sidecar = path.with_suffix(".json")
@@ -244,10 +242,17 @@ def read_connectome(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read an FC (P, P) and the names of its parcels; of a series alone it is computed. Raises DatasetError."""
     values, names = read_series(path)
     if path.stem.endswith(SERIES_END):
-        values = pearson_connectivity(values)
+        values = _of_series(partial(call_alone, pearson_connectivity), values, path)
     if values.shape != (len(names), len(names)):
         raise DatasetError(f"{path} is no square matrix: it is damaged. Make it again.")
     return values, names
+
+
+def _of_series(function: Callable[[np.ndarray], np.ndarray], series: np.ndarray, path: Path) -> np.ndarray:
+    try:
+        return function(series)
+    except ValueError as error:
+        raise DatasetError(f"{path} is no series ({error}). Remove it and run again with its source.") from error
 
 
 def column_names(path: Path) -> list[str]:

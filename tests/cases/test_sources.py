@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.io import savemat
 
+import fcpower_bids
+from fcpower_bids.outputs.group import digest_cohort
 from tests.cases.people import LABELS, P, T, files, run, series_of, table, write_list, write_people
 from tests.elsewhere.sources import described, read_connectome
 from tests.elsewhere.sources import table as write_table
@@ -54,6 +57,90 @@ def test_a_second_source_of_the_same_labels_replaces_nothing(kind, tmp_path):
         fc = read_connectome(next((tmp_path / "out").glob("sub-007/**/*_timeseries.npy")))
         seed = 2 if "other" in now[0] else 1
         np.testing.assert_allclose(fc, np.corrcoef(series_of("007", seed).T), rtol=0, atol=1e-12)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    write_list(tmp_path, LABELS[:6])
+    (tmp_path / "bids").mkdir()
+    words = (tmp_path / "bids", tmp_path / "out", "group", "-d", f"list={tmp_path / 'list.tsv'}", *CHECK)
+    assert run(*words).code == 0
+    return words, next((tmp_path / "out").glob("sub-003/**/*_timeseries.npy"))
+
+
+DAMAGE = {
+    "without any value": lambda values: np.full_like(values, np.nan),
+    "of two volumes": lambda values: values[:2],
+    "of zeros": np.zeros_like,
+    "of one value too many": lambda values: values[:, :-1],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_stored_series_that_is_damaged_costs_its_scan_alone_and_comes_back_with_its_source(kind, imported, tmp_path):
+    words, stored = imported
+    whole = stored.read_bytes()
+    np.save(stored, DAMAGE[kind](np.load(stored)))
+    shutil.rmtree(tmp_path / "out" / "logs")  # and with it the sizes of the files
+    alone = [word for word in words if word != "-d" and "list=" not in str(word)]
+    found = run(*alone)
+    assert found.code == 0, found.err
+    excluded = table(tmp_path / "out" / "group" / "excluded.tsv").set_index("participant_id")["reason"]
+    assert stored.name in excluded["sub-003"]
+    assert len(people(tmp_path / "out")) == 5
+    stored.unlink()
+    found = run(*words)
+    assert found.code == 0, found.err
+    assert stored.read_bytes() == whole
+    assert len(people(tmp_path / "out")) == 6
+
+
+def test_a_stored_series_that_is_gone_is_read_again(imported, tmp_path):
+    words, stored = imported
+    whole = stored.read_bytes()
+    stored.unlink()
+    assert run(*words).code == 0
+    assert stored.read_bytes() == whole
+
+
+@pytest.mark.parametrize("stopped", ["before its status", "before its quality", "while writing"])
+def test_a_stopped_import_goes_on(stopped, imported, tmp_path):
+    words, stored = imported
+    before = files(tmp_path / "out")
+    (tmp_path / "out" / "logs" / "status" / "sub-003_task-rest.json").unlink()
+    if stopped != "before its status":
+        for path in stored.parent.glob("*_desc-fcpower_qc.json"):
+            path.unlink()
+    if stopped == "while writing":
+        stored.with_name(f".{stored.name}.0123456789abcdef.part").write_bytes(b"half")
+    found = run(*words)
+    assert found.code == 0, found.err
+    assert files(tmp_path / "out").keys() == before.keys()
+    assert len(people(tmp_path / "out")) == 6
+
+
+def test_another_source_without_its_status_is_not_overwritten(imported, tmp_path):
+    words, stored = imported
+    shutil.rmtree(tmp_path / "out" / "logs")
+    (tmp_path / "b").mkdir()
+    whole = stored.read_bytes()
+    write_list(tmp_path / "b", LABELS[:6], seed=1)
+    other = [str(word).replace(f"list={tmp_path}", f"other={tmp_path / 'b'}") for word in words]
+    found = run(*other)
+    assert found.code == 2
+    assert stored.read_bytes() == whole
+
+
+def test_a_question_is_known_by_what_the_files_hold(imported, tmp_path):
+    """Correlations differ in the last bit between processors; a copy of the folder on another one is the same study."""
+    _, stored = imported
+    cohort = fcpower_bids.load_cohort(tmp_path / "out", min_time=0)._cohort
+    digest = digest_cohort(cohort)
+    assert digest_cohort(replace(cohort, edges=np.nextafter(cohort.edges, 2))) == digest
+    np.save(stored, np.load(stored)[::-1])  # other volumes first: the same connectome to rounding
+    assert digest_cohort(fcpower_bids.load_cohort(tmp_path / "out", min_time=0)._cohort) != digest
+    few = cohort.keep(np.arange(5))
+    assert digest_cohort(replace(few, scans=cohort.scans, contents=cohort.contents)) != digest_cohort(few)
 
 
 @pytest.fixture(scope="module")
