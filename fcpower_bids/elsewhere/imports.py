@@ -305,7 +305,7 @@ def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, di
         "NuisanceStrategy": f"{source}: {one.strategy}",
     }
     if one.kind == SERIES:
-        series = _series(values.T if one.parcels_first else values, one)
+        series = np.ascontiguousarray(_series(values.T if one.parcels_first else values, one))  # copies are alike
         volumes, connectivity = float(len(series)), pearson_connectivity(standardise(series))
         covered = covered_parcels(connectivity)
         spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])

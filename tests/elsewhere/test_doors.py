@@ -12,6 +12,7 @@ import pytest
 from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
+from fcpower_bids.core.duplicates import COPIED
 from fcpower_bids.elsewhere.layouts import layout_names, load_layout
 from tests.command import main
 from tests.docs.pages import DOCS, code_blocks, read
@@ -316,6 +317,22 @@ def test_series_are_kept_in_the_numbers_that_they_have(tmp_path):
         assert np.load(path).dtype == kept[name]
         np.testing.assert_allclose(read_connectome(path), truth, rtol=0, atol=1e-12)
     assert pd.read_csv(out / "group" / "scans.tsv", sep="\t")["seconds"].tolist() == pytest.approx([T * TR] * 5)
+
+
+def test_a_copy_of_a_series_in_another_order_of_memory_is_a_copy(tmp_path):
+    rows = []
+    for number, (_, values) in enumerate(SERIES.items()):
+        np.save(tmp_path / f"{number}.npy", values)
+        rows.append({"participant_id": f"p{number}", "path": f"{number}.npy", "kind": "series", "repetition_time": TR})
+    np.save(tmp_path / "columns.npy", np.asfortranarray(values))
+    np.save(tmp_path / "turned.npy", np.ascontiguousarray(SERIES[SCANS[0]].T))
+    rows.append({"participant_id": "again", "path": "columns.npy", "kind": "series", "repetition_time": TR})
+    rows.append(rows[0] | {"participant_id": "turned", "path": "turned.npy", "orientation": "parcels"})
+    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}", "--analyses", "spectrum_geometry")
+    assert code == 0
+    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
+    copies = excluded[excluded["reason"].str.contains(COPIED, regex=False)]["participant_id"]
+    assert sorted(copies) == ["sub-again", "sub-p0", f"sub-p{len(SERIES) - 1}", "sub-turned"]
 
 
 def test_a_quality_limit_holds_for_imported_scans(tmp_path):
