@@ -46,56 +46,56 @@ from fcpower_bids.settings import Assembly, GroupLevel
 
 
 def exclude_duplicates(
-    found: Sequence[Connectome], digests: Sequence[str], accepted: Collection[Path] = ()
+    connectomes: Sequence[Connectome], digests: Sequence[str], accepted: Collection[Path] = ()
 ) -> tuple[list[bool], list[Exclusion]]:
     """Leave out equal connectomes: of one person all but the first, of several all but an accepted one."""
     alike: dict[str, list[Connectome]] = {}
-    for one, digest in zip(found, digests, strict=True):
-        alike.setdefault(digest, []).append(one)
+    for connectome, digest in zip(connectomes, digests, strict=True):
+        alike.setdefault(digest, []).append(connectome)
     used: dict[str, Connectome | None] = {}
     for digest, copies in alike.items():
-        named = [one for one in copies if one.path in accepted]
-        of_one = len({one.participant for one in copies}) == 1
+        named = [connectome for connectome in copies if connectome.path in accepted]
+        of_one = len({connectome.participant for connectome in copies}) == 1
         used[digest] = (named or copies)[0] if of_one else named[0] if len(named) == 1 else None
     reasons = []
-    for one, digest in zip(found, digests, strict=True):
-        if (kept := used[digest]) is one:
+    for connectome, digest in zip(connectomes, digests, strict=True):
+        if (kept := used[digest]) is connectome:
             reasons.append("")
         elif kept is not None:
             reasons.append(f"{COPIED} {kept.recording}; only that is used")
         else:
-            other = next(each for each in alike[digest] if each.participant != one.participant)
+            other = next(copy for copy in alike[digest] if copy.participant != connectome.participant)
             reasons.append(
                 f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, "
                 "or accept the right one, in exclude.tsv"
             )
-    return exclude(found, reasons)
+    return exclude(connectomes, reasons)
 
 
 def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort: recordings, scans, then parcels; all left out is in ``excluded``. Raises DatasetError."""
     door = selected_of(settings)
     chosen, quality, rows, notes = _choose_recordings(door, settings)
-    scanned = sessions_of((one.participant, one.session) for one in chosen)
+    scanned = sessions_of((connectome.participant, connectome.session) for connectome in chosen)
     check_phenotypes(settings, scanned)  # before thousands of files are read
-    edges = read_edges([one.path for one in chosen], settings)
-    folders = known_folders(settings.output_dir, *{one.root for one in chosen})
-    keep, said = exclude(
-        chosen, [describe_without_folders(edges.unreadable.get(one.path, ""), folders) for one in chosen]
+    edges = read_edges([connectome.path for connectome in chosen], settings)
+    folders = known_folders(settings.output_dir, *{connectome.root for connectome in chosen})
+    keep, left_out = exclude(
+        chosen, [describe_without_folders(edges.unreadable.get(connectome.path, ""), folders) for connectome in chosen]
     )
-    rows += said
+    rows += left_out
     read, known = list(compress(chosen, keep)), list(compress(quality, keep))
     keep, copies = exclude_duplicates(read, edges.digests, door.accepted)
-    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(read, known, strict=True))]
-    scans, said = group_scans(list(compress(runs, keep)))
+    runs = [Run(connectome, of_one, place) for place, (connectome, of_one) in enumerate(zip(read, known, strict=True))]
+    scans, left_out = group_scans(list(compress(runs, keep)))
     if not scans:
-        why = next(iter([*said, *copies]))
+        why = next(iter([*left_out, *copies]))
         raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
-    rows += copies + said
+    rows += copies + left_out
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     missing = np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
-    kept_scans, kept_parcels, said = choose_parcels(missing, places, edges.parcels, settings)
-    rows += said
+    kept_scans, kept_parcels, left_out = choose_parcels(missing, places, edges.parcels, settings)
+    rows += left_out
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
     table = tabulate_scans(scans, settings)
@@ -120,7 +120,10 @@ def load_cohort(settings: Assembly) -> Cohort:
             (in_tables & asked if asked else in_tables) - scanned_people,
             "in the phenotype tables, but no scan is left or was made",
         ),
-        (asked - in_tables - {one.participant for one in chosen}, "named with --participant-label, but has no FC"),
+        (
+            asked - in_tables - {connectome.participant for connectome in chosen},
+            "named with --participant-label, but has no FC",
+        ),
     ):
         rows += [Exclusion(person, NO_SESSION, PERSON, reason) for person in sorted(some)]
     rows += columns.rows
@@ -171,17 +174,19 @@ def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
 
 def check_names(settings: Assembly) -> None:
     """Refuse columns that no phenotype table has. Raises DatasetError."""
-    scans = sessions_of((one.participant, one.session) for one in selected_of(settings).connectomes)
+    scans = sessions_of(
+        (connectome.participant, connectome.session) for connectome in selected_of(settings).connectomes
+    )
     if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
         raise DatasetError("\n".join(problems))
 
 
 def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Sessions of everyone's scans, in the order of people and sessions."""
-    found: dict[str, list[str]] = {}
+    sessions: dict[str, list[str]] = {}
     for person, session in sorted(set(scans), key=lambda scan: (scan[0], label_order(scan[1]))):
-        found.setdefault(person, []).append(session)
-    return found
+        sessions.setdefault(person, []).append(session)
+    return sessions
 
 
 def _choose_recordings(
@@ -192,21 +197,23 @@ def _choose_recordings(
     # Of what is left out, that which would be in this cohort if it were not.
     asked = {"sub": settings.participant_label, "ses": settings.session_label}
     wanted = {key: {bare(label, key) for label in labels} for key, labels in asked.items() if labels}
-    of_kind = {key: {one.entity(key) for one in chosen} for key in ("task", "space")}
+    of_kind = {key: {connectome.entity(key) for connectome in chosen} for key in ("task", "space")}
     rows = [
-        one.row()
-        for one in door.left_out
-        if one.atlas in ("", chosen[0].atlas_name)
-        and all(bare(one.labels.get(key, ""), key) in labels for key, labels in wanted.items())
-        and all(key not in one.labels or one.labels[key] in there for key, there in of_kind.items())
+        recording.row()
+        for recording in door.left_out
+        if recording.atlas in ("", chosen[0].atlas_name)
+        and all(bare(recording.labels.get(key, ""), key) in labels for key, labels in wanted.items())
+        and all(key not in recording.labels or recording.labels[key] in there for key, there in of_kind.items())
     ]
     rows += door.absent
-    if doubtful := list(dict.fromkeys(one.recording for one in chosen if one.path in door.doubtful)):
+    if doubtful := list(
+        dict.fromkeys(connectome.recording for connectome in chosen if connectome.path in door.doubtful)
+    ):
         more = f" and {len(doubtful) - 3} more" if len(doubtful) > 3 else ""
         notes.append(f"In doubt, and taking part: {', '.join(doubtful[:3])}{more}.")
-    quality = [read_quality(one) for one in chosen]
-    keep, said = exclude_by_quality(chosen, quality, settings)
-    rows += said
+    quality = [read_quality(connectome) for connectome in chosen]
+    keep, left_out = exclude_by_quality(chosen, quality, settings)
+    rows += left_out
     chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
     if not chosen:
         raise DatasetError(describe_nothing_left(rows, settings.output_dir))
@@ -261,8 +268,10 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
         )
     notes = [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
     if names:
-        one = next(iter(names))
-        notes.append(f"{len(names)} people of {path.name} are called otherwise than their scans ({one}, {names[one]}).")
+        example = next(iter(names))
+        notes.append(
+            f"{len(names)} people of {path.name} are called otherwise than their scans ({example}, {names[example]})."
+        )
     return frame, notes
 
 
@@ -293,11 +302,11 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
         raise DatasetError(f"{path} has no column of folds. Add one per repeat, with the fold that tests the person.")
     parts = []
     for split in splits:
-        own = table.loc[table[split] != ""]
-        labels = own[split]
+        rows = table.loc[table[split] != ""]
+        labels = rows[split]
         for fold in _ranks(labels[labels != "train"]):
             role = labels.eq(fold).map({True: "test", False: "train"})
-            parts.append(pd.DataFrame({"repeat": split, "fold": fold, PERSON_ID: own[PERSON_ID], "role": role}))
+            parts.append(pd.DataFrame({"repeat": split, "fold": fold, PERSON_ID: rows[PERSON_ID], "role": role}))
     if not parts:
         raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
     return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)

@@ -22,23 +22,27 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 """Entities that distinguish acquisitions; the others distinguish versions of one acquisition."""
 
 
-def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
+def choose_connectomes(connectomes: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
-    kept, notes = _filter(found, settings)
-    kept, said = _choose_atlas(kept, settings)
-    notes += said
-    spaces, folder = {one.space for one in kept}, settings.output_dir
-    kept = [one for one in kept if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
+    kept, notes = _filter(connectomes, settings)
+    kept, about_atlas = _choose_atlas(kept, settings)
+    notes += about_atlas
+    spaces, folder = {connectome.space for connectome in kept}, settings.output_dir
+    kept = [
+        connectome
+        for connectome in kept
+        if not settings.space or any(is_in_space(connectome.labels, space) for space in settings.space)
+    ]
     if not kept:
         wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{folder} has no FC in --space {wanted}, only in {there}.")
-    if len({one.space for one in kept}) > 1:
-        counts = _count(one.space for one in kept)
+    if len({connectome.space for connectome in kept}) > 1:
+        counts = _count(connectome.space for connectome in kept)
         raise DatasetError(f"{folder} has FC in several spaces: {counts}. Name one with --space.")
-    tasks = sorted({one.entity("task") or "(none)" for one in kept})
+    tasks = sorted({connectome.entity("task") or "(none)" for connectome in kept})
     if len(tasks) > 1:
         if not any(condition.key == "task" for condition in read_filters(settings)):
-            counts = _count(one.entity("task") or "(none)" for one in kept)
+            counts = _count(connectome.entity("task") or "(none)" for connectome in kept)
             raise DatasetError(
                 f"{folder} has FC of several tasks: {counts}. Name one with --task-id; several names are combined "
                 "like runs."
@@ -47,45 +51,54 @@ def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple
             f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."
         )
     seen: dict[Hashable, Connectome] = {}
-    for one in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
-        other = seen.setdefault((one.site, *(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS)), one)
-        if other is not one:
-            keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})
+    for connectome in kept:  # two files of one acquisition (two resolutions, say) would count a recording twice
+        other = seen.setdefault(
+            (connectome.site, *(pair for pair in connectome.entities if pair[0] in ACQUISITION_KEYS)), connectome
+        )
+        if other is not connectome:
+            keys = sorted({key for key, _ in set(connectome.entities) ^ set(other.entities)})
             raise DatasetError(
-                f"{other.path} and {one.path.name} are the same acquisition and differ in {', '.join(keys)} only. "
-                f"Choose one with --bids-filter-file, or remove the other."
+                f"{other.path} and {connectome.path.name} are the same acquisition and differ in {', '.join(keys)} "
+                f"only. Choose one with --bids-filter-file, or remove the other."
             )
     return kept, notes
 
 
-def asked_for(found: Sequence[Connectome], settings: Assembly) -> list[Connectome]:
+def asked_for(connectomes: Sequence[Connectome], settings: Assembly) -> list[Connectome]:
     """Connectomes that the selection, the atlases and the spaces of the command allow, several atlases among them."""
-    kept, _ = _filter(found, settings)
+    kept, _ = _filter(connectomes, settings)
     if settings.atlas != Method.atlas:
-        names = sorted({one.atlas_name for one in kept})
+        names = sorted({connectome.atlas_name for connectome in kept})
         atlases = {name for spec in settings.atlas for name in match_atlases(spec, names)}
-        kept = [one for one in kept if one.atlas_name in atlases]
-    return [one for one in kept if not settings.space or any(is_in_space(one.labels, each) for each in settings.space)]
+        kept = [connectome for connectome in kept if connectome.atlas_name in atlases]
+    return [
+        connectome
+        for connectome in kept
+        if not settings.space or any(is_in_space(connectome.labels, space) for space in settings.space)
+    ]
 
 
-def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
+def _filter(connectomes: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
-    conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]
-    sources = [Source(one.path, one.root, "bold", tuple(one.labels.items()), "bold", ".tsv") for one in found]
+    conditions = [condition for condition in read_filters(settings) if condition.key not in ("desc", *FILE_KEYS)]
+    sources = [
+        Source(connectome.path, connectome.root, "bold", tuple(connectome.labels.items()), "bold", ".tsv")
+        for connectome in connectomes
+    ]
     kept = {source.path for source in apply_filters(sources, conditions)}
-    return [one for one in found if one.path in kept], note_unmatched(sources, conditions)
+    return [connectome for connectome in connectomes if connectome.path in kept], note_unmatched(sources, conditions)
 
 
-def _choose_atlas(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
-    names = sorted({one.atlas_name for one in found})
+def _choose_atlas(connectomes: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
+    names = sorted({connectome.atlas_name for connectome in connectomes})
     asked = settings.atlas != Method.atlas
     matching = sorted({name for spec in settings.atlas for name in match_atlases(spec, names)})
     if len(matching) == 1 and len(names) > 1:
         note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
-        return [one for one in found if one.atlas_name == matching[0]], [note]
+        return [connectome for connectome in connectomes if connectome.atlas_name == matching[0]], [note]
     if len(names) == 1 and (matching or not asked):
-        return found, []
-    counts = _count(one.atlas_name for one in found)
+        return connectomes, []
+    counts = _count(connectome.atlas_name for connectome in connectomes)
     if not matching and asked:
         raise DatasetError(
             f"{settings.output_dir} has no FC of --atlas {' '.join(settings.atlas)}, only of {counts}. Name that one."
@@ -100,9 +113,9 @@ def match_atlases(spec: str, names: Sequence[str]) -> list[str]:
     """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
     declared = declared_atlases().get(spec)
     exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())
-    found = [name for name in names if name in exact]
-    if found or declared:
-        return found
+    matches = [name for name in names if name in exact]
+    if matches or declared:
+        return matches
     letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
     return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
 
@@ -117,19 +130,19 @@ OTHER_ATLAS = (
 )
 
 
-def check_alike(found: Sequence[Connectome]) -> list[str]:
+def check_alike(connectomes: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on harmless differences. Raises DatasetError."""
-    _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
+    _same(connectomes, "confound strategy", lambda connectome: connectome.facts.get("NuisanceStrategy"))
 
-    def band(one: Connectome) -> str | None:
-        edges = one.facts.get("SoftwareFilters", {}).get("Butterworth", {})
+    def band(connectome: Connectome) -> str | None:
+        edges = connectome.facts.get("SoftwareFilters", {}).get("Butterworth", {})
         return f"{edges.get('HighPassHz')} to {edges.get('LowPassHz')}" if edges else None
 
-    _same(found, "pass-band in Hz", band)
-    notes = _other_choices(found)
-    powers = [set(one.powers) for one in found if one.powers]
+    _same(connectomes, "pass-band in Hz", band)
+    notes = _other_choices(connectomes)
+    powers = [set(connectome.powers) for connectome in connectomes if connectome.powers]
     if powers and not set.intersection(*powers):
-        counts = _count("+".join(one.powers) for one in found if one.powers)
+        counts = _count("+".join(connectome.powers) for connectome in connectomes if connectome.powers)
         raise DatasetError(
             f"The exponents of FC^alpha differ between people: {counts}. Run the participant level for all with one "
             "--alpha."
@@ -140,48 +153,50 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
         ("files of the atlas", lambda facts: facts.get("Atlas", {}).get("Sha256", "unknown"), OTHER_ATLAS),
     )
     for words, fact, caution in made_with:
-        values = [str(fact(one.facts))[:12] for one in found]
+        values = [str(fact(connectome.facts))[:12] for connectome in connectomes]
         if len(set(values)) > 1:
             notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.{caution}")
     return notes
 
 
-def _other_choices(found: Sequence[Connectome]) -> list[str]:
+def _other_choices(connectomes: Sequence[Connectome]) -> list[str]:
     """Refuse other choices of the cleaning in one folder but the least length, and note them between sites."""
     chosen: dict[str, tuple[Connectome, dict[str, Any]]] = {}
-    for one in found:
-        own = {name: value for name, value in cleaning_choices(one).items() if name != "min_time"}
-        if own:
-            chosen.setdefault(digest_choices(own), (one, own))
+    for connectome in connectomes:
+        choices = {name: value for name, value in cleaning_choices(connectome).items() if name != "min_time"}
+        if choices:
+            chosen.setdefault(digest_choices(choices), (connectome, choices))
     if len(chosen) < 2:
         return []
     (first, before), (second, now), *_ = chosen.values()
-    said = f"{first.recording} and {second.recording} were cleaned otherwise ({describe_choices(before, now)})"
-    if len({one.site for one in found}) > 1:
-        return [f"{said}."]
+    sentence = f"{first.recording} and {second.recording} were cleaned otherwise ({describe_choices(before, now)})"
+    if len({connectome.site for connectome in connectomes}) > 1:
+        return [f"{sentence}."]
     raise DatasetError(
-        f"{said}. Run the participant level for all with one choice and --replace, or leave the others out with "
+        f"{sentence}. Run the participant level for all with one choice and --replace, or leave the others out with "
         "--exclude-file."
     )
 
 
-def cleaning_of(found: Sequence[Connectome]) -> dict[str, Any]:
+def cleaning_of(connectomes: Sequence[Connectome]) -> dict[str, Any]:
     """How the series of the cohort were cleaned, by their sidecars: strategy, pass-band, censoring; what is known."""
-    facts = [one.facts for one in found]
+    facts = [connectome.facts for connectome in connectomes]
     strategy, band = facts[0].get("NuisanceStrategy"), facts[0].get("SoftwareFilters", {}).get("Butterworth", {})
-    thresholds = {one["CensoringThresholdMillimetres"] for one in facts if "CensoringThresholdMillimetres" in one}
+    thresholds = {
+        sidecar["CensoringThresholdMillimetres"] for sidecar in facts if "CensoringThresholdMillimetres" in sidecar
+    }
     cleaning: dict[str, Any] = {} if strategy in (None, UNKNOWN_STRATEGY) else {"NuisanceStrategy": strategy}
     if band:
         cleaning["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
     return cleaning | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
 
 
-def _same(found: Sequence[Connectome], what: str, value: Callable[[Connectome], Any]) -> None:
+def _same(connectomes: Sequence[Connectome], what: str, value: Callable[[Connectome], Any]) -> None:
     first: dict[str, Connectome] = {}
-    for one in found:
-        first.setdefault(str(value(one)), one)
+    for connectome in connectomes:
+        first.setdefault(str(value(connectome)), connectome)
     if len(first) > 1:
-        labels = ", ".join(f"{label} ({one.path.name})" for label, one in first.items())
+        labels = ", ".join(f"{label} ({connectome.path.name})" for label, connectome in first.items())
         raise DatasetError(
             f"The {what} differs between recordings: {labels}. Run the participant level for all with one choice, or "
             "leave the others out with --exclude-file."
@@ -201,11 +216,11 @@ def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[st
     facts: dict[str, dict[str, Any]] = {}
     if not labels:
         return facts
-    for one in choose_connectomes(selected_of(settings).connectomes, settings)[0]:
-        for label in set(one.encoders) & set(labels) - set(facts):
-            sidecar = one.embedding(label).with_suffix(".json")
+    for connectome in choose_connectomes(selected_of(settings).connectomes, settings)[0]:
+        for label in set(connectome.encoders) & set(labels) - set(facts):
+            sidecar = connectome.embedding(label).with_suffix(".json")
             if sidecar.is_file():
-                facts[label] = {**read_json(sidecar), OWN_ATLAS: dict(one.embeddings)[label] == one.atlas}
+                facts[label] = {**read_json(sidecar), OWN_ATLAS: dict(connectome.embeddings)[label] == connectome.atlas}
     return facts
 
 
@@ -217,17 +232,17 @@ GRAVE = ("atlas", "nuisance strategy", "band")
 NAMED = ("space", "censoring threshold")
 
 
-def preprocessing_of(one: Connectome) -> dict[str, str]:
+def preprocessing_of(connectome: Connectome) -> dict[str, str]:
     """Describe how a connectome was made; facts missing from its sidecar are ``unknown``."""
-    facts = one.facts
+    facts = connectome.facts
     band = facts.get("SoftwareFilters") or "none"
     if isinstance(band, Mapping):
         band = "; ".join(f"{name} {_choices(how)}" for name, how in sorted(band.items()))
     return {
-        "atlas": one.atlas_name,
+        "atlas": connectome.atlas_name,
         "nuisance strategy": str(facts.get("NuisanceStrategy", "unknown")),
         "band": str(band),
-        "space": one.space,
+        "space": connectome.space,
         "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
     }
 
@@ -246,16 +261,16 @@ def _choices(how: Any) -> str:
 
 def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
     """Return all ways in which connectomes were made, by what differs."""
-    each = [preprocessing_of(one) for one in those]
-    return {name: sorted({made[name] for made in each}) for name in (*GRAVE, *NAMED)}
+    ways = [preprocessing_of(connectome) for connectome in those]
+    return {name: sorted({made[name] for made in ways}) for name in (*GRAVE, *NAMED)}
 
 
-def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+def differences(connectome: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return differences from the connectomes of a model: those that change numbers, and those only worth naming."""
-    own = preprocessing_of(one)
+    facts = preprocessing_of(connectome)
     unlike = {
-        name: f"{name} {own[name]}, the model's {' or '.join(of_model[name])}"
-        for name in own
-        if of_model.get(name) and own[name] not in of_model[name]
+        name: f"{name} {facts[name]}, the model's {' or '.join(of_model[name])}"
+        for name in facts
+        if of_model.get(name) and facts[name] not in of_model[name]
     }
     return [unlike[name] for name in GRAVE if name in unlike], [unlike[name] for name in NAMED if name in unlike]

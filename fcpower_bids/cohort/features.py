@@ -112,8 +112,8 @@ class Connectome(Named):
 
     def is_embedding_outdated(self, label: str) -> bool:
         """Whether an embedding is of a series that was cleaned otherwise than the FC of its atlas is now."""
-        fc, own = self._file(dict(self.embeddings)[label], CONNECTIVITY), self.embedding(label)
-        sidecars = fc.with_suffix(".json"), own.with_suffix(".json")
+        fc, embedding = self._file(dict(self.embeddings)[label], CONNECTIVITY), self.embedding(label)
+        sidecars = fc.with_suffix(".json"), embedding.with_suffix(".json")
         now, then = (read_json(path) if path.is_file() else {} for path in sidecars)
         return any(now[key] != then[key] for key in CLEANED if key in now and key in then)
 
@@ -125,8 +125,11 @@ class Connectome(Named):
 
 def list_connectomes(output_dir: Path) -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name."""
-    everything = (one for folder in _func_folders(output_dir) for one in _in_folder(folder))
-    return sorted(everything, key=lambda one: (one.participant, label_order(one.session), one.path.name))
+    everything = (connectome for folder in _func_folders(output_dir) for connectome in _in_folder(folder))
+    return sorted(
+        everything,
+        key=lambda connectome: (connectome.participant, label_order(connectome.session), connectome.path.name),
+    )
 
 
 def list_quality_sidecars(output_dir: Path) -> list[tuple[Entities, Path]]:
@@ -157,7 +160,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _in_folder(folder: Path) -> list[Connectome]:
-    there = {one.name for one in _entries(folder) if one.name.startswith("sub-") and one.name.endswith(KINDS)}
+    there = {entry.name for entry in _entries(folder) if entry.name.startswith("sub-") and entry.name.endswith(KINDS)}
     names = [name for name in there if f"{name.removesuffix('.npy')}.tsv" not in there]
     connectomes, series = list[tuple[str, Entities]](), list[tuple[str, Entities]]()
     powers: dict[Entities, list[str]] = defaultdict(list)
@@ -178,16 +181,16 @@ def _in_folder(folder: Path) -> list[Connectome]:
         elif suffix == "embedding" and "desc" in labels:
             recording, atlas = _divide(stem)
             embeddings[recording].append((labels["desc"], atlas))
-    found, with_fc = [], {stem for _, stem in connectomes}
-    for name, stem in (*connectomes, *(one for one in series if one[1] not in with_fc)):
+    listed, with_fc = [], {stem for _, stem in connectomes}
+    for name, stem in (*connectomes, *(pair for pair in series if pair[1] not in with_fc)):
         recording, atlas = _divide(stem)
-        own = [(of_atlas != atlas, label, of_atlas) for label, of_atlas in embeddings[recording]]
+        candidates = [(of_atlas != atlas, label, of_atlas) for label, of_atlas in embeddings[recording]]
         nearest: dict[str, Entities] = {}
-        for _, label, of_atlas in sorted(own):
+        for _, label, of_atlas in sorted(candidates):
             nearest.setdefault(label, of_atlas)
         known = tuple(sorted(powers[stem])), tuple(sorted(nearest.items()))
-        found.append(Connectome(folder / name, recording, atlas, *known))
-    return found
+        listed.append(Connectome(folder / name, recording, atlas, *known))
+    return listed
 
 
 def _divide(stem: Entities) -> tuple[Entities, Entities]:

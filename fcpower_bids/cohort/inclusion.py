@@ -74,29 +74,31 @@ class Quality:
         return round(self.seconds / self.volumes, 9) if self.volumes > 0 else math.nan
 
 
-def read_quality(one: Connectome) -> Quality:
+def read_quality(connectome: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
     try:
-        row, facts = quality_row(one), one.facts
+        row, facts = quality_row(connectome), connectome.facts
         if row and not facts:  # a table alone is of ours, and says nothing of how the FC was made
-            raise DatasetError(f"{one.path.with_suffix('.json').name} is missing; run the participant level again.")
+            raise DatasetError(
+                f"{connectome.path.with_suffix('.json').name} is missing; run the participant level again."
+            )
     except DatasetError as error:
-        fault = str(error).replace(f"{one.path.parent}{os.sep}", "").removesuffix(".")
+        fault = str(error).replace(f"{connectome.path.parent}{os.sep}", "").removesuffix(".")
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
     figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
     known = {column: value for column, value in figures.items() if value is not None and value not in MISSING}
     strange = [column for column, value in known.items() if not math.isfinite(number_of(value))]
     fault = ""
     if strange:
-        name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
+        name = connectome.beside(QUALITY).name if strange[0] in row else connectome.path.with_suffix(".json").name
         fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
     seconds, volumes, mean_fd, degrees_of_freedom = map(number_of, figures.values())
     return Quality(seconds, volumes, mean_fd, degrees_of_freedom, fault)
 
 
-def quality_row(one: Connectome) -> dict[str, str]:
+def quality_row(connectome: Connectome) -> dict[str, str]:
     """The row of the atlas, empty where there is no table; read without pandas, for speed. Raises DatasetError."""
-    path = one.beside(QUALITY)
+    path = connectome.beside(QUALITY)
     if not path.is_file() and not os.path.lexists(path):
         return {}
     try:
@@ -108,7 +110,7 @@ def quality_row(one: Connectome) -> dict[str, str]:
         raise DatasetError(f"{path} cannot be read ({error}): {REMEDY}.") from error
     if not rows or any(None in row or None in row.values() for row in rows):
         raise DatasetError(f"{path} is cut short: {REMEDY}.")
-    return next((row for row in rows if row.get("atlas") == one.atlas_name), {})
+    return next((row for row in rows if row.get("atlas") == connectome.atlas_name), {})
 
 
 def number_of(text: Any) -> float:
@@ -127,7 +129,7 @@ def find_cautions(
     ``uncovered`` names the parcels without a value under each atlas, ``quality`` is a row of the quality table, empty
     where there is none, ``notes`` are those of its cleaning.
     """
-    found = [
+    cautions = [
         f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {', '.join(parcels[:MOST_NAMED])}"
         + (f" and {len(parcels) - MOST_NAMED} more." if len(parcels) > MOST_NAMED else ".")
         for atlas, parcels in uncovered.items()
@@ -136,23 +138,23 @@ def find_cautions(
     if quality:
         share = quality["censored_volumes"] / max(quality["volumes"] - quality["dummy_volumes"], 1)
         if share > MANY_CENSORED:
-            found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
+            cautions.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
         if quality["degrees_of_freedom"] < FEW_DEGREES:
-            found.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
+            cautions.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
         if quality["mask_dice"] < LOW_DICE:
-            found.append(
+            cautions.append(
                 f"The brain mask and the template overlap little (Dice coefficient {quality['mask_dice']:.2f}): look "
                 "at the outlines on its page; the registration may have failed, or much of the brain was not scanned."
             )
-    return [*found, *notes]
+    return [*cautions, *notes]
 
 
-def cautions_of(one: Connectome) -> list[str] | None:
+def cautions_of(connectome: Connectome) -> list[str] | None:
     """Say what calls for caution with the scan of an FC; None where nothing was measured. Raises DatasetError."""
-    row, facts = quality_row(one), one.facts
+    row, facts = quality_row(connectome), connectome.facts
     if not row and "Notes" not in facts:
         return None
-    name, numbers = one.beside(QUALITY).name, dict[str, float]()
+    name, numbers = connectome.beside(QUALITY).name, dict[str, float]()
     for key in JUDGED if row else ():
         if key not in row:
             raise DatasetError(f"{name} lacks the column {key}: run the participant level again.")
@@ -165,21 +167,21 @@ def cautions_of(one: Connectome) -> list[str] | None:
     if row:
         numbers["mask_dice"] = number_of(row.get("mask_dice"))  # of scans alone that are in the template's space
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
-    return find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
+    return find_cautions({connectome.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
 
 
 def bare(label: str, key: str) -> str:
     """Return a label without its key, a run without leading zeros."""
-    own = str(label).removeprefix(f"{key}-")
-    return own.lstrip("0") or own if key == "run" else own
+    text = str(label).removeprefix(f"{key}-")
+    return text.lstrip("0") or text if key == "run" else text
 
 
 def exclude_by_quality(
-    found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
+    connectomes: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
 
-    def fault(one: Connectome, its: Quality) -> str:
+    def fault(connectome: Connectome, its: Quality) -> str:
         limit = settings.max_mean_fd
         if its.fault:
             return its.fault
@@ -189,20 +191,22 @@ def exclude_by_quality(
             return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
         if limit is not None and its.mean_fd > limit:
             return f"mean framewise displacement {its.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
-        path = series_file(one.beside(TIMESERIES))  # one that is not there only keeps analyses of scan length from all
+        path = series_file(
+            connectome.beside(TIMESERIES)
+        )  # one that is not there only keeps analyses of scan length from all
         try:
             return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
         except OSError as error:
             return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 
-    return exclude(found, list(map(fault, found, quality)))
+    return exclude(connectomes, list(map(fault, connectomes, quality)))
 
 
-def exclude(found: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
+def exclude(connectomes: Sequence[Connectome], reasons: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings have no reason to be left out, and give a row for each of the others."""
     rows = [
-        Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
-        for one, reason in zip(found, reasons, strict=True)
+        Exclusion(connectome.participant, connectome.session, RECORDING, f"{connectome.recording}: {reason}")
+        for connectome, reason in zip(connectomes, reasons, strict=True)
         if reason
     ]
     return [not reason for reason in reasons], rows

@@ -41,7 +41,7 @@ def remove_codes(
 ) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
     """Set codes for missing values to missing: named, declared, infinite, or `CODES` that stand apart (`guess`)."""
     cleaned = frame.copy()
-    found: dict[str, list[str]] = {}
+    removed: dict[str, list[str]] = {}
     for name in map(str, frame.columns):
         column = frame[name]
         pairs = (code.rpartition("=") for code in named)  # CODE, or COLUMN=CODE
@@ -50,10 +50,10 @@ def remove_codes(
         declared = [bool(codes) and not pd.isna(value) and shorten(value) in codes for value in column]
         is_code = np.array(declared, dtype=bool) | (_obvious(column) if guess else False)
         for person in column.index[is_code]:
-            found.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
+            removed.setdefault(str(person), []).append(f"{name} = {shorten(column[person])}")
         cleaned[name] = column.mask(is_code)
     return as_numbers(cleaned) if named else cleaned, [
-        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())
+        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(removed.items())
     ]
 
 
@@ -166,40 +166,44 @@ def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
     if "" not in folders:
         return _unite([_load_site(site, folder, settings, scanned) for site, folder in folders.items()], folders)
     given = {path.absolute() for path in settings.phenotypes}
-    own = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
+    paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
     sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
-    sources += [Source(path, not settings.phenotypes) for path in own]
+    sources += [Source(path, not settings.phenotypes) for path in paths]
     return load_people(sources, scanned, settings.bids_dir, settings.missing_values)
 
 
 def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) -> Phenotypes:
     """Load the tables of the dataset that an output folder was made of, and what those that are given say of it."""
     start = person_at("", site)
-    own = {f"sub-{one.removeprefix(start)}": sessions for one, sessions in scanned.items() if one.startswith(start)}
+    of_site = {
+        f"sub-{person.removeprefix(start)}": sessions
+        for person, sessions in scanned.items()
+        if person.startswith(start)
+    }
     sources = [Source(path, is_default=True, is_given=True, site=site) for path in settings.phenotypes]
     datasets = list(dict.fromkeys(path.parent for path in people_tables(folder)))
     for dataset in datasets:
         sources += [source._replace(is_default=not settings.phenotypes) for source in tables_of(dataset)]
-    found = load_people(sources, own, next(iter(datasets), None), settings.missing_values)
-    frame = found.frame.rename(index=lambda one: person_at(str(one).removeprefix("sub-"), site))
+    phenotypes = load_people(sources, of_site, next(iter(datasets), None), settings.missing_values)
+    frame = phenotypes.frame.rename(index=lambda person: person_at(str(person).removeprefix("sub-"), site))
     rows = tuple(
-        row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in found.rows
+        row._replace(participant_id=person_at(row.participant_id.removeprefix("sub-"), site)) for row in phenotypes.rows
     )
-    return replace(found, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in found.notes))
+    return replace(phenotypes, frame=frame, rows=rows, notes=tuple(f"{site}: {note}" for note in phenotypes.notes))
 
 
-def _unite(each: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
+def _unite(phenotypes: Sequence[Phenotypes], sites: Collection[str]) -> Phenotypes:
     frames = [
-        one.frame if SITE in one.frame else one.frame.assign(**{SITE: site})
-        for site, one in zip(sites, each, strict=True)
+        of_site.frame if SITE in of_site.frame else of_site.frame.assign(**{SITE: site})
+        for site, of_site in zip(sites, phenotypes, strict=True)
     ]
     return Phenotypes(
         pd.concat(frames),
-        tuple(dict.fromkeys(name for one in each for name in one.defaults)),
-        {name: said for one in each for name, said in one.conflicts.items()},
-        tuple(row for one in each for row in one.rows),
-        tuple(note for one in each for note in one.notes),
-        sum(one.renamed for one in each),
+        tuple(dict.fromkeys(name for of_site in phenotypes for name in of_site.defaults)),
+        {name: sentence for of_site in phenotypes for name, sentence in of_site.conflicts.items()},
+        tuple(row for of_site in phenotypes for row in of_site.rows),
+        tuple(note for of_site in phenotypes for note in of_site.notes),
+        sum(of_site.renamed for of_site in phenotypes),
     )
 
 
@@ -291,8 +295,8 @@ def _rows_of(site: str, frame: pd.DataFrame, path: Path) -> pd.DataFrame:
             f"{path} does not say whose people these are, and two sites may have one label. Add a column '{SITE}' with "
             f"the names of --derivatives, or write participant_id as {start}01."
         )
-    own = frame[frame[PERSON].str.startswith(start)].reset_index(drop=True)
-    return own.assign(**{PERSON: "sub-" + own[PERSON].str.removeprefix(start)})
+    rows = frame[frame[PERSON].str.startswith(start)].reset_index(drop=True)
+    return rows.assign(**{PERSON: "sub-" + rows[PERSON].str.removeprefix(start)})
 
 
 def _read_table(source: Source, notes: list[str]) -> PeopleTable:
@@ -394,12 +398,12 @@ def _alike_but_for_capitals(tables: Sequence[PeopleTable]) -> dict[str, str]:
     spellings: dict[str, list[str]] = {}
     for name in sorted(names):
         spellings.setdefault(name.casefold(), []).append(name)
-    found: dict[str, str] = {}
-    for alike in (each for each in spellings.values() if len(each) > 1):
+    sentences: dict[str, str] = {}
+    for alike in (variants for variants in spellings.values() if len(variants) > 1):
         columns = " and ".join(f"'{name}' ({names[name]})" for name in alike)
         sentence = f"The columns {columns} differ in capitals alone. Rename or remove one of them."
-        found |= dict.fromkeys(alike, sentence)
-    return found
+        sentences |= dict.fromkeys(alike, sentence)
+    return sentences
 
 
 def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
@@ -408,8 +412,10 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
     for key in (without_zeros, lambda name: re.sub(r"[\W_]", "", without_zeros(name))):
         taken, counts = {*there, *names.values()}, (Counter(map(key, people)), Counter(map(key, there)))
         scanned = {key(name): name for name in people if name not in taken and key(name)}
-        for name in (one for one in there if one not in people and one not in names and key(one) in scanned):
-            if all(each[key(name)] == 1 for each in counts):
+        for name in (
+            person for person in there if person not in people and person not in names and key(person) in scanned
+        ):
+            if all(count[key(name)] == 1 for count in counts):
                 names[name] = scanned[key(name)]
     return names
 
@@ -474,6 +480,6 @@ def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], confli
 
 def describe_unknown(name: str, known: Sequence[str]) -> str:
     """End a sentence on a column that is not there: its name, and what may have been meant."""
-    close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
+    close = get_close_matches(name, known, n=1) or [column for column in known if column.lower() == name.lower()]
     hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
     return f"'{name}'. {hint}"

@@ -68,8 +68,8 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
         raise DatasetError("\n".join(problems))
     targets, rows = settings.target_columns, list[Exclusion]()
     if not predicted:
-        targets, rows, said = _default_targets(phenotypes, frame, (*covariates, *groups))
-        notes += said
+        targets, rows, about_targets = _default_targets(phenotypes, frame, (*covariates, *groups))
+        notes += about_targets
     missing = frame[list(dict.fromkeys((*targets, *parts, *covariates, *groups)))].isna()
     for person in missing.index[missing.any(axis=1)]:
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
@@ -130,8 +130,8 @@ def _unpredictable(column: pd.Series, in_composite: bool) -> str:
     if _is_text(column) and (in_composite or column.nunique() > 2):
         allowed = "numbers" if in_composite else "numbers or text of two levels"
         word, remedy = _first_word(column)
-        found = f"The target '{column.name}' is not numeric: {word}. Only {allowed} can be used."
-        return f"{found} {remedy}" if _mostly_numbers(column) else found
+        sentence = f"The target '{column.name}' is not numeric: {word}. Only {allowed} can be used."
+        return f"{sentence} {remedy}" if _mostly_numbers(column) else sentence
     counts = column.value_counts()
     if not in_composite and len(counts) == 2 and counts.iloc[-1] == 1 and counts.iloc[0] > 2:
         person = column.index[column == counts.index[-1]][0]
@@ -183,7 +183,7 @@ def _default_targets(
     left_out: list[str] = []
     targets: list[str] = []
     rows: list[Exclusion] = []
-    for name in (each for each in phenotypes.defaults if each not in taken):
+    for name in (default for default in phenotypes.defaults if default not in taken):
         column, reason = frame[name], phenotypes.conflicts.get(name, "")
         if _is_text(_as_numbers(column)) and _mostly_numbers(column) and not reason:
             reason = f"it has words among its numbers: {'. '.join(_first_word(column))}"
@@ -207,7 +207,7 @@ def _default_targets(
 def measure_sets() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Shipped sets of measures by name: a description, and the columns."""
     path = Path(str(resources.files("fcpower_bids"))) / "data" / "measures.json"
-    return {name: (str(each["about"]), tuple(each["columns"])) for name, each in read_json(path).items()}
+    return {name: (str(entry["about"]), tuple(entry["columns"])) for name, entry in read_json(path).items()}
 
 
 def name_columns(settings: Assembly) -> tuple[str, ...]:

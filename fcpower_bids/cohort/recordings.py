@@ -65,8 +65,8 @@ class Decision:
         """Whether a recording with these labels by entity is one of those meant."""
         if self.recording:
             return recording == self.recording
-        own = {key: bare(labels.get(key, ""), key) for key in self.wanted}
-        return all(without_zeros(own[key]) == without_zeros(label) for key, label in self.wanted.items())
+        actual = {key: bare(labels.get(key, ""), key) for key in self.wanted}
+        return all(without_zeros(actual[key]) == without_zeros(label) for key, label in self.wanted.items())
 
     def cells(self) -> tuple[str, ...]:
         """The row as the columns of the table have it; empty where it says nothing."""
@@ -81,14 +81,16 @@ def decisions_of(output_dir: Path) -> Path | None:
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file. Raises DatasetError."""
-    found = []
+    decisions = []
     for number, row in enumerate(read_rows(path).fillna("").rename(columns=KEYS).to_dict("records"), start=1):
         wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
         what = row.get("decision", "") or REJECT
         if what not in (ACCEPT, DOUBT, REJECT):
             raise DatasetError(f"{path} has the decision '{what}' in row {number}. Write accept, doubt or reject.")
-        found.append(Decision(wanted, row.get("recording", ""), what, row.get("reason", ""), row.get("decided", "")))
-    return found
+        decisions.append(
+            Decision(wanted, row.get("recording", ""), what, row.get("reason", ""), row.get("decided", ""))
+        )
+    return decisions
 
 
 REJECTED, COMBINED = "rejected", "combination"
@@ -138,7 +140,9 @@ class Selected:
     @property
     def people(self) -> set[str]:
         """Everyone of whom anything is known: ``sub-01``."""
-        return {one.participant for one in self.connectomes} | {one.participant for one in self.left_out}
+        return {recording.participant for recording in self.connectomes} | {
+            recording.participant for recording in self.left_out
+        }
 
 
 def selected(output_dir: Path) -> Selected:
@@ -158,12 +162,12 @@ def selected_of(settings: Assembly) -> Selected:
     folders = output_folders(settings, settings.output_dir)
     gathered = {folder: _gather(folder, site) for site, folder in folders.items()}
     if settings.exclude_file is not None:
-        found = decide(_unite(gathered.values()), settings.exclude_file)
+        door = decide(_unite(gathered.values()), settings.exclude_file)
     else:
-        found = _unite(decide(each, decisions_of(folder)) for folder, each in gathered.items())
-    if not found.connectomes:
-        raise DatasetError(describe_nothing_left([one.row() for one in found.left_out], *gathered))
-    return found
+        door = _unite(decide(of_folder, decisions_of(folder)) for folder, of_folder in gathered.items())
+    if not door.connectomes:
+        raise DatasetError(describe_nothing_left([recording.row() for recording in door.left_out], *gathered))
+    return door
 
 
 def describe_nothing_left(rows: Sequence[Exclusion], *folders: Path) -> str:
@@ -178,11 +182,11 @@ def describe_nothing_left(rows: Sequence[Exclusion], *folders: Path) -> str:
     )
 
 
-def _unite(each: Iterable[Selected]) -> Selected:
-    several = tuple(each)
+def _unite(selections: Iterable[Selected]) -> Selected:
+    several = tuple(selections)
     return Selected(
-        tuple(one for of_folder in several for one in of_folder.connectomes),
-        tuple(one for of_folder in several for one in of_folder.left_out),
+        tuple(connectome for of_folder in several for connectome in of_folder.connectomes),
+        tuple(recording for of_folder in several for recording in of_folder.left_out),
         tuple(row for of_folder in several for row in of_folder.absent),
         frozenset[Path]().union(*(of_folder.accepted for of_folder in several)),
         frozenset[Path]().union(*(of_folder.doubtful for of_folder in several)),
@@ -191,35 +195,36 @@ def _unite(each: Iterable[Selected]) -> Selected:
 
 def _gather(output_dir: Path, site: str = "") -> Selected:
     """All recordings of a folder before any decision."""
-    found = [dataclasses.replace(one, site=site) for one in list_connectomes(output_dir)]
-    there, left_out = list[Connectome](), list(_without_fc(output_dir, found))
-    for one in found:
-        state, reason = _state_of(one, output_dir)
+    connectomes = [dataclasses.replace(connectome, site=site) for connectome in list_connectomes(output_dir)]
+    there, left_out = list[Connectome](), list(_without_fc(output_dir, connectomes))
+    for connectome in connectomes:
+        state, reason = _state_of(connectome, output_dir)
         if state == DONE:
-            there.append(one)
+            there.append(connectome)
         else:
-            left_out.append(LeftOut(one.entities, one.atlas_name, state, reason, connectome=one))
+            left_out.append(LeftOut(connectome.entities, connectome.atlas_name, state, reason, connectome=connectome))
     runs: dict[tuple[Entities, str], list[Connectome]] = {}
-    for one in (each for each in there if each.entity("run") is not None):
-        runs.setdefault((drop(one.entities, ("run",)), one.atlas_name), []).append(one)
-    for whole in [one for one in there if (one.entities, one.atlas_name) in runs]:
-        names = " and ".join(f"run-{one.entity('run')}" for one in runs[whole.entities, whole.atlas_name])
+    for run in (connectome for connectome in there if connectome.entity("run") is not None):
+        runs.setdefault((drop(run.entities, ("run",)), run.atlas_name), []).append(run)
+    for whole in [connectome for connectome in there if (connectome.entities, connectome.atlas_name) in runs]:
+        names = " and ".join(f"run-{run.entity('run')}" for run in runs[whole.entities, whole.atlas_name])
         reason = f"by its name it is the combination of {names}, which take part"
         left_out.append(LeftOut(whole.entities, whole.atlas_name, COMBINED, reason, connectome=whole))
         there.remove(whole)
     folders = known_folders(output_dir)
     left_out = [
-        dataclasses.replace(one, site=site, reason=describe_without_folders(one.reason, folders)) for one in left_out
+        dataclasses.replace(recording, site=site, reason=describe_without_folders(recording.reason, folders))
+        for recording in left_out
     ]
-    return Selected(tuple(there), tuple(sorted(left_out, key=lambda one: (one.recording, one.atlas))))
+    return Selected(tuple(there), tuple(sorted(left_out, key=lambda recording: (recording.recording, recording.atlas))))
 
 
-def _state_of(one: Connectome, output_dir: Path) -> tuple[str, str]:
+def _state_of(connectome: Connectome, output_dir: Path) -> tuple[str, str]:
     """State of a recording whose FC is there, and why it is not done; without a status its files are all there is."""
-    status = current_status(output_dir, one.recording, f"{one.path.stem}.")
+    status = current_status(output_dir, connectome.recording, f"{connectome.path.stem}.")
     if status is not None and status.state in NOT_DONE:
         return status.state, status.reason or UNFINISHED
-    quality = one.beside(QUALITY).with_suffix(".json")
+    quality = connectome.beside(QUALITY).with_suffix(".json")
     try:
         if quality.is_file():
             read_json(quality)
@@ -228,9 +233,12 @@ def _state_of(one: Connectome, output_dir: Path) -> tuple[str, str]:
     return DONE, ""
 
 
-def _without_fc(output_dir: Path, found: Sequence[Connectome]) -> Iterator[LeftOut]:
+def _without_fc(output_dir: Path, connectomes: Sequence[Connectome]) -> Iterator[LeftOut]:
     """Recordings and persons without an FC, or without one that was written under another atlas."""
-    known, stems = {one.recording for one in found}, {one.path.stem for one in found}
+    known, stems = (
+        {connectome.recording for connectome in connectomes},
+        {connectome.path.stem for connectome in connectomes},
+    )
     names = {name for name in recorded(output_dir) if not name.endswith(EMBEDDING)}
     for name in sorted(names):
         status = current_status(output_dir, name)
@@ -239,8 +247,8 @@ def _without_fc(output_dir: Path, found: Sequence[Connectome]) -> Iterator[LeftO
             yield LeftOut(entities, "", status.state, status.reason or UNFINISHED)
         for path in map(Path, status.outputs if status is not None and name in known else ()):
             if path.suffix == ".tsv" and path.stem.endswith(FC_END) and path.stem not in stems:
-                own = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
-                yield LeftOut(entities, join(own), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
+                atlas = drop(parse_name(path.name)[0], ("stat", *dict(entities)))
+                yield LeftOut(entities, join(atlas), FAILED, f"{path.as_posix()} is gone: {AGAIN}.")
     for entities, sidecar in list_quality_sidecars(output_dir):  # of folders that were copied without their statuses
         if join(entities) not in known | names:
             try:
@@ -256,72 +264,79 @@ def decide(gathered: Selected, path: Path | None) -> Selected:
     if path is None:
         return gathered
     by_person: dict[str, list[Connectome]] = {}
-    for one in gathered.connectomes:
-        by_person.setdefault(bare(one.participant, "sub"), []).append(one)
+    for connectome in gathered.connectomes:
+        by_person.setdefault(bare(connectome.participant, "sub"), []).append(connectome)
     rejected, absent = dict[Path, str](), list[Exclusion]()
     taking_part: dict[str, set[Path]] = {ACCEPT: set(), DOUBT: set()}
     decisions = read_decisions(path)
-    there = list(dict.fromkeys(f"sub-{one.wanted['sub']}" for one in decisions))
-    names = match_ids(there, {one.participant for one in gathered.connectomes})
+    there = list(dict.fromkeys(f"sub-{decision.wanted['sub']}" for decision in decisions))
+    names = match_ids(there, {connectome.participant for connectome in gathered.connectomes})
     for decision in decisions:  # a spreadsheet turns ``0012`` into ``12``
         label = f"sub-{decision.wanted['sub']}"
         decision.wanted["sub"] = names.get(label, label).removeprefix("sub-")
-        own = by_person.get(decision.wanted["sub"], [])
-        meant = [one for one in own if decision.means(one.recording, one.labels)]
+        of_person = by_person.get(decision.wanted["sub"], [])
+        meant = [connectome for connectome in of_person if decision.means(connectome.recording, connectome.labels)]
         if decision.decision != REJECT:
-            taking_part[decision.decision] |= {one.path for one in meant}
+            taking_part[decision.decision] |= {connectome.path for connectome in meant}
             continue
-        for one in meant:
-            rejected.setdefault(one.path, f"{path.name}: {decision.reason or 'named there'}")
+        for connectome in meant:
+            rejected.setdefault(connectome.path, f"{path.name}: {decision.reason or 'named there'}")
         if not meant:
             session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
             which = f"{decision.recording}: " if decision.recording else ""
             what = RECORDING if decision.recording else PERSON
-            said = f"{which}{path.name} {ABSENT}"
-            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, said))
+            reason = f"{which}{path.name} {ABSENT}"
+            absent.append(Exclusion(f"sub-{decision.wanted['sub']}", session, what, reason))
     accepted, doubtful = (frozenset(paths - rejected.keys()) for paths in taking_part.values())
     left_out = tuple(
-        LeftOut(one.entities, one.atlas_name, REJECTED, rejected[one.path], one.site, one)
-        for one in gathered.connectomes
-        if one.path in rejected
+        LeftOut(
+            connectome.entities, connectome.atlas_name, REJECTED, rejected[connectome.path], connectome.site, connectome
+        )
+        for connectome in gathered.connectomes
+        if connectome.path in rejected
     )
-    kept = tuple(one for one in gathered.connectomes if one.path not in rejected)
+    kept = tuple(connectome for connectome in gathered.connectomes if connectome.path not in rejected)
     return Selected(kept, gathered.left_out + left_out, tuple(absent), accepted, doubtful)
 
 
-def _quality_facts(one: Connectome) -> dict[str, Any]:
+def _quality_facts(connectome: Connectome) -> dict[str, Any]:
     """The sidecar of the quality table; nothing where it is not there or damaged, for which the scan is left out."""
-    path = one.beside(QUALITY).with_suffix(".json")
+    path = connectome.beside(QUALITY).with_suffix(".json")
     with suppress(DatasetError):
         return read_json(path)
     return {}
 
 
-def source_of(one: Connectome) -> str:
+def source_of(connectome: Connectome) -> str:
     """Name of the dataset that a recording was made from; empty where its sidecar does not say."""
-    sources = _quality_facts(one).get("Sources") or [""]
+    sources = _quality_facts(connectome).get("Sources") or [""]
     return str(sources[0]).partition(":")[2].partition(":")[0] if isinstance(sources, list) else ""
 
 
-def cleaning_choices(one: Connectome) -> dict[str, Any]:
+def cleaning_choices(connectome: Connectome) -> dict[str, Any]:
     """Return the choices that a recording was cleaned with; empty where its sidecar does not say."""
-    chosen = _quality_facts(one).get("CleaningChoices")
+    chosen = _quality_facts(connectome).get("CleaningChoices")
     return dict(chosen) if isinstance(chosen, Mapping) else {}
 
 
 def describe_choices(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say in which choices two ways of cleaning differ."""
-    each = ((name, before.get(name, "not given"), now.get(name, "not given")) for name in {**before, **now})
-    return "; ".join(f"--{name.replace('_', '-')} {one}, now {other}" for name, one, other in each if one != other)
+    choices = ((name, before.get(name, "not given"), now.get(name, "not given")) for name in {**before, **now})
+    return "; ".join(
+        f"--{name.replace('_', '-')} {earlier}, now {other}" for name, earlier, other in choices if earlier != other
+    )
 
 
 def other_cleanings(output_dir: Path, now: Mapping[str, Any]) -> list[str]:
     """Say of how many recordings the choices of the cleaning are others, and which."""
     names: dict[str, set[str]] = {}
-    for one in list_connectomes(output_dir):
-        if (before := cleaning_choices(one)) and before != now:
-            names.setdefault(describe_choices(before, now), set()).add(one.recording)
-    return [f"{len(each)} ({min(each)} first) with {said} for the others" for said, each in sorted(names.items())]
+    for connectome in list_connectomes(output_dir):
+        if (before := cleaning_choices(connectome)) and before != now:
+            names.setdefault(describe_choices(before, now), set()).add(connectome.recording)
+    return [
+        f"{len(recordings)} ({min(recordings)} first) with {difference} for the others"
+        for difference, recordings in sorted(names.items())
+    ]
 
 
 def digest_choices(chosen: Mapping[str, Any]) -> str:
@@ -345,22 +360,31 @@ def tabulate_recordings(output_dir: Path) -> pd.DataFrame:
     """Return one row per recording and parcellation."""
     rows: list[tuple[Any, ...]] = []
     door = selected(output_dir)
-    written = [(one, DONE, "") for one in door.connectomes]
-    written += [(one.connectome, one.state, one.reason) for one in door.left_out if one.connectome is not None]
-    for one, state, reason in written:
-        quality = read_quality(one)
-        said: list[str] | None = None
+    written = [(connectome, DONE, "") for connectome in door.connectomes]
+    written += [
+        (recording.connectome, recording.state, recording.reason)
+        for recording in door.left_out
+        if recording.connectome is not None
+    ]
+    for connectome, state, reason in written:
+        quality = read_quality(connectome)
+        cautions: list[str] | None = None
         with suppress(DatasetError):  # the group level leaves it out, and says why
-            said = cautions_of(one) if state == DONE else None
-        verdict = UNUSABLE if state != DONE else None if said is None else CAUTION if said else SOUND
-        known = (verdict, " ".join(said or ()) or None, source_of(one), digest_choices(cleaning_choices(one)))
+            cautions = cautions_of(connectome) if state == DONE else None
+        verdict = UNUSABLE if state != DONE else None if cautions is None else CAUTION if cautions else SOUND
+        known = (
+            verdict,
+            " ".join(cautions or ()) or None,
+            source_of(connectome),
+            digest_choices(cleaning_choices(connectome)),
+        )
         figures = (quality.mean_fd, quality.seconds, quality.volumes)
-        path = one.path.relative_to(output_dir).as_posix()
-        rows.append((one.recording, one.atlas_name, path, state, reason or None, *known, *figures))
+        path = connectome.path.relative_to(output_dir).as_posix()
+        rows.append((connectome.recording, connectome.atlas_name, path, state, reason or None, *known, *figures))
     nothing = (UNUSABLE, None, None, None, math.nan, math.nan, math.nan)
     rows += [
-        (one.recording, one.atlas or None, None, one.state, one.reason, *nothing)
-        for one in door.left_out
-        if one.connectome is None
+        (recording.recording, recording.atlas or None, None, recording.state, recording.reason, *nothing)
+        for recording in door.left_out
+        if recording.connectome is None
     ]
     return pd.DataFrame(sorted(rows, key=lambda row: (row[0], row[1] or "")), columns=list(RECORDINGS.columns))

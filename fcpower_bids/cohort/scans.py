@@ -114,8 +114,8 @@ def read_edges(paths: Sequence[Path], settings: Assembly) -> Edges:
     if not digests:
         raise DatasetError(next(iter(unreadable.values())))
     uncovered = np.zeros((len(digests), len(parcels)), dtype=bool)
-    for number, each in enumerate(missing):
-        uncovered[number, each] = True
+    for number, lacking in enumerate(missing):
+        uncovered[number, lacking] = True
     return Edges(parcels, array, uncovered, tuple(digests), tuple(contents), unreadable)
 
 
@@ -168,8 +168,8 @@ def _row_of_edges(path: Path, array: Path) -> _Row:
     return _row_of(path, rebuild_connectome(edges), parcels)
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, rtol=0, atol=ROUNDING, equal_nan=True)
+def _same(edges: np.ndarray, other: np.ndarray) -> bool:
+    return edges.shape == other.shape and np.allclose(edges, other, rtol=0, atol=ROUNDING, equal_nan=True)
 
 
 def _unusable(path: Path, reason: str) -> DatasetError:
@@ -245,8 +245,8 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     for (participant, session), members in groups.items():
         times = sorted({run.quality.repetition_time for run in members if math.isfinite(run.quality.repetition_time)})
         if len(times) > 1:
-            each = ", ".join(f"{one:g} s" for one in times)
-            reason = f"its runs have the repetition times {each}; choose with --bids-filter-file"
+            listed = ", ".join(f"{seconds:g} s" for seconds in times)
+            reason = f"its runs have the repetition times {listed}; choose with --bids-filter-file"
             rows.append(Exclusion(participant, session, RECORDING, reason))
         else:
             scans.append(tuple(members))
@@ -266,10 +266,12 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
     rows = []
     for scan in scans:
         runs = [run.quality for run in scan]
-        motion, volumes = (np.array([getattr(one, name) for one in runs]) for name in ("mean_fd", "volumes"))
+        motion, volumes = (np.array([getattr(quality, name) for quality in runs]) for name in ("mean_fd", "volumes"))
         known = np.isfinite(volumes).all()
         row: dict[str, Any] = {"participant_id": scan[0].connectome.participant, "session": scan[0].connectome.session}
-        row |= {name: float(sum(getattr(one, name) for one in runs)) for name in ("seconds", "volumes", DEGREES)}
+        row |= {
+            name: float(sum(getattr(quality, name) for quality in runs)) for name in ("seconds", "volumes", DEGREES)
+        }
         row |= {"mean_fd": float(motion @ volumes / volumes.sum() if known else motion.mean()), "n_runs": len(scan)}
         row |= {"combination": combination_of(settings) if len(scan) > 1 else "none"}
         rows.append(row)
@@ -295,11 +297,15 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
-    each, concat = [run.quality for run in scan], combination_of(settings) == "concat"
+    qualities, concat = [run.quality for run in scan], combination_of(settings) == "concat"
     # Degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other. Other programs may state
     # neither: the next of degrees of freedom, T - 1 and seconds that all runs have is taken.
-    known = [[one.degrees_of_freedom for one in each], [one.volumes - 1 for one in each], [one.seconds for one in each]]
-    weights = np.array(next((own for own in known[concat:] if not np.isnan(own).any()), known[-1]))
+    known = [
+        [quality.degrees_of_freedom for quality in qualities],
+        [quality.volumes - 1 for quality in qualities],
+        [quality.seconds for quality in qualities],
+    ]
+    weights = np.array(next((lengths for lengths in known[concat:] if not np.isnan(lengths).any()), known[-1]))
     names = f"{scan[0].connectome.recording} and the other runs of its session"
     if not (weights > 0).all():
         raise DatasetError(
@@ -343,8 +349,8 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
                 del known["weights"]  # the same weights may lie in different places
             first.setdefault(repr(known), sidecar)
         if len(first) > 1:
-            one, other, *_ = first.values()
-            raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
+            earlier, other, *_ = first.values()
+            raise DatasetError(f"{earlier} and {other} are of different weights or were read differently. {_AGAIN}")
         sizes = sorted({len(vector) for vector in vectors if vector is not None})
         if len(sizes) > 1:
             raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
@@ -364,8 +370,8 @@ _AGAIN = "Run the participant level for all with the same --encoder, --encoder-w
 def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
     """Return the embedding of a scan, or none and what is wrong with that of a run."""
     runs = [run.connectome for run in scan if label in run.connectome.encoders]
-    paths = [one.embedding(label) for one in runs]
-    if any(one.is_embedding_outdated(label) for one in runs):
+    paths = [connectome.embedding(label) for connectome in runs]
+    if any(connectome.is_embedding_outdated(label) for connectome in runs):
         return None, ": its series has been cleaned otherwise since; run the participant level again with --encoder"
     try:
         vectors = [read_matrix(path)[0].mean(axis=0) for path in paths]
@@ -379,16 +385,20 @@ def _embed(scan: Scan, label: str) -> tuple[NDArray[np.float64] | None, str]:
 
 def _sidecars(scan: Scan, label: str) -> list[Path]:
     """Sidecars of the embeddings of its runs, as far as they are there."""
-    own = (run.connectome for run in scan if label in run.connectome.encoders)
-    return [path for path in (one.embedding(label).with_suffix(".json") for one in own) if path.is_file()]
+    connectomes = (run.connectome for run in scan if label in run.connectome.encoders)
+    return [
+        path
+        for path in (connectome.embedding(label).with_suffix(".json") for connectome in connectomes)
+        if path.is_file()
+    ]
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Training facts of encoders from the sidecars of embeddings; several runs have the first of `STATES` of any."""
 
     def seen(scan: Scan, label: str) -> str:
-        said = {str(read_json(path).get(STATE, UNKNOWN)) for path in _sidecars(scan, label)}
-        return next((state for state in STATES if state in said), UNKNOWN)
+        states = {str(read_json(path).get(STATE, UNKNOWN)) for path in _sidecars(scan, label)}
+        return next((state for state in STATES if state in states), UNKNOWN)
 
     return {label: tuple(seen(scan, label) for scan in scans) for label in labels}
 
@@ -428,13 +438,13 @@ class ParcelFacts(NamedTuple):
     notes: tuple[str, ...] = ()  # unknown facts
 
 
-def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
+def read_parcel_facts(output_dir: Path, connectome: Connectome, parcels: Sequence[str]) -> ParcelFacts:
     """Return networks and places of the parcels from the copy of the atlas; without one, networks by their names.
 
     The copy may have been damaged since. Raises DatasetError.
     """
-    template = f"tpl-{one.space}"
-    path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
+    template = f"tpl-{connectome.space}"
+    path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{connectome.atlas_name}_dseg.tsv"
     if not path.is_file():
         networks = tuple(map(network_of, parcels))
         unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
@@ -450,8 +460,8 @@ def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str])
     elif not fault and words:
         fault = f"holds words in its column {words[0]}"
     if fault:
-        said = fault.partition(":")[0]
-        raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
+        reason = fault.partition(":")[0]
+        raise DatasetError(f"The atlas table {path} {reason}. Remove it and run the participant level again.")
     table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
     networks = tuple(table["network"].fillna("n/a").astype(str))
     placed = {*"xyz"} <= set(table.columns) and not table["x"].isna().all()
