@@ -107,12 +107,12 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
     def number(name: str) -> float:
         value = cells.get(name) or "nan"
         try:
-            found = float(value)
+            amount = float(value)
         except ValueError:
             raise DatasetError(f"{line}: {name} is '{value}', not a number.") from None
-        if found < 0:
+        if amount < 0:
             raise DatasetError(f"{line}: {name} is {value}, below 0.")
-        return found
+        return amount
 
     text, label = cells.get("path", ""), cells.get("participant_id", "").removeprefix("sub-")
     if not label or not text:
@@ -120,14 +120,14 @@ def _offer(cells: Mapping[str, str], table: Path, line: str) -> Offered:
     path = (table.parent / (text if (table.parent / text).exists() else text.replace("\\", "/"))).resolve()  # Windows
     named = set(re.findall(r"(?:^|[/\\_])sub-([A-Za-z0-9+]+)", text))
     # A path that names another person: lines of two columns have slipped against each other.
-    if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
+    if others := sorted(person for person in named if person.lstrip("0").casefold() != label.lstrip("0").casefold()):
         raise DatasetError(
             f"{line}: the path {text} is of sub-{others[0]}, and participant_id says {label}. Correct one of them."
         )
     entities = [("sub", label_of(label, table))]
     for key, column, default in (("ses", "session_id", ""), ("task", "task", "rest"), ("run", "run", "")):
-        if own := (cells.get(column) or default).removeprefix(f"{key}-").removesuffix(".0"):
-            entities.append((key, label_of(own, table)))
+        if cell := (cells.get(column) or default).removeprefix(f"{key}-").removesuffix(".0"):
+            entities.append((key, label_of(cell, table)))
     return Offered(
         path,
         choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
@@ -169,7 +169,7 @@ def bring_sources(settings: Settings) -> None:
     ((name, place, offered),) = sources
     root = place if place.is_dir() else place.parent
     asked = {label.removeprefix("sub-") for label in settings.participant_label}
-    there = [dict(one.entities) for one in offered]
+    there = [dict(recording.entities) for recording in offered]
     if scanned := sessions_of(
         (f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION)
         for labels in there
@@ -177,25 +177,29 @@ def bring_sources(settings: Settings) -> None:
     ):
         check_phenotypes(settings, scanned)  # before a thousand series are read
     known = name_inputs({name: root}, settings.output_dir)
-    before = [one for one in read_statuses(settings.output_dir) if one.state == DONE]
+    before = [status for status in read_statuses(settings.output_dir) if status.state == DONE]
     lists = ("", place.name)  # other sources are known by their folders
-    ours = [name in known and one.stage == IMPORT and (place.is_dir() or one.inputs in lists) for one in before]
-    other = next((one for one, is_ours in zip(before, ours, strict=True) if not is_ours), None)
+    ours = [
+        name in known and status.stage == IMPORT and (place.is_dir() or status.inputs in lists) for status in before
+    ]
+    other = next((status for status, is_ours in zip(before, ours, strict=True) if not is_ours), None)
     if other is not None and not settings.replace:
         raise UsageError(
             f"{settings.output_dir} holds {other.recording} from another source than {place}. Give each source an "
             "output folder of its own, and read these as sites: -d one=OUT1 two=OUT2; or --replace."
         )
     prepare_dataset(settings, {name: root, PEOPLE: settings.bids_dir})
-    still, output = {one.name for one in offered}, settings.output_dir
-    gone = [one for one in read_statuses(output) if one.stage == IMPORT and one.recording not in still]
+    still, output = {recording.name for recording in offered}, settings.output_dir
+    gone = [status for status in read_statuses(output) if status.stage == IMPORT and status.recording not in still]
     for old in gone:
         for path in files_of(output, parse_name(f"{old.recording}_bold.tsv")[0]):
             path.unlink()
         status_path(output, old.recording).unlink(missing_ok=True)
     if gone:
         say(f"{len(gone)} recordings that {place} no longer has are removed, such as {gone[0].recording}.", settings)
-    by_name = groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
+    by_name = groupby(
+        sorted(offered, key=lambda recording: (recording.name, recording.atlas)), key=lambda recording: recording.name
+    )
     recordings = [list(of_one) for _, of_one in by_name]
     imported = map_tasks(partial(_import_recording, source=name, place=place, settings=settings), recordings)
     done = list(track(imported, f"recordings of {name}", settings, len(recordings)))
@@ -217,12 +221,12 @@ def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
             yield name or LIST, root, read_list(root)
         elif layout := name if name in layout_names() else recognise(root):
             declared = load_layout(layout)
-            found = find_offered(root, declared)
-            yield name or layout, root, name_people(found, layout, settings) if declared.ordinal else found
+            offered = find_offered(root, declared)
+            yield name or layout, root, name_people(offered, layout, settings) if declared.ordinal else offered
         elif not OWN.fullmatch(name or "fmriprep"):
             raise UsageError(
                 f"--derivatives {text}: the layout of this source is not known. Name it: "
-                f"{', '.join(f'{one}=PATH' for one in (*layout_names(), LIST))}."
+                f"{', '.join(f'{known}=PATH' for known in (*layout_names(), LIST))}."
             )
 
 
@@ -238,18 +242,20 @@ def name_people(offered: Sequence[Offered], column: str, settings: Settings) -> 
             key = str(number).lstrip("0").removesuffix(".0")
             if isinstance(number, str) and numbers.setdefault(key, person) != person:
                 raise DatasetError(f"{path} has the number {number} of {column} for {person} and {numbers[key]}.")
-    each = {dict(one.entities)["sub"] for one in offered}
-    lacking = sorted(label for label in each if label.lstrip("0") not in numbers)
+    entered = {dict(recording.entities)["sub"] for recording in offered}
+    lacking = sorted(label for label in entered if label.lstrip("0") not in numbers)
     if lacking:
         raise DatasetError(
             f"{column} counts people as they were entered ({lacking[0]}), and a number is no id: add a column "
             f"'{column}' to {tables[0]} with the number of each person, {lacking[0]} included."
         )
     named = []
-    for one in offered:
-        labels = dict(one.entities)
+    for recording in offered:
+        labels = dict(recording.entities)
         person = numbers[labels["sub"].lstrip("0")].removeprefix("sub-")
-        named.append(replace(one, entities=order_entities(one.entities, (("sub", label_of(person, tables[0])),))))
+        named.append(
+            replace(recording, entities=order_entities(recording.entities, (("sub", label_of(person, tables[0])),)))
+        )
     check_names(named)
     return named
 
@@ -267,7 +273,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         if not str(made_from[0]).startswith(f"bids:{source}:"):
             raise UsageError(f"{output} holds {name} already, from elsewhere. Choose another output folder.")
     try:
-        read = [_read(one, source, root) for one in of_one]
+        read = [_read(recording, source, root) for recording in of_one]
     except (RecordingError, DatasetError, Unfit) as error:
         reason = str(error) if isinstance(error, (RecordingError, DatasetError)) else f"{of_one[0].path}: {error}."
         write_status(output, Status(name, FAILED, IMPORT, reason, fingerprint=state))
@@ -276,8 +282,8 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
         path.unlink()
     sweep(quality.with_name(file) for file in leftovers(quality.parent) if file.startswith(f"{name}_"))
     paths: list[Path] = []
-    for one, (kind, array, facts, _) in zip(of_one, read, strict=True):
-        path = path_of(output, one.entities, one.atlas, kind).with_suffix(".npy")
+    for recording, (kind, array, facts, _) in zip(of_one, read, strict=True):
+        path = path_of(output, recording.entities, recording.atlas, kind).with_suffix(".npy")
         paths += [write_array(path, array), describe_files(facts, path)]
     about = {key: value for key, value in read[0][2].items() if key not in ("Atlas", SERIES_COLUMNS)}
     paths.append(write_declared(quality, pd.DataFrame([row for *_, row in read]), QUALITY_TABLE))
@@ -287,25 +293,29 @@ def _import_recording(of_one: Sequence[Offered], source: str, place: Path, setti
     return "new"
 
 
-def _state_of(one: Offered) -> str:
+def _state_of(recording: Offered) -> str:
     """Dependencies of the result: all declarations, size and time of the files."""
-    stats = [path.stat() for path in (one.path, one.outliers) if path is not None and path.is_file()]
-    return repr((replace(one, path=Path(one.path.name), outliers=None), [(s.st_size, s.st_mtime_ns) for s in stats]))
+    stats = [path.stat() for path in (recording.path, recording.outliers) if path is not None and path.is_file()]
+    return repr(
+        (replace(recording, path=Path(recording.path.name), outliers=None), [(s.st_size, s.st_mtime_ns) for s in stats])
+    )
 
 
-def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, dict[str, Any], dict[str, Any]]:
+def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, dict[str, Any], dict[str, Any]]:
     """Read a recording under one parcellation: what it is, its array, its sidecar and its row of the quality table.
 
     Series and connectomes stay arrays, which are written and read in a tenth of the time of text. Where there is a
     series, its connectome is computed whenever it is read, in less time than it takes to store.
     """
-    values, names = read_array(one.path, one.key)
+    values, names = read_array(recording.path, recording.key)
     facts: dict[str, Any] = {
-        "Sources": [bids_uri(one.path, {source: root})],
-        "NuisanceStrategy": f"{source}: {one.strategy}",
+        "Sources": [bids_uri(recording.path, {source: root})],
+        "NuisanceStrategy": f"{source}: {recording.strategy}",
     }
-    if one.kind == SERIES:
-        series = np.ascontiguousarray(_series(values.T if one.parcels_first else values, one))  # copies are alike
+    if recording.kind == SERIES:
+        series = np.ascontiguousarray(
+            _series(values.T if recording.parcels_first else values, recording)  # copies are alike
+        )
         volumes, connectivity = float(len(series)), pearson_connectivity(standardise(series))
         covered = covered_parcels(connectivity)
         spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
@@ -318,9 +328,9 @@ def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, di
                 break
     else:
         connectivity, rounding = without_rounding(
-            correlations_from(values, one.scale, one.order), rounding_step(values)
+            correlations_from(values, recording.scale, recording.order), rounding_step(values)
         )
-        volumes, spectrum = one.volumes, rounding.eigenvalues
+        volumes, spectrum = recording.volumes, rounding.eigenvalues
         kind, array = CONNECTIVITY, vectorise_edges(connectivity, weighted=False)
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
         if rounding.step:
@@ -332,14 +342,16 @@ def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, di
                 "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
             )
     if len(set(names)) < len(names):
-        raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
+        raise RecordingError(f"{recording.path} has two parcels of one name. Rename one.")
     numbers = range(1, len(connectivity) + 1)
     parcels = unique_names(numbers, names) if len(names) == len(numbers) else tuple(f"parcel{n:04d}" for n in numbers)
-    seconds = volumes * one.repetition_time if np.isfinite(volumes * one.repetition_time) else one.seconds
-    known = {SERIES_VOLUMES: volumes, "SecondsUsed": seconds, "RepetitionTime": one.repetition_time}
-    space = space_of(dict(one.entities)) or "unknown"
+    seconds = (
+        volumes * recording.repetition_time if np.isfinite(volumes * recording.repetition_time) else recording.seconds
+    )
+    known = {SERIES_VOLUMES: volumes, "SecondsUsed": seconds, "RepetitionTime": recording.repetition_time}
+    space = space_of(dict(recording.entities)) or "unknown"
     facts |= {
-        "Atlas": {"Name": join(one.atlas), "Space": space, "Source": "n/a"},
+        "Atlas": {"Name": join(recording.atlas), "Space": space, "Source": "n/a"},
         **{key: value for key, value in known.items() if math.isfinite(value)},
         "Software": "fcpower_bids",
         "SoftwareVersion": __version__,
@@ -350,22 +362,28 @@ def _read(one: Offered, source: str, root: Path) -> tuple[Output, np.ndarray, di
         QUALITY_TABLE.columns, math.nan
     )  # what only the participant level can know stays n/a
     quality |= {name: summary[name] for name in ("rank", "participation_ratio", "participation_ratio_power")}
-    quality |= {"atlas": join(one.atlas), "state": "done", "clipped": summary["n_clipped"], "parcels": len(parcels)}
-    quality |= {"kept_volumes": volumes, "seconds_kept": seconds, "mean_fd": one.mean_fd}
+    quality |= {
+        "atlas": join(recording.atlas),
+        "state": "done",
+        "clipped": summary["n_clipped"],
+        "parcels": len(parcels),
+    }
+    quality |= {"kept_volumes": volumes, "seconds_kept": seconds, "mean_fd": recording.mean_fd}
     quality["uncovered_parcels"] = int((~covered_parcels(connectivity)).sum())
     return kind, array, facts, quality
 
 
-def _series(values: np.ndarray, one: Offered) -> np.ndarray:
+def _series(values: np.ndarray, recording: Offered) -> np.ndarray:
     """Volumes that the source used; constant parcels are missing, as at participant level."""
     if values.ndim != 2 or len(values) < 3:
-        raise RecordingError(f"{one.path} is no series of volumes by parcels: its shape is {values.shape}.")
-    if one.outliers is not None:
-        out = read_table(one.outliers).iloc[:, 0].to_numpy(dtype=float) > 0
+        raise RecordingError(f"{recording.path} is no series of volumes by parcels: its shape is {values.shape}.")
+    if recording.outliers is not None:
+        out = read_table(recording.outliers).iloc[:, 0].to_numpy(dtype=float) > 0
         if len(values) not in (len(out), int((~out).sum())):
             raise RecordingError(
-                f"{one.path} has {len(values)} volumes, but {one.outliers.name} has {len(out)}, {int((~out).sum())} of "
-                "them kept: they are not of one recording. Run the program that wrote them again."
+                f"{recording.path} has {len(values)} volumes, but {recording.outliers.name} has {len(out)}, "
+                f"{int((~out).sum())} of them kept: they are not of one recording. Run the program that wrote them "
+                "again."
             )
         values = values[~out] if len(out) == len(values) else values
     return np.where(np.ptp(values, axis=0) == 0, np.nan, values)

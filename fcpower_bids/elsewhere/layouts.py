@@ -120,9 +120,11 @@ def _hdf5(path: Path, key: str) -> Read:
         raise DatasetError(f"{path} is HDF5 and needs h5py: pip install 'fcpower_bids[matlab]'.") from error
     try:
         with h5py.File(path, "r") as file:
-            found: dict[str, Any] = {}
-            file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-            numeric = {n: np.asarray(d) for n, d in found.items() if d.dtype.kind in "fiu" and (not key or n == key)}
+            datasets: dict[str, Any] = {}
+            file.visititems(
+                lambda name, item: datasets.update({name: item}) if isinstance(item, h5py.Dataset) else None
+            )
+            numeric = {n: np.asarray(d) for n, d in datasets.items() if d.dtype.kind in "fiu" and (not key or n == key)}
     except OSError as error:
         raise DatasetError(f"{path} cannot be read as HDF5 ({error}). Save it again.") from None
     return _pick(numeric, key, path), ()
@@ -206,12 +208,12 @@ def label_of(text: str, path: Path) -> str:
 def check_names(offered: list[Offered]) -> None:
     """Refuse two files that would be written under one name. Raises DatasetError."""
     seen: dict[tuple[Entities, Entities], Path] = {}
-    for one in offered:
-        other = seen.setdefault((one.entities, one.atlas), one.path)
-        if other != one.path:
+    for recording in offered:
+        other = seen.setdefault((recording.entities, recording.atlas), recording.path)
+        if other != recording.path:
             raise DatasetError(
-                f"{other} and {one.path} would be the same recording of the same parcellation. Distinguish them by "
-                "participant, session or run, or leave one out."
+                f"{other} and {recording.path} would be the same recording of the same parcellation. Distinguish them "
+                "by participant, session or run, or leave one out."
             )
 
 
@@ -265,7 +267,9 @@ def load_layout(name: str) -> Layout:
 def recognise(root: Path) -> str | None:
     """Return the layout of a dataset by its ``GeneratedBy``; None where it says nothing that is known."""
     named = {name.lower() for name in program_names(root)}
-    return next((n for n in layout_names() if named & {one.lower() for one in load_layout(n).generated_by}), None)
+    return next(
+        (n for n in layout_names() if named & {program.lower() for program in load_layout(n).generated_by}), None
+    )
 
 
 def find_offered(root: Path, layout: Layout) -> list[Offered]:
@@ -273,12 +277,12 @@ def find_offered(root: Path, layout: Layout) -> list[Offered]:
     if not root.is_dir():
         raise DatasetError(f"The folder {root} is not there. Check the path (and the mount of a container).")
     files = sorted(_files(root))
-    found: dict[tuple[Entities, Entities], Offered] = {}
+    recordings: dict[tuple[Entities, Entities], Offered] = {}
     for kind, declared in ((MATRIX, layout.matrices), (SERIES, layout.series)):
-        of_kind = [one for how in declared for one in _matching(root, files, layout, kind, how)]
+        of_kind = [recording for how in declared for recording in _matching(root, files, layout, kind, how)]
         check_names(of_kind)
-        found |= {(one.entities, one.atlas): one for one in of_kind}
-    if not found:
+        recordings |= {(recording.entities, recording.atlas): recording for recording in of_kind}
+    if not recordings:
         looked = ", ".join(str(how["pattern"]) for how in (*layout.series, *layout.matrices))
         raise DatasetError(f"{root} has no file as {layout.about} names them ({looked}). Name another layout.")
     quality = list(_quality_tables(root, files, layout))
@@ -289,10 +293,10 @@ def find_offered(root: Path, layout: Layout) -> list[Offered]:
         if layout.outliers and pattern.fullmatch(name)
     ]
     offered = []
-    for one in (found[place] for place in sorted(found)):
-        own = replace(one, **(_most_specific(one, quality) or {}))
-        series = one.kind == SERIES
-        offered.append(replace(own, outliers=_most_specific(one, outliers)) if series else own)
+    for recording in (recordings[place] for place in sorted(recordings)):
+        measured = replace(recording, **(_most_specific(recording, quality) or {}))
+        series = recording.kind == SERIES
+        offered.append(replace(measured, outliers=_most_specific(recording, outliers)) if series else measured)
     return offered
 
 
@@ -350,7 +354,7 @@ def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
         entities, suffix, _ = parse_name(path.name)
         shared = drop(entities, layout.atlas_entities)
         beside.append(path.with_name("_".join([*(f"{k}-{v}" for k, v in shared), suffix]) + ".json"))
-    content = next((read_json(one) for one in beside if one.is_file()), {})
+    content = next((read_json(sidecar) for sidecar in beside if sidecar.is_file()), {})
     facts: dict[str, Any] = {}
     for name, keys in layout.sidecar.items():
         value = next((content[key] for key in keys if content.get(key) is not None), None)
@@ -395,8 +399,8 @@ def _quality_tables(
             yield frozenset(entities), figures
 
 
-def _most_specific(one: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:
+def _most_specific(recording: Offered, tables: Sequence[tuple[frozenset[Any], T]]) -> T | None:
     """Of tables all entities of which are among those of a recording, that with the most."""
-    own = frozenset(one.entities)
-    fitting = [(len(entities), content) for entities, content in tables if entities <= own]
-    return max(fitting, key=lambda each: each[0])[1] if fitting else None
+    labels = frozenset(recording.entities)
+    fitting = [(len(entities), content) for entities, content in tables if entities <= labels]
+    return max(fitting, key=lambda table: table[0])[1] if fitting else None
