@@ -38,7 +38,7 @@ def is_in_space(labels: Mapping[str, str], wanted: str) -> bool:
     space, *modifiers = wanted.replace("_cohort-", ":cohort-").split(":")
     if (labels.get("space") or labels.get("tpl") or "scanner") != space:
         return False
-    pairs = [one.partition("-")[::2] for one in modifiers]
+    pairs = [modifier.partition("-")[::2] for modifier in modifiers]
     return all(value == "native" or _number(labels.get(key, "")) == _number(value) for key, value in pairs)
 
 
@@ -185,7 +185,7 @@ class Slices(NamedTuple):
             slice(max(0, used[0] - margin), used[-1] + margin + 1) if used.size else slice(None)
             for used in (shown.any(axis=axis).nonzero()[0] for axis in (1, 0))
         )
-        mean, tsnr, brain, parcels, template = (one[chosen][:, rows, columns] for one in self[:5])
+        mean, tsnr, brain, parcels, template = (array[chosen][:, rows, columns] for array in self[:5])
         return Slices(mean, tsnr, brain, parcels, template, self.heights[chosen], self.planes[chosen], self.dice)
 
 

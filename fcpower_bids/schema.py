@@ -61,12 +61,12 @@ class TableSpec:
 
     def describe(self, keys: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
         """Entries of the columns in a sidecar, with BIDS's keys, of all or of those named."""
-        found = {}
+        entries = {}
         for key in self.columns if keys is None else keys:
             column = self.columns[key]
             about = {"Description": column.meaning, "Units": column.unit, "Levels": dict(column.levels or {})}
-            found[key] = {name: value for name, value in about.items() if value}
-        return found
+            entries[key] = {name: value for name, value in about.items() if value}
+        return entries
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
