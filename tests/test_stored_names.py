@@ -167,7 +167,7 @@ KNOWN = {
     "cohort/features.py": ("folder / name",),
     "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),
     "cohort/scans.py": (
-        "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{one.atlas_name}_dseg.tsv'",
+        "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{connectome.atlas_name}_dseg.tsv'",
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
     "elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
