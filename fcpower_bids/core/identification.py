@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import permutations as ordered_pairs
@@ -77,11 +78,10 @@ def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels
     persons, sessions = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
     if persons.shape != (n,) or sessions.shape != (n,):
         raise ValueError(f"Identification needs one person and one session label for each of the {n} scans.")
-    seen: set[tuple[str, str]] = set()
-    for scan in zip(persons.tolist(), sessions.tolist(), strict=True):
-        if scan in seen:
-            raise Unfit(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
-        seen.add(scan)
+    scans = Counter(zip(persons.tolist(), sessions.tolist(), strict=True))
+    for (person, session), number in scans.items() if len(scans) < n else ():
+        if number > 1:
+            raise Unfit(f"Person '{person}' has several scans in session '{session}': combine or rename them.")
     return persons, sessions
 
 

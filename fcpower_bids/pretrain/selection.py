@@ -132,21 +132,10 @@ READ_WINDOW = 200
 """Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
 
 
-@dataclass(frozen=True, eq=False)
-class Division:
-    """Recordings that train and that are held out."""
+def divide(corpus: Corpus, config: PretrainConfig) -> tuple[NDArray[np.intp], HeldOut]:
+    """The recordings that train, and those of the families that are held out, as far as they have a window.
 
-    # rows, held_out: positions in the table of the corpus
-    rows: NDArray[np.intp]
-    held_out: NDArray[np.intp]
-    roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
-    places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
-
-
-def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families; recordings without a window take no part. Raises DatasetError.
-
-    One scan under two names of which one trains and the other judges is refused.
+    One scan under two names of which one trains and the other judges is refused. Raises DatasetError.
     """
     places = corpus.places(config.window)
     roles = split_families(corpus.families, config.held_out, config.seed)
@@ -159,17 +148,15 @@ def divide(corpus: Corpus, config: PretrainConfig) -> Division:
             f"{first} and {second} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
             "would be judged on what it learned from: pack into a new folder without one of the two."
         )
-    return Division(rows, held_out, roles[held_out], places)
+    return rows, HeldOut(corpus, held_out, roles[held_out], config.window, config.seed)
 
 
-def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
+def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig, training: str) -> ModelCard:
     """Return the card of a model of these people, without a verdict."""
-    table = corpus.table.iloc[division.rows]
+    corpus, table = held_out.corpus, held_out.corpus.table.iloc[rows]
     times, bands = table["TR"], table["band"].unique()
     people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
-    trained_on, apart = (
-        people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (division.rows, division.held_out)
-    )
+    trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in own]) for own in (rows, held_out.rows))
     cited = table[["dataset", "citation"]].drop_duplicates().to_numpy()
     citations = "; ".join(sorted(f"{dataset}: {text}" for dataset, text in cited if text != "n/a"))
     try:
@@ -191,7 +178,7 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
         window=config.window,
         read_window=max(READ_WINDOW, config.window),
-        teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; {loss}",
+        teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {config.loss}",
         training=training,
         corpus_sha256=corpus.sha256,
         purpose="research",

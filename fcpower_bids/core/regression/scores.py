@@ -39,36 +39,6 @@ def pearson(observed: FloatArray, predicted: FloatArray, train: Training) -> Flo
     return _quotient(_inner(x, y), scale, _constant(observed) | _constant(predicted))
 
 
-def cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Coefficient of determination about the mean of the test rows; NaN where the target is constant."""
-    return _explained(observed, predicted, _mean(observed), _constant(observed))
-
-
-def predictive_cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Coefficient of determination about the mean of the training rows; NaN where every row equals that mean."""
-    return _explained(observed, predicted, train.mean, (observed == train.mean).all(axis=-2))
-
-
-def mae(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean absolute error, in the target's unit."""
-    return np.mean(np.abs(predicted - observed), axis=-2)
-
-
-def mae_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean absolute error over the standard deviation of the training targets; NaN where that is zero."""
-    return np.mean(_normalise(np.abs(predicted - observed), train.std), axis=-2)
-
-
-def mse(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean squared error, in the target's unit squared."""
-    return np.mean((predicted - observed) ** 2, axis=-2)
-
-
-def mse_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean squared error over the variance of the training targets; NaN where that is zero."""
-    return np.mean(_normalise(predicted - observed, train.std) ** 2, axis=-2)
-
-
 def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
     """Area under the ROC curve of 0/1 targets, ties counted half (Mann-Whitney); NaN where only one class is present.
 
@@ -112,12 +82,14 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
 
 SCORES: dict[str, Metric] = {
     "pearson": pearson,
-    "cod": cod,
-    "predictive_cod": predictive_cod,
-    "mae": mae,
-    "mae_norm": mae_norm,
-    "mse": mse,
-    "mse_norm": mse_norm,
+    # about the mean of the test rows (NaN where the target is constant), and about that of the training rows
+    "cod": lambda y, f, train: _explained(y, f, _mean(y), _constant(y)),
+    "predictive_cod": lambda y, f, train: _explained(y, f, train.mean, (y == train.mean).all(axis=-2)),
+    # mean absolute and squared error, as they are and over the standard deviation of the training targets
+    "mae": lambda y, f, train: np.mean(np.abs(f - y), axis=-2),
+    "mae_norm": lambda y, f, train: np.mean(_normalise(np.abs(f - y), train.std), axis=-2),
+    "mse": lambda y, f, train: np.mean((f - y) ** 2, axis=-2),
+    "mse_norm": lambda y, f, train: np.mean(_normalise(f - y, train.std) ** 2, axis=-2),
     "auc": auc,
     "auc_error": auc_error,
     "balanced_accuracy": balanced_accuracy,

@@ -144,20 +144,15 @@ def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -
     for column, values in enumerate(y.T):
         rows = train[np.isfinite(values[train])]
         if rows.size:
-            design = _logistic_design(x, rows, int(min(values[rows].sum(), (1 - values[rows]).sum())))
+            scale = x[rows].std(axis=0)
+            z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
+            measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
+            squares, smaller = z[:, measured] ** 2 - 1, int(min(values[rows].sum(), (1 - values[rows]).sum()))
+            if smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
+                squares = squares[:, :0]
+            design = np.column_stack([np.ones(len(x)), z, squares])
             residuals[:, column] = values - special.expit(design @ _fit_logistic(design[rows], values[rows]))
     return residuals
-
-
-def _logistic_design(x: FloatArray, rows: Rows, n_smaller: int) -> FloatArray:
-    """Intercept and standardised covariates of everyone (n, k), with squares where the smaller class allows them."""
-    scale = x[rows].std(axis=0)
-    z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
-    measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
-    squares = z[:, measured] ** 2 - 1
-    if n_smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
-        squares = squares[:, :0]
-    return np.column_stack([np.ones(len(x)), z, squares])
 
 
 def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
