@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -246,25 +245,15 @@ FEWEST = 4
 """A site with fewer people has no correlation to speak of."""
 
 
-@dataclass(frozen=True)
-class SiteScore:
-    """One site."""
-
-    site: str
-    # n, n_compared: people with a prediction and a known target; the same less one for each further fold that tests
-    # them
-    n: int
-    n_compared: int
-    score: float  # Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class
-    # mae, bias: mean absolute error, and mean of predicted minus observed, in the unit of the target
-    mae: float
-    bias: float
-
-
 def site_scores(
     observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson", folds: ArrayLike | None = None
-) -> list[SiteScore]:
-    """Score the people of each site by themselves, sites in the order of their names, within folds where given."""
+) -> list[dict[str, Any]]:
+    """Score the people of each site by themselves, sites in the order of their names, within folds where given.
+
+    ``n`` have a prediction and a known target; ``n_compared`` is one less for each further fold that tests them.
+    ``score``: NaN with fewer than four people, without variance, or with one class. ``mae`` and ``bias`` (mean of
+    predicted minus observed) are in the unit of the target.
+    """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     labels = np.asarray(sites).astype(str)
     known = np.isfinite(truth) & np.isfinite(guess)
@@ -276,7 +265,8 @@ def site_scores(
         n = int(rows.sum())
         compared = n + 1 - len(set(fold[rows].tolist()))
         value = _score(truth[rows], guess[rows], fold[rows], score) if compared >= FEWEST else float("nan")
-        found.append(SiteScore(site, n, compared, value, np.abs(error).mean(), error.mean()))
+        row = {"site": site, "n": n, "n_compared": compared, "score": value}
+        found.append(row | {"mae": np.abs(error).mean(), "bias": error.mean()})
     return found
 
 

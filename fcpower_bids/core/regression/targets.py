@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,23 +23,8 @@ EXPLAINED = 1e-8
 """Length of residuals, as a share of that of the targets, which is rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class Composite:
-    """First principal component of several measures, as fitted on some rows."""
-
-    # mean, scale: (q,): mean and standard deviation of each measure
-    mean: FloatArray
-    scale: FloatArray
-    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the first large one is positive
-    explained: float  # share of the variance of the z-scored measures
-
-    def apply(self, measures: FloatArray) -> FloatArray:
-        """Composite of each row, shape (n,); NaN where a person lacks one of the measures."""
-        return np.asarray(((measures - self.mean) / self.scale) @ self.loadings)
-
-
-def fit_composite(measures: FloatArray, train: Rows) -> Composite:
-    """Z-score measures (n, q) and take the first principal component, both on training rows that have all measures.
+def fit_composite(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean and scale of measures (n, q), and loadings of their first component, on training rows that have all.
 
     The sign, which is arbitrary, must not differ between folds: the first measure that loads at least half as much as
     the strongest does so positively (a vote of all loadings is near zero where some fall as others rise). Raises Unfit.
@@ -56,11 +40,9 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     if flat.any():
         raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
     standard = centred / scale
-    eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
-    loadings = eigenvectors[:, -1]
+    loadings = np.linalg.eigh(standard.T @ standard)[1][:, -1]
     size = np.abs(loadings)
-    loadings = loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
-    return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
+    return mean, scale, loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
 
 
 def composite_target(measures: ArrayLike) -> TargetBuilder:
@@ -71,7 +53,12 @@ def composite_target(measures: ArrayLike) -> TargetBuilder:
     values = np.asarray(measures, dtype=float)
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError("A composite needs two measures or more, one per column.")
-    return lambda train: fit_composite(values, train).apply(values)[:, None]
+
+    def build(train: Rows) -> FloatArray:
+        mean, scale, loadings = fit_composite(values, train)
+        return np.asarray(((values - mean) / scale) @ loadings)[:, None]  # NaN where a person lacks a measure
+
+    return build
 
 
 def fixed_target(values: ArrayLike) -> TargetBuilder:
