@@ -24,7 +24,8 @@ def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArra
     series = []
     for path in paths:
         try:
-            table = pd.read_csv(path, sep="\t", na_values="n/a", float_precision="round_trip").astype(float)
+            cells = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+            table = cells.replace("n/a", "nan").astype(float)
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} is not a table of parcel series ({error}).") from None
         if names and list(table) != names:
