@@ -47,23 +47,6 @@ def cka(E: Tensor, K: Tensor) -> Tensor:
     return (e * (K @ e)).sum() / (gram.norm() * centre(K).norm())
 
 
-def unbiased_centre(K: Tensor) -> Tensor:
-    """U-centred kernel: zero diagonal, and every row sums to 0 (Szekely & Rizzo 2014)."""
-    n = K.shape[0]
-    K = K - torch.diag_embed(K.diagonal())
-    rows = K.sum(1) / (n - 2)
-    U = K - rows[:, None] - rows[None, :] + K.sum() / ((n - 1) * (n - 2))
-    return U - torch.diag_embed(U.diagonal())
-
-
-def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
-    """CKA of E (B, d) and K (B, B) from the unbiased HSIC (Song et al. 2012): 0 expected where they are unrelated."""
-    E, K = _at_least_float32(E, K)
-    e = E - E.mean(0)
-    S, U = unbiased_centre(e @ e.T), unbiased_centre(K)
-    return (S * U).sum() / (S.norm() * U.norm())
-
-
 def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
     """Logits -d~^2 / T_t of the KL target, d~^2 standardised over the pairs i != j of the batch; diagonal -inf."""
     others = ~torch.eye(len(K), dtype=torch.bool, device=K.device)

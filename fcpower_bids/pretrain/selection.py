@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from fcpower_bids.analyses.targets import Target, join_target_builders
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.folds import replicated_folds
@@ -26,7 +27,7 @@ from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, p
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.pretrain.corpus import Corpus
-from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, cka, cka_debiased, draw_batch
+from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, draw_batch
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
@@ -66,12 +67,14 @@ class HeldOut:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Score a model: alignments over all held-out recordings, and over each half."""
-        E = torch.from_numpy(self.average(encode(model))[0])
-        K = self.corpus.kernel_of(self.rows).cpu().double()
-        out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
-        for name, half in (("select", SELECT), ("confirm", CONFIRM)):
-            members = torch.from_numpy(np.flatnonzero(self.roles == half))
-            out[name] = float(cka_debiased(E[members], K[members][:, members]))
+        vectors = self.average(encode(model))[0]
+        if not np.isfinite(vectors).all():  # as the loss of the next step will say
+            return {}
+        E, K = vectors - vectors.mean(axis=0), self.corpus.kernel_of(self.rows).cpu().double().numpy()
+        whole, halves = np.ones(len(E), dtype=bool), {"select": self.roles == SELECT, "confirm": self.roles == CONFIRM}
+        out = {"cka": kernel_alignment(E @ E.T, K)}
+        for name, rows in {"cka_debiased": whole, **halves}.items():
+            out[name] = kernel_alignment(E[rows] @ E[rows].T, K[np.ix_(rows, rows)], debiased=True)
         return out
 
     def average(self, *maps: Map, batch: int = 256) -> list[FloatArray]:
