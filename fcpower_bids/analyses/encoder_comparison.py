@@ -26,7 +26,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
-TableRows = list[dict[str, Any]]
 IDENTIFICATION = "identification"
 """Value of the column of targets for the identification of people."""
 NOT_KNOWN = "n/a"

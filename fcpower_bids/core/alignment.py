@@ -87,16 +87,6 @@ def alignment_from(moments: FloatArray) -> FloatArray:
     return _divide(moments[:, 0], np.sqrt(np.maximum(moments[:, 1], 0)))
 
 
-def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike) -> FloatArray:
-    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q).
-
-    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. Raises
-    ValueError.
-    """
-    pairs = fold_targets(masks, targets)
-    return alignment_from(fold_moments(checked_kernel(kernel, pairs[0][0].shape[1]), pairs)[None])[0]
-
-
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
     """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
     first, second = checked_kernel(first), checked_kernel(second, len(np.asarray(first)))
@@ -245,7 +235,11 @@ def alignment_curves(
     nodes: ArrayLike | None = None,
     derivatives: Kernels | None = None,
 ) -> AlignmentCurves:
-    """N and D of every fold and target at the nodes (M,), one kernel (n, n) at a time; see `target_alignment`."""
+    """N and D at the nodes (M,), one kernel (n, n) at a time: masks (F, n), targets (n,), (n, q) or (F, n, q).
+
+    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. Raises
+    ValueError.
+    """
     nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
     pairs = fold_targets(masks, targets)
     n = pairs[0][0].shape[1]

@@ -37,7 +37,6 @@ class Transform:
     # true where nothing is estimated from other recordings, so that `transform` works without `fit`. The others are
     # refused at the participant level.
     stateless: ClassVar[bool] = True
-    equivariant: ClassVar[bool] = True  # whether a new order of the parcels merely reorders the result
     # whether the diagonal of the result holds information that its edges do not, so features should include it
     diagonal: ClassVar[bool] = False
     summary: ClassVar[str]  # one sentence for ``--help`` and for the methods text

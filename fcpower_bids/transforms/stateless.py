@@ -65,7 +65,6 @@ class LogEuclidean(FullRankTransform):
 class Cholesky(FullRankTransform):
     """The triangular factor L of FC = L L', mirrored: L + L' - diag(L). It depends on the order of the parcels."""
 
-    equivariant: ClassVar[bool] = False
     diagonal: ClassVar[bool] = True
     title: ClassVar[str] = "Cholesky factor of FC"
     called: ClassVar[str] = "cholesky"

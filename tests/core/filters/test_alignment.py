@@ -11,9 +11,9 @@ from fcpower_bids.core.alignment import (
     kernel_alignment,
     kernel_and_derivative,
     slope_from,
-    target_alignment,
 )
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from tests.core.filters.aligned import target_alignment
 
 
 def random_kernel(rng, n, d=5):

@@ -11,9 +11,9 @@ from fcpower_bids.core.alignment import (
     alignment_curves,
     chebyshev_nodes,
     kernel_and_derivative,
-    target_alignment,
 )
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from tests.core.filters.aligned import target_alignment
 
 NODES = chebyshev_nodes(25)
 """So few people and parcels make a rougher curve than a real cohort; 13 nodes leave 1e-3 in alpha here."""
