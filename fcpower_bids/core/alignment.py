@@ -128,9 +128,9 @@ N_NODES = 13
 _GRID_POINTS = 99
 
 
-def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
-    """Chebyshev nodes (n_nodes,) of an interval of exponents, ascending; 11 to 13 are enough for condition 1e5."""
-    low, high = bounds
+def chebyshev_nodes(n_nodes: int = N_NODES) -> FloatArray:
+    """Chebyshev nodes (n_nodes,) of the exponents, ascending; 11 to 13 are enough for condition 1e5."""
+    low, high = ALPHA_BOUNDS
     angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
     return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
 
@@ -194,38 +194,31 @@ class AlignmentCurves:
         coefficients = chebfit(scaled, curves.reshape(len(scaled), -1), len(scaled) - 1)
         return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
 
-    def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
+    def optimum(self) -> AlignmentOptimum:
         """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours."""
-        grid = np.linspace(*bounds, _GRID_POINTS)
-        on_grid = self.at(grid)
-        folds, targets = on_grid.shape[1:]
-        result = np.full((3, folds, targets), np.nan)
-        for fold, target in np.ndindex(folds, targets):
-            if np.isfinite(on_grid[:, fold, target]).all():
-                best = int(on_grid[:, fold, target].argmax())
-                bracket = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]
-                result[:, fold, target] = self._search(fold, target, bracket, tolerance)
-        alpha, alignment, slope = result
-        at_bound = np.isfinite(alpha) & ((alpha - bounds[0] < 1e-4) | (bounds[1] - alpha < 1e-4))
-        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, at_bound)
-
-    def _search(
-        self, fold: int, target: int, bracket: tuple[float, float], tolerance: float
-    ) -> tuple[float, float, float]:
         from scipy.optimize import minimize_scalar  # takes a fifth of a second
 
-        moments = self.moments[:, :, fold, target]
-        found = minimize_scalar(
-            lambda alpha: -alignment_from((self._basis(alpha) @ moments)[None])[0],
-            bounds=bracket,
-            method="bounded",
-            options={"xatol": tolerance},
-        )
-        slope = np.nan
-        if self.slopes is not None:
-            basis = self._basis(found.x)
-            slope = slope_from((basis @ moments)[:, None], (basis @ self.slopes[:, :, fold, target])[:, None])[0]
-        return found.x, -found.fun, slope
+        (low, high), grid = ALPHA_BOUNDS, np.linspace(*ALPHA_BOUNDS, _GRID_POINTS)
+        on_grid = self.at(grid)
+        alpha, alignment, slope = np.full((3, *on_grid.shape[1:]), np.nan)
+        for fold, target in np.ndindex(alpha.shape):
+            curve, moments = on_grid[:, fold, target], self.moments[:, :, fold, target]
+            if not np.isfinite(curve).all():
+                continue
+            best = int(curve.argmax())
+            found = minimize_scalar(
+                lambda alpha, moments=moments: -alignment_from((self._basis(alpha) @ moments)[None])[0],
+                bounds=(grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]),
+                method="bounded",
+                options={"xatol": 1e-6},
+            )
+            alpha[fold, target], alignment[fold, target] = found.x, -found.fun
+            if self.slopes is not None:
+                basis = self._basis(found.x)
+                slopes = basis @ self.slopes[:, :, fold, target]
+                slope[fold, target] = slope_from((basis @ moments)[:, None], slopes[:, None])[0]
+        at_bound = np.isfinite(alpha) & ((alpha - low < 1e-4) | (high - alpha < 1e-4))
+        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, at_bound)
 
 
 def alignment_curves(

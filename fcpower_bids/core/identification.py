@@ -226,7 +226,6 @@ class IdentificationComparison:
 def compare_identification(
     first: Identification,
     second: Identification,
-    n_draws: int = 2000,
     seed: int = 0,
     families: Mapping[str, str] | None = None,
 ) -> IdentificationComparison:
@@ -240,7 +239,7 @@ def compare_identification(
     one, two = first.credit[rows], second.credit[others]
     alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
     units = units_of(first.person[rows], families)
-    spread = subject_bootstrap(one - two, units, n_draws, seed)
+    spread = subject_bootstrap(one - two, units, seed=seed)
     p_people = sign_flip_p_value(sum_by_block(one - two, units), seed=seed)
     difference = float((one - two).mean())
     return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
@@ -305,10 +304,9 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     return SplitHalf(mean, sd, spearman_brown(mean), correlations)
 
 
-def spearman_brown(rho: float, factor: float = 2.0) -> float:
-    """Reliability of a measurement `factor` times as long: f rho / (1 + (f - 1) rho) (Spearman 1910, Brown 1910)."""
-    denominator = 1 + (factor - 1) * rho
-    return factor * rho / denominator if denominator else np.nan
+def spearman_brown(rho: float) -> float:
+    """Reliability of a measurement twice as long: 2 rho / (1 + rho) (Spearman 1910, Brown 1910)."""
+    return 2 * rho / (1 + rho) if rho != -1 else np.nan
 
 
 def disattenuated_ceiling(r: float, rho: float) -> float:

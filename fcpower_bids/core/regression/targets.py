@@ -159,22 +159,17 @@ def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
     return weights
 
 
-def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:
+def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
     """Residuals of targets (n, m) after a linear regression on covariates (n, c) and an intercept on the training rows.
 
-    Each target is fitted on the training rows in which it is known; collinear columns do no harm. `demean_rest`: centre
-    the covariates of the other rows by their own mean, as CBIG did before mid-2022, only to reproduce its published
-    numbers. NaN where the target is missing. Raises ValueError: a covariate is missing.
+    Each target is fitted on the training rows in which it is known; collinear columns do no harm. NaN where the target
+    is missing. Raises ValueError: a covariate is missing.
     """
     y = np.asarray(targets, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(y.shape[0], -1)
     if not np.isfinite(x).all():
         raise ValueError(f"A covariate is missing in row {np.argmin(np.isfinite(x).all(axis=1))}; exclude that person.")
-    centre = np.broadcast_to(x[train].mean(axis=0), x.shape).copy()
-    if demean_rest:
-        rest = np.setdiff1d(np.arange(x.shape[0]), train)
-        centre[rest] = x[rest].mean(axis=0)
-    design = np.column_stack([np.ones(x.shape[0]), x - centre])
+    design = np.column_stack([np.ones(x.shape[0]), x - x[train].mean(axis=0)])
     residuals = np.full_like(y, np.nan)
     unknown = np.isnan(y[train])
     if unknown.any():

@@ -94,16 +94,6 @@ def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
         np.testing.assert_allclose(got[:, j], y[:, j] - referee.predict(x), rtol=0, atol=1e-8)
 
 
-def test_the_mean_of_the_other_rows_is_used_only_on_request():
-    rng = np.random.default_rng(0)
-    y, x, train = rng.standard_normal((30, 1)), rng.standard_normal((30, 2)), np.arange(20)
-    moved = x.copy()
-    moved[20:] += 5
-    shifted = remove_covariates(y, moved, train, demean_rest=True)
-    np.testing.assert_allclose(remove_covariates(y, x, train, demean_rest=True), shifted, atol=1e-12)
-    assert np.abs(remove_covariates(y, x, train) - remove_covariates(y, moved, train))[20:].max() > 0.1
-
-
 def test_missing_covariate_names_its_row():
     with pytest.raises(ValueError, match="missing in row 2"):
         remove_covariates(np.ones((4, 1)), [1, 2, np.nan, 3], np.arange(4))
