@@ -242,8 +242,8 @@ class Cohort:
     # people with scans (``scanned``), in the phenotype tables (``phenotypes``), in both (``matched``), and those of the
     # latter whose names match only without leading zeros (``renamed``)
     joined: Mapping[str, int] = field(default_factory=dict)
-    # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person (the keys of
-    # `fcpower_bids.encoders.checkpoints.SEEN`)
+    # by the names of ``embeddings``, per scan: whether the encoder was trained on it or its person, as in
+    # `fcpower_bids.encoders.checkpoints`
     seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()  # people who seem to share a scan: they never span a split
     # folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),

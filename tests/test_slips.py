@@ -73,7 +73,7 @@ STEPS = {
         "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
     ),
     "type of a transform": Slip(
-        "fcpower_bids.transforms.stateless.Power.apply",
+        "fcpower_bids.transforms.stateless.Power._apply",
         lambda self, matrix: np.full(matrix.shape, None),
         "FloatingPointError",
     ),

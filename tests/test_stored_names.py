@@ -197,8 +197,7 @@ KNOWN = {
     "pretrain/packing.py": ("folder / name",),
     "pretrain/corpus.py": (
         "folder / name",
-        "folder / f'teacher-{int(shard):05d}.safetensors'",
-        "folder / f'series-{int(shard):05d}.safetensors'",
+        "folder / f'{kind}-{int(shard):05d}.safetensors'",
     ),
     "store.py": ("folder / name",),  # the one way, stored_path itself
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),

@@ -49,7 +49,7 @@ IDENTIFICATION_CURVE_FACTS = {
 
 
 def identification_curves(
-    cohort: Cohort, lengths: Sequence[ScanLength], settings: Analysis, sizes: Sequence[int], facts: dict[str, Any]
+    cohort: Cohort, lengths: Sequence[ScanLength], settings: Analysis, facts: dict[str, Any]
 ) -> dict[str, Table]:
     """Accuracy at every scan length, one similarity matrix each, for all numbers of people."""
     usable, seed = ~scans_without_features(cohort, expand_names(cohort, settings)), settings.random_seed
@@ -60,7 +60,7 @@ def identification_curves(
         persons, sessions = (part.scans[key].astype(str).to_numpy()[scans] for key in ("participant_id", "session"))
         families = plan_scan_blocks(part, persons.tolist(), settings).families
         everyone = np.unique(persons)
-        smaller = sorted({size for size in sizes or IDENTIFIED if 2 <= size < len(everyone)})
+        smaller = sorted({size for size in settings.sample_sizes or IDENTIFIED if 2 <= size < len(everyone)})
         subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
         most = max(most, len(everyone))
         found: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
@@ -144,7 +144,7 @@ def prepare(cohort: Cohort, settings: Analysis) -> None:
     """Refuse lengths and sizes that are not possible."""
     lengths = choose_minutes(cohort, settings.scan_minutes)
     if len(cohort.phenotypes.columns):
-        choose_sizes(open_study(cohort, settings), settings.sample_sizes)
+        choose_sizes(open_study(cohort, settings))
     for kept in {rows.tobytes(): rows for rows in (long_enough(cohort, length) for length in lengths)}.values():
         part = cohort.keep(kept)
         if part is not cohort and len(cohort.phenotypes.columns):
@@ -153,38 +153,33 @@ def prepare(cohort: Cohort, settings: Analysis) -> None:
             repeated_scans(part, np.ones(len(kept), bool))
 
 
-def analyse_learning_curves(
-    cohort: Cohort, settings: Analysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
-) -> dict[str, Table]:
+def analyse_learning_curves(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Repeat prediction and identification with fewer people and with shorter scans.
 
     Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp". Raises Unfit.
     """
-    sizes = sizes or settings.sample_sizes
-    lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
+    lengths = choose_minutes(cohort, settings.scan_minutes)
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     if study is None and not can_identify(cohort):
         raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
     notes: list[str] = []
     parts = list(shorten_scans(cohort, lengths, settings, notes))
     facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
-    tables = prediction_curves(study, parts, sizes, facts) if study else {}
+    tables = prediction_curves(study, parts, facts) if study else {}
     if can_identify(cohort):
-        tables |= identification_curves(cohort, parts, settings, sizes, facts)
+        tables |= identification_curves(cohort, parts, settings, facts)
     return tables
 
 
-def prediction_curves(
-    study: Study, lengths: Sequence[ScanLength], asked: Sequence[int], facts: dict[str, Any]
-) -> dict[str, Table]:
+def prediction_curves(study: Study, lengths: Sequence[ScanLength], facts: dict[str, Any]) -> dict[str, Table]:
     """Scores at every scan length, one kernel each, for all numbers of training people."""
-    settings, everyone = study.settings, with_fewer(study, asked)
+    settings, everyone = study.settings, with_fewer(study)
     frames, gains = [], []
     for length in lengths:
         studies, people = everyone, study.people
         if len(length.cohort.scans) < len(study.cohort.scans):
             fewer = open_study(length.cohort, settings)
-            studies, people = with_fewer(fewer, asked, as_far=True), fewer.people
+            studies, people = with_fewer(fewer, as_far=True), fewer.people
         results: dict[int, dict[str, NestedResult]] = {size: {} for size in studies}
         for representation in build_representations(length.cohort, people.scans, length.names, settings):
             solver = make_solver(representation, study.preset)
@@ -203,9 +198,9 @@ def prediction_curves(
     return tabulate(about, learning_curves=curves, learning_gains=differences)
 
 
-def with_fewer(study: Study, asked: Sequence[int], as_far: bool = False) -> dict[int, Study]:
+def with_fewer(study: Study, as_far: bool = False) -> dict[int, Study]:
     """The study with fewer people by their number, as in `choose_sizes`: fewer that train, or subsamples."""
-    sizes, seed = choose_sizes(study, asked, as_far), study.settings.random_seed
+    sizes, seed = choose_sizes(study, as_far), study.settings.random_seed
     if not study.settings.subsamples:
         return {size: study.on_folds(shrink_folds(study.folds, size, seed)) for size in sizes}
     everyone = np.arange(len(study.people.names))
@@ -221,13 +216,12 @@ STREAM = 20
 """Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
 
 
-def choose_sizes(study: Study, asked: Sequence[int] = (), as_far: bool = False) -> tuple[int, ...]:
-    """Numbers of people who train, or of a subsample: those asked for, else `SIZES`, and at last all.
+def choose_sizes(study: Study, as_far: bool = False) -> tuple[int, ...]:
+    """Numbers of people who train, or of a subsample: those asked for, else `SIZES`, and at last all. Raises Unfit.
 
-    All are called by the largest training set. `as_far`: those asked for are taken as far as there are people. Raises
-    Unfit.
+    All are called by the largest training set. `as_far`: those asked for are taken as far as there are people.
     """
-    preset, folds = study.preset, study.folds
+    preset, asked = study.preset, study.settings.sample_sizes
     if study.settings.subsamples:
         if study.settings.stratify or study.protocol.labels or study.protocol.held_out or preset.splits != "random":
             raise Unfit(
@@ -239,9 +233,9 @@ def choose_sizes(study: Study, asked: Sequence[int] = (), as_far: bool = False) 
             if not least <= size <= n:
                 raise Unfit(f"Subsamples of {size} people are not possible: give {least} (two for each fold) to {n}.")
         return (*(size for size in sorted(set(asked)) or SIZES if least <= size < n), n)
-    sets = [fold.train.size for fold in folds]
+    sets = [fold.train.size for fold in study.folds]
     smallest, largest = min(sets), max(sets)
-    least = 2 * max(len(fold.inner) for fold in folds)
+    least = 2 * max(len(fold.inner) for fold in study.folds)
     for size in () if as_far else asked:
         if not least <= size <= smallest:
             raise Unfit(

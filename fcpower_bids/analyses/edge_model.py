@@ -193,14 +193,8 @@ class EdgeModel:
         r = (self.tested[None] if orders is None else self.tested[orders]) @ residuals
         rest = 1 - r * r
         for column in () if orders is None else self.covariates.T:
-            explained = column[orders] @ residuals
-            explained *= explained
-            rest -= explained
-        np.maximum(rest, LEAST_REST, out=rest)
-        rest /= self.df
-        np.sqrt(rest, out=rest)
-        r /= rest
-        return np.asarray(r)
+            rest -= (column[orders] @ residuals) ** 2
+        return np.asarray(r / np.sqrt(np.maximum(rest, LEAST_REST) / self.df))
 
     def _welch(
         self, residuals: FloatArray, orders: Rows | None, shrinkage: Shrinkage | None
@@ -218,15 +212,9 @@ class EdgeModel:
             pooled += rest / (each * whole)[:, None]
             total += rest * one[:, None]
         for rest, from_own, from_all in zip(rests, uncertain * own / freedom, uncertain * borrowed, strict=True):
-            part = rest * from_own[:, None]
-            part += pooled * from_all[:, None]
-            part *= part
-            squared += part
-        df = total * total
-        df /= np.maximum(squared, np.finfo(float).tiny, out=squared)
-        np.clip(df, freedom.min(), whole, out=df)
-        np.maximum(total, LEAST_REST / self.df, out=total)
-        error = np.sqrt(total, out=total)
+            squared += (rest * from_own[:, None] + pooled * from_all[:, None]) ** 2
+        df = np.clip(total * total / np.maximum(squared, np.finfo(float).tiny), freedom.min(), whole)
+        error = np.sqrt(np.maximum(total, LEAST_REST / self.df))
         return r / error, df, error
 
     def _squares(self, residuals: FloatArray, orders: Rows | None) -> tuple[FloatArray, FloatArray]:
@@ -249,10 +237,7 @@ class EdgeModel:
             rests[last] += rest
         r = products.sum(axis=0)
         for product, rest, weight in zip(products, rests, self.weights, strict=True):
-            product *= -2
-            product += weight * r
-            product *= r
-            rest += product
+            rest += (weight * r - 2 * product) * r
             np.maximum(rest, 0, out=rest)
         return r, rests
 
@@ -276,17 +261,8 @@ def cohens_d(found: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray
 
 def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
     """Bring t to common degrees of freedom: as far in the tail there (Wallace 1959, in closed form)."""
-    ratio = (8 * df + 1) / (8 * df + 3)
-    ratio *= ratio
-    ratio *= df * ((8 * common + 3) / (8 * common + 1)) ** 2 / common
-    size = t * t
-    size /= df
-    np.log1p(size, out=size)
-    size *= ratio
-    np.expm1(size, out=size)
-    size *= common
-    np.sqrt(size, out=size)
-    return np.asarray(np.copysign(size, t, out=size))
+    ratio = ((8 * df + 1) / (8 * df + 3)) ** 2 * (df * ((8 * common + 3) / (8 * common + 1)) ** 2 / common)
+    return np.asarray(np.copysign(np.sqrt(common * np.expm1(ratio * np.log1p(t * t / df))), t))
 
 
 # --- Networks of edges ------------------------------------------------------------------------------------------------

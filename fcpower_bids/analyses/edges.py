@@ -27,11 +27,10 @@ from fcpower_bids.analyses.features import (
     FC,
     FC_POWER,
     build_representations,
-    describe_combination,
     encoder_of,
     expand_names,
 )
-from fcpower_bids.analyses.study import Exchange, plan_exchange, resolve_preset
+from fcpower_bids.analyses.study import Exchange, describe_people, plan_exchange, resolve_preset
 from fcpower_bids.analyses.targets import choose_people, choose_targets
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
@@ -263,8 +262,7 @@ def matrices_of(
 
 
 def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:
-    covariates, people = resolve_preset(settings).covariates, exchange.people
-    number = len(questions[0].orders)
+    covariates, number = resolve_preset(settings).covariates, len(questions[0].orders)
     return {
         "Model": (
             "edge = mean of the site + covariates + target, by least squares, for every edge; correlations as they "
@@ -301,13 +299,7 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
         + (", as asked for (--permutations)." if settings.permutations is not None else "."),
         "PositiveClasses": {each.target: each.positive for each in questions if each.positive is not None},
         "Covariates": list(covariates),
-        "SiteColumn": settings.site_column,
-        "FamilyColumn": settings.family_column,
-        "Alpha": settings.alpha,
-        "FeaturesOfAPerson": describe_combination(settings),
-        "NumberOfPeople": len(people.names),
         "ListedEdges": f"All significant ones, and the {STRONGEST} with the largest |t|.",
         **exchange.facts([each.target for each in questions], covariates),
-        **people.facts,
-        **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
+        **describe_people(cohort, exchange.people, settings),
     }

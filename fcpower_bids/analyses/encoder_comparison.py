@@ -12,10 +12,9 @@ import pandas as pd
 from fcpower_bids.analyses.evaluate import (
     compare,
     correct_within,
-    describe_scores,
+    describe_each,
     evaluate,
     fold_scores,
-    main_score,
     pooled_scores,
 )
 from fcpower_bids.analyses.features import EMBEDDING, build_representations, expand_names, scans_without_features
@@ -27,7 +26,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table, tabulate
 from fcpower_bids.settings import Analysis
 
-TableRows = list[dict[str, Any]]
 IDENTIFICATION = "identification"
 """Value of the column of targets for the identification of people."""
 NOT_KNOWN = "n/a"
@@ -64,11 +62,13 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study 
 def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Compare representations as frozen features. Raises Unfit."""
     names, study, settings = prepare(cohort, settings)
-    summary, pairs, folds = [], [], pd.DataFrame()
+    summary: list[dict[str, Any]] = []
+    pairs, folds = list[pd.DataFrame](), pd.DataFrame()
     if study:
         results = evaluate(study, study.representations())
         folds = fold_scores(study, results)
-        summary, pairs = _summarise(study, folds, pooled_scores(study, results)), [compare(folds, study)]
+        scored = describe_each(study, folds, pooled_scores(study, results)).values()
+        summary, pairs = [row | {"pooled": row["pooled_mean"]} for row in scored], [compare(folds, study)]
     facts = FACTS | (study.facts() if study else {})
     if can_identify(cohort):
         rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
@@ -108,18 +108,3 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
     keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
-
-
-def _summarise(study: Study, of_folds: pd.DataFrame, of_repeats: pd.DataFrame) -> TableRows:
-    rows: TableRows = []
-    folds, pooled = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (of_folds, of_repeats))
-    for target in study.targets:
-        score = main_score(target)
-        for name in of_folds["representation"].unique():
-            key = target.name, name
-            about = describe_scores(folds[key], pooled[key], score)
-            row = {"representation": name, "target": target.name, "score": score, "pooled": about["pooled_mean"]}
-            row |= {"fold_mean": about["fold_mean"], "fold_sd": about["fold_sd"]}
-            row["n_scored"] = int(folds[key][score].notna().sum())
-            rows.append(row | {"share_at_grid_edge": float(folds[key]["at_grid_edge"].mean())})
-    return rows

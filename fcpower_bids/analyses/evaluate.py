@@ -203,6 +203,21 @@ def describe_scores(folds: pd.DataFrame, pooled: pd.DataFrame, score: str, prefi
     }
 
 
+def describe_each(study: Study, folds: pd.DataFrame, pooled: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """The main score of every target and representation, of how many folds, and how often a penalty was at an edge."""
+    of_folds, of_repeats = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (folds, pooled))
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for target in study.targets:
+        score = main_score(target)
+        for name in folds["representation"].unique():
+            key = target.name, name
+            own = of_folds[key]
+            row = {"target": target.name, "representation": name, "score": score, "n_folds": len(own)}
+            row |= {"n_scored": int(own[score].notna().sum())} | describe_scores(own, of_repeats[key], score)
+            found[key] = row | {"share_at_grid_edge": float(own["at_grid_edge"].mean())}
+    return found
+
+
 def notes_of(results: Results) -> dict[str, list[str]]:
     """Notes on each representation: dropped penalties, penalties at an edge of the grid."""
     return {name: list(result.notes) for name, result in results.items() if result.notes}
@@ -344,20 +359,12 @@ class Screen:
         asked = [self.about[row].get(question, "") for row in tests["representation"]]
         tests = correct_within(tests.assign(question=asked), ["target", "question"])
         tested = tests.set_index(["target", "representation"])[["reference", *TESTS, "n_distinct"]].to_dict("index")
-        rows = []
+        scored, rows = describe_each(self.study, folds, pooled), []
         for target in self.study.targets:
-            score = main_score(target)
             for entry, about in self.about.items():
-                row = {"target": target.name, "representation": entry, "score": score, **about}
-                if entry in self.results:
-                    own, together = (
-                        frame[(frame["target"] == target.name) & (frame["representation"] == entry)]
-                        for frame in (folds, pooled)
-                    )
-                    row |= describe_scores(own, together, score)
-                    row |= {"n_folds": len(own), "n_scored": int(own[score].notna().sum())}
-                    row["share_at_grid_edge"] = float(own["at_grid_edge"].mean())
-                rows.append(row | tested.get((target.name, entry), {}))
+                key = target.name, entry
+                row = {"target": target.name, "representation": entry, "score": main_score(target), **about}
+                rows.append(row | scored.get(key, {}) | tested.get(key, {}))
         summary, by_fold = TABLES[name], TABLES[f"{name}_folds"]
         about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
         notes = {"Notes": notes} if (notes := notes_of(self.results)) else {}

@@ -17,7 +17,6 @@ from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import fit_in_sample
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import standard_kernel
-from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table, tabulate
 from fcpower_bids.schema import TABLES
 
@@ -77,46 +76,34 @@ class EdgeImportance:
         """Compute the importance of every edge for every target; nothing where features are not edges."""
         if not representation.is_edges:
             return
-        features = representation.features()
-        folds, n = self.study.first_repeat, len(self.study.people.names)
+        study, cohort, features = self.study, self.study.cohort, representation.features()
+        folds, everyone = study.first_repeat, np.arange(len(study.people.names))
         # Targets as each fold of the first repeat defines them, (F, n, m), and whose train it.
-        covariates = self.study.people.covariates
-        builders = [target.build() for target in self.study.targets]
-        if covariates.shape[1]:
-            each = zip(builders, self.study.targets, strict=True)
-            builders = [residual_target(build, covariates, target.is_binary) for build, target in each]
-        targets = np.stack([np.column_stack([build(fold.train)[:, 0] for build in builders]) for fold in folds])
-        masks = np.stack([np.isin(np.arange(n), fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
-        chosen = result.chosen[: len(masks)]
+        targets = np.stack([study.columns(fold.train) if callable(study.columns) else study.columns for fold in folds])
+        masks = np.stack([np.isin(everyone, fold.train) for fold in folds])[:, :, None] & ~np.isnan(targets)
+        kernel = None
         if representation.kernel == "correlation":
-            fitted = self._fit_kernel(representation.similarity(), targets, masks, chosen)
-        elif self.study.preset.fit_transforms_on == "cohort":
-            fitted = self._fit_kernel(standard_kernel(features, np.arange(n), np.arange(n)), targets, masks, chosen)
-        else:
-            fitted = _fit_probe(features, targets, masks, chosen)
-        for j, target in enumerate(self.study.targets):
+            kernel = representation.similarity()
+        elif study.preset.fit_transforms_on == "cohort":
+            kernel = standard_kernel(features, everyone, everyone)
+        fitted = self._fit(kernel, features, targets, masks, result.chosen[: len(masks)])
+        about: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
+        if cohort.centroids is not None:
+            about |= dict(zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True))
+        for j, target in enumerate(study.targets):
             panels = (features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL))
             values = np.concatenate([haufe_transform(panel, fitted[:, :, j], masks[:, :, j]) for panel in panels])
             values = values / representation.weight
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
-            names, means_of = network_importance(values, self.study.cohort.networks)
-            _, sizes = network_importance(np.abs(values), self.study.cohort.networks)
-            self.networks += [
-                {**keys, "network_a": names[a], "network_b": names[b]}
-                | {"importance": float(means_of[a, b]), "importance_absolute": float(sizes[a, b])}
-                for a, b in zip(*np.triu_indices(len(names)), strict=True)
-            ]
-            n_parcels = len(self.study.cohort.parcels)
-            means = {
-                "importance": parcel_means(values, n_parcels),
-                "importance_absolute": parcel_means(np.abs(values), n_parcels),
-            }
-            cohort = self.study.cohort
-            about: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
-            if cohort.centroids is not None:
-                about |= dict(zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True))
+            both = {"importance": values, "importance_absolute": np.abs(values)}
+            means = {name: parcel_means(own, len(cohort.parcels)) for name, own in both.items()}
             self.parcels.append(pd.DataFrame({**keys, **about, **means}))
+            within = {name: network_importance(own, cohort.networks) for name, own in both.items()}
+            names = within["importance"][0]
+            for a, b in zip(*np.triu_indices(len(names)), strict=True):
+                sizes = {name: float(of_pairs[a, b]) for name, (_, of_pairs) in within.items()}
+                self.networks.append({**keys, "network_a": names[a], "network_b": names[b], **sizes})
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
@@ -136,28 +123,25 @@ class EdgeImportance:
         for keys, values in self.edges:
             yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
 
-    def _fit_kernel(
-        self, kernel: FloatArray, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
+    def _fit(
+        self,
+        kernel: FloatArray | None,
+        features: FeatureSource,
+        targets: FloatArray,
+        masks: NDArray[np.bool_],
+        chosen: FloatArray,
     ) -> FloatArray:
-        """In-sample predictions (F, n, m) by the kernel of everyone: all fits with one penalty share an inverse."""
+        """In-sample predictions (F, n, m) by a kernel of everyone, or on features that are z-scored in every fold."""
         fitted = np.zeros(targets.shape)
-        for penalty in np.unique(chosen):
-            i, j = np.nonzero(chosen == penalty)
-            own = fit_in_sample(
-                kernel, float(penalty), targets[i, :, j].T, masks[i, :, j].T, self.study.preset.intercept
-            )
-            fitted[i, :, j] = own.T
+        if kernel is not None:
+            for penalty in np.unique(chosen):  # all fits with one penalty share an inverse
+                i, j = np.nonzero(chosen == penalty)
+                sides = targets[i, :, j].T, masks[i, :, j].T, self.study.preset.intercept
+                fitted[i, :, j] = fit_in_sample(kernel, float(penalty), *sides).T
+            return fitted
+        for i, j in np.ndindex(chosen.shape):
+            train = np.flatnonzero(masks[i, :, j])
+            gram, everyone = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
+            own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
+            fitted[i, train, j] = own[:, 0]
         return fitted
-
-
-def _fit_probe(
-    features: FeatureSource, targets: FloatArray, masks: NDArray[np.bool_], chosen: FloatArray
-) -> FloatArray:
-    """In-sample predictions (F, n, m) on features that are z-scored in every fold."""
-    fitted = np.zeros(targets.shape)
-    for i, j in np.ndindex(chosen.shape):
-        train = np.flatnonzero(masks[i, :, j])
-        gram, everyone = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
-        own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
-        fitted[i, train, j] = own[:, 0]
-    return fitted

@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.alpha import FC_NESTED, nested_exponent, tabulate_alpha
-from fcpower_bids.analyses.baselines import Baselines
+from fcpower_bids.analyses.baselines import (
+    NO_NULL,
+    NULL_FACTS,
+    Baselines,
+    choose_permutations,
+    null_p_values,
+    null_rows,
+)
 from fcpower_bids.analyses.evaluate import (
     COMPARED,
     FOLD_MEAN,
@@ -33,7 +40,6 @@ from fcpower_bids.analyses.evaluate import (
 )
 from fcpower_bids.analyses.features import EMBEDDING, count_trained, cut_series, has_series, mark_rows
 from fcpower_bids.analyses.importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.nulls import NO_NULL, NULL_FACTS, choose_permutations, null_p_values, null_rows
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.sites import (
     changes_features,
@@ -69,30 +75,24 @@ def tabulate_people(study: Study, results: Results, facts: Mapping[str, Any]) ->
     tested = sum(fold.test.size for fold in study.folds)
     n_rows = tested * len(study.targets) * len(results)
     whole = n_rows <= MOST_ROWS
+    name = "predictions" if whole else "prediction_means"
 
     def blocks() -> Iterator[pd.DataFrame]:
-        for each in person_frames(study, results):
-            block = each if whole else mean_over_repeats(each)
-            yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))
+        for block in person_frames(study, results):
+            if not whole:  # person by person, in the order of their names
+                about = {name: block[name].iloc[0] for name in ("target", "representation")}
+                block = block.groupby("participant_id", sort=True).agg(
+                    n_repeats=("predicted", "size"),
+                    observed=("observed", "mean"),
+                    predicted=("predicted", "mean"),
+                    predicted_sd=("predicted", "std"),
+                )
+                block = block.reset_index().assign(**about)
+            yield block.assign(seen_in_pretraining=mark_rows(study.cohort, block))[list(TABLES[name].columns)]
 
     people = np.unique(np.concatenate([fold.test for fold in study.folds])).size
-    name = "predictions" if whole else "prediction_means"
     made = Blocks(blocks, n_rows if whole else people * len(study.targets) * len(results))
     return {name: Table(made, TABLES[name], facts)}
-
-
-def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
-    """Average the repeats of one target and representation, person by person, in the order of their names."""
-    by_person = block.groupby("participant_id", sort=True)
-    frame = by_person.agg(
-        n_repeats=("predicted", "size"),
-        observed=("observed", "mean"),
-        predicted=("predicted", "mean"),
-        predicted_sd=("predicted", "std"),
-    ).reset_index()
-    frame.insert(1, "target", block["target"].iloc[0])
-    frame.insert(2, "representation", block["representation"].iloc[0])
-    return frame
 
 
 def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
@@ -182,32 +182,26 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
 
 def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
     """One row per target and representation; the sidecar says why halves are not there."""
-    rows, facts = [], dict(RELIABILITY_FACTS)
+    facts, halves = dict(RELIABILITY_FACTS), list[dict[str, NestedResult]]()
     if changes_features(study.settings.sites):
         facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
     elif has_series(study.cohort):
         try:
-            rows += _halves(study, results)
+            for part in (first_half, second_half):
+                edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
+                cut = cut_series(study.cohort, part)
+                half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
+                connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
+                halves.append(evaluate(study, connectomes, "{} of half scans"))
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
-    return tabulate(facts, reliability=rows)
-
-
-def _halves(study: Study, results: Results) -> list[dict[str, Any]]:
-    halves = []
-    for part in (first_half, second_half):
-        edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
-        cut = cut_series(study.cohort, part)
-        half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
-        connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
-        halves.append(evaluate(study, connectomes, "{} of half scans"))
     of_all = pooled_scores(study, results).groupby(["target", "representation"])["r"].mean().to_dict()
     rows = []
-    for name in (each for each in halves[0] if each in results):
+    for name in (each for each in halves[0] if each in results) if len(halves) > 1 else ():
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
             agreement, r = split_half_reliability(first, second), of_all.get((study.targets[j].name, name), np.nan)
             row = {"target": study.targets[j].name, "representation": name, "rho": agreement.mean}
             row |= {"rho_sd": agreement.sd, "reliability": agreement.full, "r": r}
             rows.append(row | {"ceiling": disattenuated_ceiling(r, agreement.mean)})
-    return rows
+    return tabulate(facts, reliability=rows)

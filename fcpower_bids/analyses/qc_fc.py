@@ -60,9 +60,30 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Correlate every edge with mean FD over people (Power et al. 2012; Ciric et al. 2017). Raises NotInCohort."""
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)
-    distance = edge_distances(cohort)
-    tested = [_test(cohort, each, model, distance) for each in _edge_representations(cohort, groups, settings)]
-    if not tested:
+    distance, summary, edges = edge_distances(cohort), list[dict[str, Any]](), list[pd.DataFrame]()
+    first, second = zip(*edge_names(cohort.parcels), strict=True)
+    for each in _edge_representations(cohort, groups, settings):
+        r, pooled, strengths = correlate_edges(each.features(), model)
+        plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
+        p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
+        q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
+        known = np.isfinite(r)
+        both, middle = known & np.isfinite(distance), float(special.stdtrit(model.df, 0.75))
+        apart = both.sum() > 2 and np.ptp(distance[both]) > 0
+        row = {"representation": each.name, "n_people": len(model.score), "n_sites": model.n_sites}
+        row |= {"n_covariates": model.held.shape[1] - model.n_sites, "n_permutations": len(strengths)}
+        row |= {"n_edges": int(known.sum()), "median_abs_r_chance": middle / np.sqrt(model.df + middle**2)}
+        row["p_all"] = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
+        if known.any():
+            row |= {"median_abs_r": float(np.median(np.abs(r[known]))), "mean_r": float(r[known].mean())}
+            row["share_significant"] = float((q[known] < SIGNIFICANT).mean())
+        row["share_uncorrected"] = float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan
+        row["distance_rho"] = float(rank_correlation(np.abs(r[both]), distance[both])) if apart else np.nan
+        summary.append(row)
+        columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
+        absent = ["distance"] if np.isnan(distance).all() else []
+        edges.append(pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent))
+    if not edges:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
@@ -73,30 +94,11 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    summary, edges = zip(*tested, strict=True)
     tables = tabulate(facts, qcfc_summary=summary)
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
     return tables | {"qcfc": Table(pd.concat(edges, ignore_index=True), TABLES["qcfc"], facts)}
-
-
-def _test(
-    cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    r, pooled, strengths = correlate_edges(each.features(), model)
-    plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
-    p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
-    q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
-    of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
-    about = {"representation": each.name, "n_people": len(model.score)}
-    about |= {"n_covariates": model.held.shape[1] - model.n_sites, "n_sites": model.n_sites}
-    about |= {"p_all": of_all, "n_permutations": len(strengths)}
-    first, second = zip(*edge_names(cohort.parcels), strict=True)
-    columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
-    absent = ["distance"] if np.isnan(distance).all() else []
-    edges = pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent)
-    return about | _summarise(r, p, q, distance, model.df), edges
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
@@ -211,20 +213,3 @@ def edge_distances(cohort: Cohort) -> FloatArray:
         return np.full(first.size, np.nan)
     places = np.asarray(cohort.centroids, dtype=float)
     return np.asarray(np.linalg.norm(places[first] - places[second], axis=1))
-
-
-def _summarise(r: FloatArray, p: FloatArray, q: FloatArray, distance: FloatArray, df: int) -> dict[str, Any]:
-    known = np.isfinite(r)
-    both = known & np.isfinite(distance)
-    middle = float(special.stdtrit(df, 0.75))
-    apart = both.sum() > 2 and np.ptp(distance[both]) > 0
-    rho = rank_correlation(np.abs(r[both]), distance[both]) if apart else np.nan
-    return {
-        "n_edges": int(known.sum()),
-        "median_abs_r": float(np.median(np.abs(r[known]))) if known.any() else np.nan,
-        "median_abs_r_chance": middle / np.sqrt(df + middle**2),
-        "mean_r": float(r[known].mean()) if known.any() else np.nan,
-        "share_significant": float((q[known] < SIGNIFICANT).mean()) if known.any() else np.nan,
-        "share_uncorrected": float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan,
-        "distance_rho": float(rho),
-    }

@@ -37,14 +37,11 @@ SITE, WITHIN = "site", "within sites"
 class Combat:
     """Site effects of E features, as estimated on some people."""
 
-    # (k,): the sites that were estimated; k is 0 where there were not two of them, and nothing is adjusted then
-    sites: Labels
-    # mean, scale: (E,): mean over sites, weighted by people, and standard deviation within sites
-    mean: FloatArray
-    scale: FloatArray
-    # shift, spread: (k, E): shift of each site in units of the scale, and its standard deviation over the scale
-    shift: FloatArray
-    spread: FloatArray
+    sites: Labels  # (k,) that were estimated; none where there were not two of them, and nothing is adjusted then
+    mean: FloatArray  # (E,): over sites, weighted by people
+    scale: FloatArray  # (E,): standard deviation within sites
+    shift: FloatArray  # (k, E): of each site in units of the scale
+    spread: FloatArray  # (k, E): its standard deviation over the scale
 
 
 class HarmonisedFeatures:
@@ -175,13 +172,9 @@ def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], di
 
 def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[dict[str, Any]]:
     """One row per site, and one over all."""
-    name = "pearson" if score == "r" else "auc"
-    each = pd.concat(
-        [
-            pd.DataFrame(site_scores(part["observed"], part["predicted"], sites[part.index], name, part["fold"]))
-            for _, part in predictions.groupby("repeat")
-        ]
-    )
+    name, parts = "pearson" if score == "r" else "auc", [part for _, part in predictions.groupby("repeat")]
+    columns = [(part["observed"], part["predicted"], sites[part.index], name, part["fold"]) for part in parts]
+    each = pd.concat([pd.DataFrame(site_scores(*own)) for own in columns])
     means = each.groupby("site", sort=True).mean().reset_index()
     sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
     empty = {"site": None, "mae": np.nan, "bias": np.nan}

@@ -140,19 +140,26 @@ class Study:
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": f"those of {brought.name}" if brought else how,
             **(inner if unused else {}),
-            "FamilyColumn": self.settings.family_column,
-            "SiteColumn": self.settings.site_column,
             "Stratified": self.settings.stratify,
-            "NumberOfPeople": len(self.people.names),
-            "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
-            "FeaturesOfAPerson": describe_combination(self.settings),
             "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
             **self.protocol.facts(self.targets),
-            **self.people.facts,
-            **({"CohortNotes": list(self.cohort.notes)} if self.cohort.notes else {}),
+            **describe_people(self.cohort, self.people, self.settings),
         }
+
+
+def describe_people(cohort: Cohort, people: People, settings: Analysis) -> dict[str, Any]:
+    """Describe, for a sidecar, who takes part and what they are described by."""
+    return {
+        "FamilyColumn": settings.family_column,
+        "SiteColumn": settings.site_column,
+        "NumberOfPeople": len(people.names),
+        "Alpha": settings.alpha,
+        "FeaturesOfAPerson": describe_combination(settings),
+        **people.facts,
+        **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
+    }
 
 
 def open_study(cohort: Cohort, settings: Analysis) -> Study:

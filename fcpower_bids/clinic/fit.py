@@ -105,18 +105,6 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def reference_scans(cohort: Cohort, rows: Rows, similarity: NDArray[np.float64]) -> pd.DataFrame:
-    """`REFERENCE` of scans (n,) of a cohort, rounded to the numbers of many scans."""
-    edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
-    measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    found = [
-        (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
-        for name, column in measures.items()
-        if column.count() >= FEWEST_SHOWN
-    ]
-    return pd.DataFrame(found, columns=list(REFERENCE.columns))
-
-
 # --- Skill ----------------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +219,14 @@ def fit_final_model(
         facts["TargetRange"] = list(_outwards(float(observed.min()), float(observed.max())))
         facts["TrainingValues"] = _histogram(observed)
     facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
-    return FinalModel(arrays, facts, reference_scans(cohort, rows, similarity))
+    edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
+    measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
+    found = [  # the reference of unusual scans, rounded to the numbers of many
+        (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
+        for name, column in measures.items()
+        if column.count() >= FEWEST_SHOWN
+    ]
+    return FinalModel(arrays, facts, pd.DataFrame(found, columns=list(REFERENCE.columns)))
 
 
 def _histogram(values: FloatArray) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean, median
@@ -68,34 +67,6 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
     return sheet.svg()
 
 
-@dataclass(frozen=True)
-class Scan:
-    """Content of a page about one scan."""
-
-    # title, file: session, task and run; the name of its files
-    title: str
-    file: str
-    result: str  # its own prediction, or why there is none
-    sentences: tuple[str, ...] = ()  # cautions about it alone
-    facts: tuple[tuple[str, str], ...] = ()  # label and value
-    unusual: str = ""  # the connectome against the reference, in one sentence
-    measures: tuple[Row, ...] = ()  # rows of the comparison with the reference
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer for one person."""
-
-    # level, headline: ``ok``, ``caution`` or ``stop``; the result in one sentence, the interval first
-    level: str
-    headline: str
-    # strip, alt: a drawing and its description; empty for classes and where there is no prediction
-    strip: str
-    alt: str
-    sentences: tuple[str, ...]  # what must be known with it, the gravest first
-    scans: tuple[Scan, ...]
-
-
 def write_prediction_pages(
     output_dir: Path,
     model: str,
@@ -126,12 +97,16 @@ def write_prediction_pages(
     return pages, broken
 
 
-def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> Answer:
-    """One answer from all scans of a person: the mean of their predictions with the interval of a single scan."""
-    scans = tuple(say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows)
+def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """One answer from all scans of a person: the mean of their predictions with the interval of a single scan.
+
+    ``level`` ("ok", "caution" or "stop"), ``headline``, ``strip`` and ``alt`` (a drawing and its description, not of
+    classes), ``sentences`` (what must be known with it, the gravest first), ``scans`` as of `say_scan`.
+    """
+    scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows]
     done = [row for row in rows if row["state"] == PREDICTED]
     if not done:
-        return Answer("stop", "There is no prediction.", "", "", (), scans)
+        return {"level": "stop", "headline": "There is no prediction.", "strip": "", "sentences": [], "scans": scans}
     guess = fmean(row["prediction"] for row in done)
     low, high = ends_of(guess, facts)
     # the sentence about the skill of the model heads the page
@@ -146,8 +121,8 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     if max(values) - min(values) > width:
         apart.append("They differ by more than an interval is wide: make sure that they are of one person.")
     sentences += apart
-    several = len(scans) > 1
-    sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
+    named = len(scans) > 1
+    sentences += [f"{one['title']}: " * named + one["unusual"] for one in scans if one["unusual"]]
     doubtful = (
         any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
     )
@@ -155,20 +130,20 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     if facts["PositiveClass"] is None:
         strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]))
         alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess."
-    level = "caution" if doubtful else "ok"
-    said = say_result(guess, low, high, facts)
-    return Answer(level, said, strip, alt, tuple(sentences), scans)
+    answer = {"level": "caution" if doubtful else "ok", "headline": say_result(guess, low, high, facts)}
+    return answer | {"strip": strip, "alt": alt, "sentences": sentences, "scans": scans}
 
 
-def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan:
-    """Put the rows of one scan into words."""
-    measures = tuple({**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared))
+def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """One scan in words: its title and file, its own prediction or why there is none, and what is unusual about it."""
+    measures = [{**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared)]
     name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
     entities = dict(parse_name(f"{name}_bold.tsv")[0])
     parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
     title = ", ".join(parts).capitalize() or "The scan"
+    said: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": (), "unusual": "", "measures": ()}
     if row["state"] != PREDICTED:
-        return Scan(title, name, f"No prediction. {row['reason']}")
+        return said | {"result": f"No prediction. {row['reason']}"}
     result = say_result(row["prediction"], row["low"], row["high"], facts)
     sentences = [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []
     if row["differences"]:
@@ -178,7 +153,8 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan
         ("Mean FD, mm", show_number(row["mean_fd"], 3)),
         ("Digest of the connectome", str(row["sha256"])[:16]),
     )
-    return Scan(title, name, result, tuple(sentences), about, say_unusual(measures) if measures else "", measures)
+    said |= {"result": result, "sentences": sentences, "facts": about, "measures": measures}
+    return said | {"unusual": say_unusual(measures) if measures else ""}
 
 
 def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:

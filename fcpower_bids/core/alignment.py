@@ -29,39 +29,16 @@ def checked_kernel(kernel: ArrayLike, n: int | None = None) -> FloatArray:
     return kernel
 
 
-def emptied(kernel: FloatArray, debiased: bool) -> FloatArray:
-    """Return the kernel as the estimator reads it: the unbiased HSIC ignores each subject's similarity to itself."""
-    return kernel - np.diag(np.diag(kernel)) if debiased else kernel
-
-
-def _corrections(sizes: FloatArray, debiased: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the factors of the row sums and of the total in the bilinear form; NaN where a fold is too small."""
+def _centred_inner(first: FloatArray, second: FloatArray, masks: FloatArray, debiased: bool = False) -> FloatArray:
+    """<H K H, H L H> within each mask, (F,), NaN in a small one; the unbiased one of kernels with an empty diagonal."""
+    sizes = masks.sum(axis=1)
     sizes = np.where(sizes >= _SMALLEST_FOLD, sizes, np.nan)
-    return (2 / (sizes - 2), 1 / ((sizes - 1) * (sizes - 2))) if debiased else (2 / sizes, 1 / sizes**2)
-
-
-def _centred_inner(first: FloatArray, second: FloatArray, masks: FloatArray, debiased: bool) -> FloatArray:
-    """<H K H, H L H> within each mask, shape (F,); its unbiased counterpart for kernels with an empty diagonal."""
-    rows, total = _corrections(masks.sum(axis=1), debiased)
+    rows, total = (2 / (sizes - 2), 1 / ((sizes - 1) * (sizes - 2))) if debiased else (2 / sizes, 1 / sizes**2)
     first_sums = masks * (masks @ first)
     second_sums = first_sums if second is first else masks * (masks @ second)
     squares = np.einsum("fi,fi->f", masks @ (first * second), masks)
     crossed = np.einsum("fi,fi->f", first_sums, second_sums)
     return squares - rows * crossed + total * first_sums.sum(axis=1) * second_sums.sum(axis=1)
-
-
-def _with_outer_product(kernel: FloatArray, masks: FloatArray, targets: FloatArray, debiased: bool) -> FloatArray:
-    """<H K H, H y y' H> / ||H y y' H|| within each mask, shape (F,), without forming y y'; the targets are centred."""
-    squares = targets**2
-    power = squares.sum(axis=1)
-    inner = np.einsum("fi,fi->f", targets @ kernel, targets)
-    if not debiased:
-        return _divide(inner, power)
-    rows, total = _corrections(masks.sum(axis=1), debiased)
-    sums = masks * (masks @ kernel)
-    fourth = (squares**2).sum(axis=1)
-    inner = inner + rows * (sums * squares).sum(axis=1) - total * sums.sum(axis=1) * power
-    return _divide(inner, np.sqrt(np.maximum((1 + total) * power**2 - (1 + rows) * fourth, 0)))
 
 
 def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
@@ -89,15 +66,19 @@ def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[FloatArray,
 
 
 def fold_moments(
-    kernel: FloatArray, pairs: list[tuple[FloatArray, FloatArray]], debiased: bool, other: FloatArray | None = None
+    kernel: FloatArray, pairs: list[tuple[FloatArray, FloatArray]], other: FloatArray | None = None
 ) -> FloatArray:
-    """N of `kernel`, and the inner product of `other` (default: itself) with it, shape (2, F, q)."""
+    """N of `kernel`, and the inner product of `other` (default: itself) with it, shape (2, F, q).
+
+    N = <H K H, H y y' H> / ||H y y' H||, without forming y y' of the centred targets.
+    """
     norms: dict[bytes, FloatArray] = {}
     for known, _ in pairs:
         pattern = known.tobytes()
         if pattern not in norms:
-            norms[pattern] = _centred_inner(kernel, kernel if other is None else other, known, debiased)
-    numerators = [_with_outer_product(kernel, known, values, debiased) for known, values in pairs]
+            norms[pattern] = _centred_inner(kernel, kernel if other is None else other, known)
+    each = [values for _, values in pairs]
+    numerators = [_divide(np.einsum("fi,fi->f", y @ kernel, y), (y**2).sum(axis=1)) for y in each]
     return np.stack([np.stack(numerators, axis=-1), np.stack([norms[k.tobytes()] for k, _ in pairs], axis=-1)])
 
 
@@ -106,21 +87,11 @@ def alignment_from(moments: FloatArray) -> FloatArray:
     return _divide(moments[:, 0], np.sqrt(np.maximum(moments[:, 1], 0)))
 
 
-def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
-    """Kernel-target alignment (F, q), equation 4: kernel (n, n), masks (F, n), targets (n,), (n, q) or (F, n, q).
-
-    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. `debiased`:
-    from unbiased HSIC. Raises ValueError.
-    """
-    pairs = fold_targets(masks, targets)
-    kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
-    return alignment_from(fold_moments(kernel, pairs, debiased)[None])[0]
-
-
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
     """Centred alignment (CKA) of two kernels (n, n), equation 5 of the paper; debiased: from unbiased HSIC."""
-    first = emptied(checked_kernel(first), debiased)
-    second = emptied(checked_kernel(second, len(first)), debiased)
+    first, second = checked_kernel(first), checked_kernel(second, len(np.asarray(first)))
+    if debiased:  # the unbiased HSIC ignores each subject's similarity to itself
+        first, second = (kernel - np.diag(np.diag(kernel)) for kernel in (first, second))
     masks = np.ones((1, len(first)))
     pairs = ((first, second), (first, first), (second, second))
     inner, *norms = (_centred_inner(*pair, masks, debiased) for pair in pairs)
@@ -151,15 +122,15 @@ def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
     return _divide(slopes[0] - numerators * _divide(slopes[1], norms), np.sqrt(np.maximum(norms, 0)))
 
 
-Kernels = Callable[[float], ArrayLike] | ArrayLike
+Kernels = Callable[[float], ArrayLike]
 ALPHA_BOUNDS = (0.02, 1.0)
 N_NODES = 13
 _GRID_POINTS = 99
 
 
-def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
-    """Chebyshev nodes (n_nodes,) of an interval of exponents, ascending; 11 to 13 are enough for condition 1e5."""
-    low, high = bounds
+def chebyshev_nodes(n_nodes: int = N_NODES) -> FloatArray:
+    """Chebyshev nodes (n_nodes,) of the exponents, ascending; 11 to 13 are enough for condition 1e5."""
+    low, high = ALPHA_BOUNDS
     angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
     return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
 
@@ -194,7 +165,6 @@ class AlignmentOptimum:
     alignment: FloatArray  # a there
     alignment_at_star: FloatArray  # a at alpha = 0.35
     slope: FloatArray  # dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given
-    evaluations: NDArray[np.int64]  # steps of Brent's search on the interpolant
     at_bound: NDArray[np.bool_]  # the optimum lies at an end of the interval: the true one may be outside
 
 
@@ -224,39 +194,31 @@ class AlignmentCurves:
         coefficients = chebfit(scaled, curves.reshape(len(scaled), -1), len(scaled) - 1)
         return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
 
-    def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
+    def optimum(self) -> AlignmentOptimum:
         """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours."""
-        grid = np.linspace(*bounds, _GRID_POINTS)
-        on_grid = self.at(grid)
-        folds, targets = on_grid.shape[1:]
-        result = np.full((4, folds, targets), np.nan)
-        for fold, target in np.ndindex(folds, targets):
-            if np.isfinite(on_grid[:, fold, target]).all():
-                best = int(on_grid[:, fold, target].argmax())
-                bracket = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]
-                result[:, fold, target] = self._search(fold, target, bracket, tolerance)
-        alpha, alignment, slope, evaluations = result
-        at_bound = np.isfinite(alpha) & ((alpha - bounds[0] < 1e-4) | (bounds[1] - alpha < 1e-4))
-        counts = np.nan_to_num(evaluations).astype(np.int64)
-        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, counts, at_bound)
-
-    def _search(
-        self, fold: int, target: int, bracket: tuple[float, float], tolerance: float
-    ) -> tuple[float, float, float, int]:
         from scipy.optimize import minimize_scalar  # takes a fifth of a second
 
-        moments = self.moments[:, :, fold, target]
-        found = minimize_scalar(
-            lambda alpha: -alignment_from((self._basis(alpha) @ moments)[None])[0],
-            bounds=bracket,
-            method="bounded",
-            options={"xatol": tolerance},
-        )
-        slope = np.nan
-        if self.slopes is not None:
-            basis = self._basis(found.x)
-            slope = slope_from((basis @ moments)[:, None], (basis @ self.slopes[:, :, fold, target])[:, None])[0]
-        return found.x, -found.fun, slope, found.nfev
+        (low, high), grid = ALPHA_BOUNDS, np.linspace(*ALPHA_BOUNDS, _GRID_POINTS)
+        on_grid = self.at(grid)
+        alpha, alignment, slope = np.full((3, *on_grid.shape[1:]), np.nan)
+        for fold, target in np.ndindex(alpha.shape):
+            curve, moments = on_grid[:, fold, target], self.moments[:, :, fold, target]
+            if not np.isfinite(curve).all():
+                continue
+            best = int(curve.argmax())
+            found = minimize_scalar(
+                lambda alpha, moments=moments: -alignment_from((self._basis(alpha) @ moments)[None])[0],
+                bounds=(grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]),
+                method="bounded",
+                options={"xatol": 1e-6},
+            )
+            alpha[fold, target], alignment[fold, target] = found.x, -found.fun
+            if self.slopes is not None:
+                basis = self._basis(found.x)
+                slopes = basis @ self.slopes[:, :, fold, target]
+                slope[fold, target] = slope_from((basis @ moments)[:, None], slopes[:, None])[0]
+        at_bound = np.isfinite(alpha) & ((alpha - low < 1e-4) | (high - alpha < 1e-4))
+        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, at_bound)
 
 
 def alignment_curves(
@@ -265,21 +227,19 @@ def alignment_curves(
     targets: ArrayLike,
     nodes: ArrayLike | None = None,
     derivatives: Kernels | None = None,
-    debiased: bool = False,
 ) -> AlignmentCurves:
-    """N and D of every fold and target at the nodes (M,), one kernel (n, n) at a time; see `target_alignment`."""
+    """N and D at the nodes (M,), one kernel (n, n) at a time: masks (F, n), targets (n,), (n, q) or (F, n, q).
+
+    A missing target leaves the person out; NaN for folds of fewer than four, or with a constant target. Raises
+    ValueError.
+    """
     nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
     pairs = fold_targets(masks, targets)
     n = pairs[0][0].shape[1]
     moments, slopes = [], []
-    for position, alpha in enumerate(nodes):
-        kernel = emptied(checked_kernel(_take(kernels, position, alpha), n), debiased)
-        moments.append(fold_moments(kernel, pairs, debiased))
+    for alpha in nodes.tolist():
+        kernel = checked_kernel(kernels(alpha), n)
+        moments.append(fold_moments(kernel, pairs))
         if derivatives is not None:
-            derivative = emptied(checked_kernel(_take(derivatives, position, alpha), n), debiased)
-            slopes.append(fold_moments(derivative, pairs, debiased, other=kernel))
+            slopes.append(fold_moments(checked_kernel(derivatives(alpha), n), pairs, other=kernel))
     return AlignmentCurves(nodes, np.stack(moments), np.stack(slopes) if slopes else None)
-
-
-def _take(kernels: Kernels, position: int, alpha: float) -> ArrayLike:
-    return kernels(float(alpha)) if callable(kernels) else np.asarray(kernels)[position]

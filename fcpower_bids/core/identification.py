@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import permutations as ordered_pairs
@@ -77,11 +78,10 @@ def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels
     persons, sessions = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
     if persons.shape != (n,) or sessions.shape != (n,):
         raise ValueError(f"Identification needs one person and one session label for each of the {n} scans.")
-    seen: set[tuple[str, str]] = set()
-    for scan in zip(persons.tolist(), sessions.tolist(), strict=True):
-        if scan in seen:
-            raise Unfit(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
-        seen.add(scan)
+    scans = Counter(zip(persons.tolist(), sessions.tolist(), strict=True))
+    for (person, session), number in scans.items() if len(scans) < n else ():
+        if number > 1:
+            raise Unfit(f"Person '{person}' has several scans in session '{session}': combine or rename them.")
     return persons, sessions
 
 
@@ -226,7 +226,6 @@ class IdentificationComparison:
 def compare_identification(
     first: Identification,
     second: Identification,
-    n_draws: int = 2000,
     seed: int = 0,
     families: Mapping[str, str] | None = None,
 ) -> IdentificationComparison:
@@ -240,7 +239,7 @@ def compare_identification(
     one, two = first.credit[rows], second.credit[others]
     alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
     units = units_of(first.person[rows], families)
-    spread = subject_bootstrap(one - two, units, n_draws, seed)
+    spread = subject_bootstrap(one - two, units, seed=seed)
     p_people = sign_flip_p_value(sum_by_block(one - two, units), seed=seed)
     difference = float((one - two).mean())
     return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
@@ -305,10 +304,9 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     return SplitHalf(mean, sd, spearman_brown(mean), correlations)
 
 
-def spearman_brown(rho: float, factor: float = 2.0) -> float:
-    """Reliability of a measurement `factor` times as long: f rho / (1 + (f - 1) rho) (Spearman 1910, Brown 1910)."""
-    denominator = 1 + (factor - 1) * rho
-    return factor * rho / denominator if denominator else np.nan
+def spearman_brown(rho: float) -> float:
+    """Reliability of a measurement twice as long: 2 rho / (1 + rho) (Spearman 1910, Brown 1910)."""
+    return 2 * rho / (1 + rho) if rho != -1 else np.nan
 
 
 def disattenuated_ceiling(r: float, rho: float) -> float:

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 STATE = "seen_in_pretraining"
 """Where the sidecar of an embedding says it."""
 TRAINED, HELD_OUT, NO, UNKNOWN = "trained", "held out", "no", "unknown"
-SEEN = {
-    TRAINED: "the encoder was trained on this person",
-    HELD_OUT: "not trained on, but among those who chose or confirmed its checkpoint",
-    NO: "not in its corpus",
-    UNKNOWN: "the encoder does not say which people it was trained on",
-}
+"""Whether an encoder was trained on a person, or they chose or confirmed its checkpoint; unknown: it does not say."""
 DIGITS = 16
 """Hexadecimal digits of a digest: by chance two of a million people share one with a probability of 3e-8."""
 

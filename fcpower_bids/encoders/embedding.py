@@ -115,18 +115,8 @@ class SeriesEncoder:
             "n_parcels": self.model.config.n_parcels,
             "parcellation": card.atlas,
             "read": read,
-            "window": card.window,
             "read_window": card.read_window if read == "windows" else None,
-            "alpha": card.alpha,
-            "band": card.band,
-            "tr_range": card.tr_range,
-            "teacher": card.teacher,
-            "selection": card.selection,
-            "verdict": card.verdict,
-            "optimism": card.optimism,
-            "corpus_sha256": card.corpus_sha256,
-            "purpose": card.purpose,
-            "licence": card.licence,
+            **{name: getattr(card, name) for name in STATED},
             "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
         }
 
@@ -185,6 +175,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{len(names)} parcels ({', '.join(names[:5])}{more})"
 
 
+STATED = (
+    *("window", "alpha", "band", "tr_range", "teacher", "selection"),
+    *("verdict", "optimism", "corpus_sha256", "purpose", "licence"),
+)
+"""Facts of the card that the sidecar of an embedding repeats."""
 RELEASED: dict[str, dict[str, Any]] = {
     HUB_IDS[name]: {**SIZES[name], "n_parcels": 450, "window": 80, "band": [0.01, 0.08], "tr_range": [0.75, 3.0]}
     for name in HUB_IDS

@@ -180,14 +180,9 @@ def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[
 # --- Our own pack ---------------------------------------------------------------------------------------------------
 
 
-def series_file(folder: Path, shard: int) -> Path:
-    """Series of one shard: ``series`` (sum of T, P) float16."""
-    return folder / f"series-{int(shard):05d}.safetensors"
-
-
-def teacher_file(folder: Path, shard: int) -> Path:
-    """Teacher vectors of one shard: ``vectors`` (n, P (P - 1) / 2) float32."""
-    return folder / f"teacher-{int(shard):05d}.safetensors"
+def shard_file(folder: Path, kind: str, shard: int) -> Path:
+    """File of one shard: ``series`` (sum of T, P) float16, or of the ``teacher`` ``vectors`` (n, P (P - 1) / 2)."""
+    return folder / f"{kind}-{int(shard):05d}.safetensors"
 
 
 def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
@@ -212,7 +207,7 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
     _prove_pack(folder, table, facts["alpha"], kernel.numpy())
     parcels = len(facts["parcel_names"])
     shards, offsets = (table[name].to_numpy(dtype=np.intp) for name in ("shard", "offset"))
-    files = [series_file(folder, shard) for shard in range(facts["n_shards"])]
+    files = [shard_file(folder, "series", shard) for shard in range(facts["n_shards"])]
 
     def read(stretches: Indices, starts: Indices, length: int) -> Tensor:
         out = torch.empty(len(starts), length, parcels, dtype=torch.float16)
@@ -225,9 +220,7 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         return to_device(out, device)
 
     cut = read
-    # all windows are held on a GPU where they fit into half of its free memory
-    room = torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
-    if sum(file.stat().st_size for file in files) <= room:
+    if sum(file.stat().st_size for file in files) <= _room(device):
         parts = [read_tensor(file, "series").to(device) for file in files]
         begins, whole = np.cumsum([0, *map(len, parts)]), torch.cat(parts)
 
@@ -248,6 +241,11 @@ def open_pack(folder: Path, device: torch.device | str = "cpu") -> Corpus:
         cut=cut,
         atlas=facts["atlas"],
     )
+
+
+def _room(device: torch.device | str) -> int:
+    """Half of the free memory of a GPU: all windows are held there where they fit."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if torch.device(device).type == "cuda" else 0
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -286,7 +284,7 @@ def read_table(folder: Path) -> pd.DataFrame:
 def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
     """Teacher vector of one row of the table, as it is stored."""
     position = int(row["position"])
-    with safe_open(teacher_file(folder, row["shard"]), "np") as file:
+    with safe_open(shard_file(folder, "teacher", row["shard"]), "np") as file:
         vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
     return vectors[0]
 
@@ -297,8 +295,9 @@ def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray
     vectors = []
     for index in rows:
         row = table.loc[index]
+        path = shard_file(folder, "series", row["shard"])
         vectors.append(unit_vectors(stored_vector(folder, row)[None])[0])
-        with safe_open(series_file(folder, row["shard"]), "np") as file:
+        with safe_open(path, "np") as file:
             series = file.get_slice("series")[int(row["offset"]) : int(row["offset"]) + int(row["T"])]
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
         weights = power_weights(eigenvalues, alpha)
@@ -306,9 +305,9 @@ def _prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray
         agreement = float(_vector(eigenvalues, eigenvectors, weights) @ vectors[-1])
         if not agreement > AGREEMENT:
             raise DatasetError(
-                f"The series of {row['id']} in {series_file(folder, row['shard'])} are not those that its teacher was "
-                f"computed from (correlation {agreement:.2f}, expected {AGREEMENT} or more): the file was changed or "
-                f"damaged. Remove the folder {folder} and run the same command again, which packs anew."
+                f"The series of {row['id']} in {path} are not those that its teacher was computed from (correlation "
+                f"{agreement:.2f}, expected {AGREEMENT} or more): the file was changed or damaged. Remove the folder "
+                f"{folder} and run the same command again, which packs anew."
             )
     Z = np.array(vectors)
     if np.abs(Z @ Z.T - kernel[np.ix_(rows, rows)]).max() > KERNEL_TOLERANCE:

@@ -47,23 +47,6 @@ def cka(E: Tensor, K: Tensor) -> Tensor:
     return (e * (K @ e)).sum() / (gram.norm() * centre(K).norm())
 
 
-def unbiased_centre(K: Tensor) -> Tensor:
-    """U-centred kernel: zero diagonal, and every row sums to 0 (Szekely & Rizzo 2014)."""
-    n = K.shape[0]
-    K = K - torch.diag_embed(K.diagonal())
-    rows = K.sum(1) / (n - 2)
-    U = K - rows[:, None] - rows[None, :] + K.sum() / ((n - 1) * (n - 2))
-    return U - torch.diag_embed(U.diagonal())
-
-
-def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
-    """CKA of E (B, d) and K (B, B) from the unbiased HSIC (Song et al. 2012): 0 expected where they are unrelated."""
-    E, K = _at_least_float32(E, K)
-    e = E - E.mean(0)
-    S, U = unbiased_centre(e @ e.T), unbiased_centre(K)
-    return (S * U).sum() / (S.norm() * U.norm())
-
-
 def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
     """Logits -d~^2 / T_t of the KL target, d~^2 standardised over the pairs i != j of the batch; diagonal -inf."""
     others = ~torch.eye(len(K), dtype=torch.bool, device=K.device)
@@ -102,17 +85,8 @@ DOES_NOT_CHANGE_THE_RUN = ("devices", "microbatch", "log_every", "checkpoint_min
 
 The number of steps may only grow, which `fcpower_bids.pretrain.train` sees to.
 """
-LATER = {"probe": ""}
-"""Fields that runs of earlier versions lack, and the value that they then had."""
 LEAST = dict.fromkeys(("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "microbatch"), 1)
 """Smallest values."""
-
-CHOICES = (
-    ("encoder", "the encoder", tuple(SIZES)),
-    ("loss", "the loss", tuple(LOSSES)),
-    ("sampling_unit", "what is drawn", ("windows", "recordings")),
-)
-"""Fields that take one of a few words, how a sentence calls them, and the words."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +100,6 @@ class PretrainConfig:
     steps: int = 300_000  # steps of the cosine schedule, and of the run
     batch_size: int = 1024  # windows per step over all devices; reduced to the corpus if that is smaller
     window: int = 80  # timepoints that the student sees
-    sampling_unit: str = "windows"  # unit drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``
     roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
     # learning_rate, warmup, weight_decay, clip: peak rate of AdamW, steps of linear warm-up, its decay, largest norm of
     # the gradient
@@ -150,9 +123,9 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         problems = []
-        for name, words, known in CHOICES:
+        for name, known in (("encoder", SIZES), ("loss", LOSSES)):
             if (value := getattr(self, name)) not in known:
-                problems.append(f"{words} must be one of {', '.join(known)}, not '{value}'")
+                problems.append(f"the {name} must be one of {', '.join(known)}, not '{value}'")
         if not 0 <= self.held_out < 1:
             problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
         for name, least in LEAST.items():
@@ -172,7 +145,9 @@ class PretrainConfig:
     def fingerprint(self) -> str:
         """Digest of the choices that a resumed run must share."""
         values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
-        values = {k: v for k, v in values.items() if k not in LATER or v != LATER[k]}
+        values["sampling_unit"] = "windows"  # as runs of earlier versions stated, which had no probe
+        if not self.probe:
+            del values["probe"]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def in_words(self) -> str:
@@ -180,7 +155,7 @@ class PretrainConfig:
         views = "" if self.precision == "32-true" else f", {self.precision}"
         return (
             f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
-            f"{self.steps} steps, windows of {self.window} volumes drawn by {self.sampling_unit}{views}"
+            f"{self.steps} steps, windows of {self.window} volumes drawn by windows{views}"
         )
 
     def rate(self, step: int) -> float:

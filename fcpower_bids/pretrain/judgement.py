@@ -19,7 +19,6 @@ from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.pretrain.corpus import Corpus
 from fcpower_bids.pretrain.engine import PretrainConfig
 from fcpower_bids.pretrain.selection import CONFIRM, HeldOut, Map, encode
 from fcpower_bids.schema import TABLES
@@ -102,7 +101,20 @@ def judge(
         difference, without = float(seeds.mean()), [gains(families != name).mean() for name in names]
         return difference, jackknife_limit(difference, without, CONFIDENCE, seeds if len(seeds) > 1 else None)
 
-    maps = {MODEL: [encode(model)], **_without_training(corpus, config, model)}
+    like, shape = next(model.parameters()), config.model_config(len(corpus.parcel_names))
+
+    def edges(x: torch.Tensor, matrix: Callable[[FloatArray], FloatArray] = pearson_connectivity) -> FloatArray:
+        """Edges of windows (n, T, P), centred and of unit norm: (n, E)."""
+        matrices = [matrix(np.asarray(series, np.float64)) for series in x.cpu().numpy()]
+        return normalise_rows(np.stack([vectorise_edges(each) for each in matrices]))
+
+    maps: dict[str, list[Map]] = {
+        MODEL: [encode(model)],
+        INITIAL: [encode(FBert(model.config, config.seed).to(like))],
+        RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS],
+        FC: [edges],
+        FC_POWER: [lambda x: edges(x, lambda series: power_from_series(series, corpus.alpha))],
+    }
     means = held_out.average(*(embed for seeds in maps.values() for embed in seeds))
     every = iter([(vectors - vectors.mean(axis=0)) for vectors in means])
     kernels = {name: [(vectors := next(every)) @ vectors.T for _ in seeds] for name, seeds in maps.items()}
@@ -116,24 +128,6 @@ def judge(
     if len(names) >= FEWEST_FAMILIES:
         facts |= _conclude(compared.set_index("map"), whom)
     return compared, facts
-
-
-def _without_training(corpus: Corpus, config: PretrainConfig, model: FBert) -> dict[str, list[Map]]:
-    """Maps without training: the model as it began and with random weights, and connectivity of the window."""
-    like = next(model.parameters())
-    shape = config.model_config(len(corpus.parcel_names))
-
-    def edges(x: torch.Tensor, matrix: Callable[[FloatArray], FloatArray] = pearson_connectivity) -> FloatArray:
-        """Edges of windows (n, T, P), centred and of unit norm: (n, E)."""
-        matrices = [matrix(np.asarray(series, np.float64)) for series in x.cpu().numpy()]
-        return normalise_rows(np.stack([vectorise_edges(each) for each in matrices]))
-
-    return {
-        INITIAL: [encode(FBert(model.config, config.seed).to(like))],
-        RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS],
-        FC: [edges],
-        FC_POWER: [lambda x: edges(x, lambda series: power_from_series(series, corpus.alpha))],
-    }
 
 
 def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:

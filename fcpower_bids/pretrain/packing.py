@@ -235,21 +235,17 @@ class _Pack:
     def admit(self, sources: Sequence[Source]) -> None:
         """Refuse other parcels, and two datasets of one name, before anything is written."""
         for metadata, _ in sources:
-            if metadata["parcel_names"] is None:  # it is not to be used
-                continue
-            names = tuple(str(name) for name in metadata["parcel_names"])
-            self.parcel_names = self.parcel_names or names
-            if names != self.parcel_names:
-                differing = ", ".join(sorted(set(names) ^ set(self.parcel_names))[:5]) or "order or number"
+            names = tuple(map(str, metadata["parcel_names"] or self.parcel_names or ()))  # none: it is not to be used
+            self.parcel_names = self.parcel_names or names or None
+            if names != (self.parcel_names or ()):
+                differing = ", ".join(sorted(set(names) ^ set(self.parcel_names or ()))[:5]) or "order or number"
                 raise RecordingError(
-                    f"{metadata['id']} does not have the {len(self.parcel_names)} parcels of the corpus in their order "
-                    f"({differing}); one pack holds one parcellation."
+                    f"{metadata['id']} does not have the {len(self.parcel_names or ())} parcels of the corpus in their "
+                    f"order ({differing}); one pack holds one parcellation."
                 )
-        for metadata, _ in sources:
-            text, known = _text(metadata), self.rows.get(metadata["id"])
-            if not known or "n/a" in (known.get("place", "n/a"), text["place"]):
-                continue
-            if known["place"] != text["place"] and known["source"] != text["source"]:
+            text, known = _text(metadata), self.rows.get(metadata["id"], {})
+            elsewhere = "n/a" not in (places := {known.get("place", "n/a"), text["place"]}) and len(places) > 1
+            if elsewhere and known["source"] != text["source"]:
                 raise UsageError(
                     f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these "
                     "are two datasets, name this one (dataset_name in a file); if one was processed anew, remove the "
@@ -293,8 +289,8 @@ class _Pack:
         if not self.waiting:
             return
         series, vectors = zip(*self.waiting.values(), strict=True)
-        stored.write_arrays({"vectors": np.stack(vectors)}, stored.teacher_file(self.folder, self.shard))
-        stored.write_arrays({"series": np.concatenate(series)}, stored.series_file(self.folder, self.shard))
+        stored.write_arrays({"vectors": np.stack(vectors)}, stored.shard_file(self.folder, "teacher", self.shard))
+        stored.write_arrays({"series": np.concatenate(series)}, stored.shard_file(self.folder, "series", self.shard))
         offsets = np.cumsum([0, *map(len, series)]).tolist()
         for position, name in enumerate(self.waiting):
             self.rows[name] |= {"shard": self.shard, "position": position, "offset": offsets[position]}
@@ -346,8 +342,11 @@ class _Pack:
                 )
 
             stored.write_kernel(kernel, facts["sha256"], block, len(table))
-        kinds = (stored.series_file, stored.teacher_file)
-        files = [*(place(self.folder, shard) for shard in range(self.shard) for place in kinds), kernel]
+        kinds = ("series", "teacher")
+        files = [
+            *(stored.shard_file(self.folder, kind, shard) for shard in range(self.shard) for kind in kinds),
+            kernel,
+        ]
         # Files that were not written anew keep their digests, so that a change is found later.
         digests = {path.name: self.digests.get(path.name) or digest_of(path) for path in files}
         self._write_facts(facts | {"files": digests | {TABLE: digest_of(self.folder / TABLE)}})

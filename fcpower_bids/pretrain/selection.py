@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from fcpower_bids.analyses.targets import Target, join_target_builders
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.identification import identify
 from fcpower_bids.core.regression.folds import replicated_folds
@@ -26,7 +27,7 @@ from fcpower_bids.encoders.checkpoints import NO, ModelCard, find_in_training, p
 from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.pretrain.corpus import Corpus
-from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, cka, cka_debiased, draw_batch
+from fcpower_bids.pretrain.engine import EVALUATION, SPLIT, PretrainConfig, draw_batch
 
 Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
@@ -66,12 +67,14 @@ class HeldOut:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Score a model: alignments over all held-out recordings, and over each half."""
-        E = torch.from_numpy(self.average(encode(model))[0])
-        K = self.corpus.kernel_of(self.rows).cpu().double()
-        out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
-        for name, half in (("select", SELECT), ("confirm", CONFIRM)):
-            members = torch.from_numpy(np.flatnonzero(self.roles == half))
-            out[name] = float(cka_debiased(E[members], K[members][:, members]))
+        vectors = self.average(encode(model))[0]
+        if not np.isfinite(vectors).all():  # as the loss of the next step will say
+            return {}
+        E, K = vectors - vectors.mean(axis=0), self.corpus.kernel_of(self.rows).cpu().double().numpy()
+        whole, halves = np.ones(len(E), dtype=bool), {"select": self.roles == SELECT, "confirm": self.roles == CONFIRM}
+        out = {"cka": kernel_alignment(E @ E.T, K)}
+        for name, rows in {"cka_debiased": whole, **halves}.items():
+            out[name] = kernel_alignment(E[rows] @ E[rows].T, K[np.ix_(rows, rows)], debiased=True)
         return out
 
     def average(self, *maps: Map, batch: int = 256) -> list[FloatArray]:
@@ -132,21 +135,10 @@ READ_WINDOW = 200
 """Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
 
 
-@dataclass(frozen=True, eq=False)
-class Division:
-    """Recordings that train and that are held out."""
+def divide(corpus: Corpus, config: PretrainConfig) -> tuple[NDArray[np.intp], HeldOut]:
+    """The recordings that train, and those of the families that are held out, as far as they have a window.
 
-    # rows, held_out: positions in the table of the corpus
-    rows: NDArray[np.intp]
-    held_out: NDArray[np.intp]
-    roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
-    places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
-
-
-def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families; recordings without a window take no part. Raises DatasetError.
-
-    One scan under two names of which one trains and the other judges is refused.
+    One scan under two names of which one trains and the other judges is refused. Raises DatasetError.
     """
     places = corpus.places(config.window)
     roles = split_families(corpus.families, config.held_out, config.seed)
@@ -159,17 +151,15 @@ def divide(corpus: Corpus, config: PretrainConfig) -> Division:
             f"{first} and {second} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
             "would be judged on what it learned from: pack into a new folder without one of the two."
         )
-    return Division(rows, held_out, roles[held_out], places)
+    return rows, HeldOut(corpus, held_out, roles[held_out], config.window, config.seed)
 
 
-def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
+def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig, training: str) -> ModelCard:
     """Return the card of a model of these people, without a verdict."""
-    table = corpus.table.iloc[division.rows]
+    corpus, table = held_out.corpus, held_out.corpus.table.iloc[rows]
     times, bands = table["TR"], table["band"].unique()
     people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
-    trained_on, apart = (
-        people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (division.rows, division.held_out)
-    )
+    trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in own]) for own in (rows, held_out.rows))
     cited = table[["dataset", "citation"]].drop_duplicates().to_numpy()
     citations = "; ".join(sorted(f"{dataset}: {text}" for dataset, text in cited if text != "n/a"))
     try:
@@ -191,7 +181,7 @@ def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss:
         tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
         window=config.window,
         read_window=max(READ_WINDOW, config.window),
-        teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; {loss}",
+        teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {config.loss}",
         training=training,
         corpus_sha256=corpus.sha256,
         purpose="research",

@@ -54,7 +54,6 @@ from fcpower_bids.pretrain.selection import (
     VIEWS,
     Choice,
     ExternalCohort,
-    HeldOut,
     choose_checkpoint,
     divide,
     write_card,
@@ -114,9 +113,11 @@ class _Run:
     def __init__(
         self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: ExternalCohort | None
     ) -> None:
-        fabric, division = processes.fabric, divide(corpus, config)
+        fabric = processes.fabric
         self.processes, self.fabric, self.config, self.corpus, self.probe = processes, fabric, config, corpus, probe
-        self.rows, self.places = division.rows, division.places[division.rows]
+        self.rows, self.held_out = divide(corpus, config)
+        places = corpus.places(config.window)
+        self.places = places[self.rows]
         world = fabric.world_size
         self.size = min(config.batch_size, len(self.rows)) // world * world  # of a batch
         if self.size < max(4, world):
@@ -124,9 +125,8 @@ class _Run:
                 f"Only {len(self.rows)} recordings of at least {config.window} volumes are left for training; "
                 "pack more recordings or hold out fewer."
             )
-        self.held_out = HeldOut(corpus, division.held_out, division.roles, config.window, config.seed)
         training = replace(config, batch_size=self.size).in_words()
-        self.card = write_card(corpus, division, config, f"loss {config.loss}", training)
+        self.card = write_card(self.rows, self.held_out, config, training)
         processes.first_only(self._admit_probe)
         self.model = config.model_config(len(corpus.parcel_names)).build(config.seed)
         wrapped, self.optimizer = fabric.setup(self.model, make_optimizer(self.model, config, fabric.device))
@@ -138,7 +138,7 @@ class _Run:
         self.share = diagonal_share(corpus.kernel_of(self._draw(0)[0]))
         if not fabric.is_global_zero:
             return
-        if n_short := int((division.places == 0).sum()):
+        if n_short := int((places == 0).sum()):
             logger.warning("%d recordings are shorter than %d volumes and not used.", n_short, config.window)
         if self.size < config.batch_size:
             logger.warning("The batch is reduced to %d windows, all that the corpus allows.", self.size)
@@ -193,7 +193,7 @@ class _Run:
     def _draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of the table (B,), and which window of each: a function of the step, so nothing is saved to resume."""
         key = (self.config.seed, BATCH, step)
-        members, chosen = draw_batch(self.places, self.size, key, self.config.sampling_unit)
+        members, chosen = draw_batch(self.places, self.size, key)
         return self.rows[members], chosen
 
     def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
@@ -240,9 +240,7 @@ class _Run:
             folder=path,
             step=step,
             last_step=self.step,
-            selected=None if choice is None else choice.selected,
-            confirmed=None if choice is None else choice.confirmed,
-            optimism=None if choice is None else choice.optimism,
+            **{name: getattr(choice, name, None) for name in ("selected", "confirmed", "optimism")},
             diagonal_share=self.share,
             n_train=len(self.rows),
             n_held_out=len(self.held_out.rows),

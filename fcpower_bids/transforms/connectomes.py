@@ -28,10 +28,7 @@ def transform_parameters(name: str, settings: Method) -> dict[str, Any]:
 
 
 def make_transform(name: str, settings: Method) -> Any:
-    """Return a transform with the user's parameters: a field that is called like an option of `Method` is that option.
-
-    Raises UsageError.
-    """
+    """Return a transform of single recordings with the user's parameters. Raises UsageError."""
     return recording_transform(name, transform_parameters(name, settings))
 
 
@@ -69,19 +66,6 @@ def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, 
             # `Unfit` would blame the recording for it.
             raise FloatingPointError(f"The transform '{transform.label}' gave no number where FC has one.")
         return transformed, transform.metadata(source)
-
-
-def connect(
-    series: np.ndarray, names: Sequence[str], settings: Method, connectivity: np.ndarray | None = None
-) -> dict[str, Connectome]:
-    """Compute FC (P, P), unless it is given, and its transforms from a series (T, P). Raises RecordingError."""
-    if not len(series) and connectivity is None:
-        return {}
-    fc = connectivity_of(series, names) if connectivity is None else (connectivity, {"Estimator": ESTIMATOR})
-    connectomes = {FC: fc}
-    for name in settings.transforms:
-        connectomes[name] = transform_recording(make_transform(name, settings), fc[0], series, names)
-    return connectomes
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -27,9 +27,9 @@ Self = TypeVar("Self", bound="Transform")
 class Transform:
     """A map from the connectome or the series of a recording to a symmetric matrix of the same parcels.
 
-    A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `apply`, `label`
-    where a parameter belongs to it, and where it has something to say `describe`. Parcels without data never reach
-    `apply` and are NaN in the result.
+    A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `_apply`, `label`
+    where a parameter belongs to it, and where it has something to say `_describe`. Parcels without data never reach
+    `_apply` and are NaN in the result.
     """
 
     # one of "connectivity", "series": whether a recording is handed over as its FC (P, P) or as its series (T, P)
@@ -37,12 +37,11 @@ class Transform:
     # true where nothing is estimated from other recordings, so that `transform` works without `fit`. The others are
     # refused at the participant level.
     stateless: ClassVar[bool] = True
-    equivariant: ClassVar[bool] = True  # whether a new order of the parcels merely reorders the result
     # whether the diagonal of the result holds information that its edges do not, so features should include it
     diagonal: ClassVar[bool] = False
     summary: ClassVar[str]  # one sentence for ``--help`` and for the methods text
     called: ClassVar[str] = ""  # `label` of a transform that has no main parameter
-    title: ClassVar[str] = ""  # name on the pages, with facts of `describe` in braces; the label where it is empty
+    title: ClassVar[str] = ""  # name on the pages, with facts of `_describe` in braces; the label where it is empty
     statistic: ClassVar[str] = "pearsoncorrelation"  # value of the BIDS entity ``stat``
 
     @property
@@ -58,11 +57,11 @@ class Transform:
         own = () if self.label == self.statistic else (("desc", self.label),)  # another statistic is no version of FC
         return (("stat", self.statistic), *own)
 
-    def apply(self, recording: FloatArray) -> FloatArray:
+    def _apply(self, recording: FloatArray) -> FloatArray:
         """Transform one recording of which every parcel is covered: (P, P) or (T, P) to (P, P)."""
         raise TypeError(f"{type(self).__name__} cannot be applied.")
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
         """Describe what was done to one recording of which every parcel is covered."""
         return {}
 
@@ -75,18 +74,14 @@ class Transform:
         covered = covered_parcels(recording)
         return recording if covered.all() else recording[np.ix_(covered, covered)], covered
 
-    def fit(self: Self, X: Sequence[ArrayLike], y: object = None) -> Self:
-        """Estimate what is shared by the recordings; nothing for a stateless transform.
-
-        `y`: ignored; scikit-learn's pipelines pass it.
-        """
+    def fit(self: Self, X: Sequence[ArrayLike]) -> Self:
+        """Estimate what is shared by the recordings; nothing for a stateless transform."""
         return self
 
     def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
-        """Transform recordings, each on its own.
+        """Transform recordings, (P, P) or (T, P) as `needs` says, each on its own: (n, P, P). Raises ValueError.
 
-        `X` (P, P) or (T, P): as `needs` says. Uncovered parcels are NaN. Returns (n, P, P). Raises ValueError: no
-        recording, or one that the transform cannot take; a `ParcelError` names parcels.
+        Uncovered parcels are NaN; a `ParcelError` names those that the transform cannot take.
         """
         if not len(X):
             raise ValueError("There is no recording to transform.")
@@ -94,55 +89,40 @@ class Transform:
         for recording in X:
             block, covered = self.select(recording)
             with counted_among_all(covered):
-                transformed.append(spread(self.apply(block), covered))
+                transformed.append(spread(self._apply(block), covered))
         return np.stack(transformed)
 
-    def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> FloatArray:
+    def fit_transform(self, X: Sequence[ArrayLike]) -> FloatArray:
         """Fit to the recordings and transform them."""
-        return self.fit(X, y).transform(X)
+        return self.fit(X).transform(X)
 
     def metadata(self, recording: ArrayLike) -> dict[str, Any]:
         """Describe for the JSON sidecar what `transform` does to one recording, shape (P, P) or (T, P)."""
         block, covered = self.select(recording)
         with counted_among_all(covered):
-            return self.describe(block)
+            return self._describe(block)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as scikit-learn's `clone` asks for them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def set_params(self: Self, **params: Any) -> Self:
-        """Change parameters by name."""
-        unknown = params.keys() - self.get_params()
-        if unknown:
-            raise ValueError(f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}.")
-        self.__init__(**{**self.get_params(), **params})  # type: ignore[misc]
-        return self
+def describe_rank(fc: FloatArray) -> tuple[dict[str, Any], FloatArray]:
+    """Rank of FC (P, P) for a sidecar, and its eigenvalues (P,), descending."""
+    eigenvalues, tolerance = eigendecompose(fc)[0], clip_tolerance(fc.dtype)
+    return {"Rank": rank(eigenvalues, tolerance), "NumberClipped": n_clipped(eigenvalues, tolerance)}, eigenvalues
 
 
 @dataclass(kw_only=True, eq=False)
 class FullRankTransform(Transform):
-    """A transform that exists for FC of full rank only.
+    """A transform that exists for FC of full rank only; that of a short or band-passed scan is rank-deficient.
 
-    The FC of a short or band-passed scan is rank-deficient. It is refused unless one of the parameters says how to make
-    it full rank, because that choice alone would then decide the result; it is written into the sidecar.
-    `eigenvalue_floor`: lift smaller eigenvalues to this value. `shrink_to_identity`: between 0 and 1: replace FC by (1
-    - s) FC + s I.
+    It is refused unless one of the parameters says how to make it full rank, because that choice alone would then
+    decide the result: lift smaller eigenvalues to a floor, or replace FC by (1 - s) FC + s I with s between 0 and 1.
     """
 
     eigenvalue_floor: float | None = None
     shrink_to_identity: float | None = None
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The rank of FC and how it was made full."""
-        eigenvalues, _ = eigendecompose(recording)
-        tolerance = clip_tolerance(recording.dtype)
-        return {
-            "Rank": rank(eigenvalues, tolerance),
-            "NumberClipped": n_clipped(eigenvalues, tolerance),
-            "EigenvalueFloor": self.eigenvalue_floor,
-            "ShrinkageIntensity": self.shrink_to_identity,
-        }
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
+        choices = {"EigenvalueFloor": self.eigenvalue_floor, "ShrinkageIntensity": self.shrink_to_identity}
+        return describe_rank(recording)[0] | choices
 
 
 @dataclass(kw_only=True, eq=False)

@@ -86,10 +86,7 @@ def arithmetic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
 
 
 def harmonic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
-    """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
-
-    Raises ValueError: a matrix is rank-deficient: its inverse would be noise.
-    """
+    """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E). Raises ValueError."""
     return inverse(_average(inverse, matrices))
 
 
@@ -97,12 +94,9 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
     Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
-    tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
-    1988); at most 1, which would do if all commuted. `matrices` (P, P). `tolerance`: norm of the mean tangent vector
-    over P at which the mean is found; below 1e-6 the last passes are in double precision. That of the mean that is
-    returned is not computed, which would take a pass over everyone: it is foretold from the last one, shortened once
-    more by as much as the last step has shortened it. Raises ValueError: a matrix is rank-deficient, or the iteration
-    does not converge.
+    tangent vector times a number of at most 1 that follows from how the last step has changed it (Barzilai and Borwein
+    1988). `tolerance`: norm of that vector over P at which the mean is found, foretold from how much the last step
+    shortened it; below 1e-6 the last passes are in double precision. Raises ValueError, Unfit.
     """
     whitener, root = whitening(arithmetic_mean(matrices))
     mean = whiten(spectral_power(whiten(harmonic_mean(matrices), whitener), 0.5), root)  # Bhatia 2007, chapter 4
@@ -152,7 +146,7 @@ class Tangent(FittedTransform, FullRankTransform):
         """``tangentharmonic`` for the harmonic reference."""
         return f"tangent{self.reference}"
 
-    def fit(self, X: Sequence[ArrayLike], y: object = None) -> Tangent:
+    def fit(self, X: Sequence[ArrayLike]) -> Tangent:
         """Compute the reference of n recordings, each (P, P)."""
         self._cover(X)
         regular = [full_rank(self._block(recording), self.eigenvalue_floor, self.shrink_to_identity) for recording in X]
@@ -161,14 +155,12 @@ class Tangent(FittedTransform, FullRankTransform):
         self._whitener = whitening(self.reference_)[0]
         return self
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (C, C) to its tangent vector at the reference, as a matrix (C, C)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
         return np.asarray(_vector(self.tolerance)(regular, self._whitener), dtype=float)
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The reference, with the rank of FC and the way it was made full."""
-        return {**super().describe(recording), "TangentReference": self.reference}
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
+        return {**super()._describe(recording), "TangentReference": self.reference}
 
 
 TUCKER_ITERATIONS = 30
@@ -182,12 +174,10 @@ TUCKER_TOLERANCE = 1e-8
 class Tucker(FittedTransform):
     """FC rebuilt from a Tucker decomposition of the tensor people x parcels x parcels.
 
-    The best factors in the least-squares sense are found by higher-order orthogonal iteration from the higher-order SVD
-    (De Lathauwer et al. 2000). Both parcel modes of a symmetric tensor share their factors U. The people's mode is kept
-    as the directions that it allows between cores U' FC U, so that a recording that was not fitted is denoised alike.
-
-    The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours. `factors_` (C, r): U of the
-    covered parcels, after `fit`. `directions_` (r * r, q): orthonormal directions of cores, after `fit`.
+    By higher-order orthogonal iteration from the higher-order SVD (De Lathauwer et al. 2000). Both parcel modes share
+    their factors U, `factors_` (C, r) after `fit`; the people's mode is kept as the orthonormal directions that it
+    allows between cores U' FC U, `directions_` (r * r, q), so that a recording that was not fitted is denoised alike.
+    The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours.
     """
 
     fits: ClassVar[str] = "the set of Tucker factors"
@@ -201,7 +191,7 @@ class Tucker(FittedTransform):
         if not (0 < self.parcel_share <= 1 and 0 < self.people_share <= 1):
             raise ValueError("The shares of Tucker factors must be above 0 and at most 1.")
 
-    def fit(self, X: Sequence[ArrayLike], y: object = None) -> Tucker:
+    def fit(self, X: Sequence[ArrayLike]) -> Tucker:
         """Find the factors of n recordings, each (P, P)."""
         self._cover(X)
         n_covered = int(self.covered_.sum())
@@ -214,16 +204,14 @@ class Tucker(FittedTransform):
         self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
         return self
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (C, C) to its denoised version (C, C)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         r = self.factors_.shape[1]
         core = (self.factors_.T @ recording @ self.factors_).ravel()
         kept = (self.directions_ @ (self.directions_.T @ core)).reshape(r, r)
         denoised = self.factors_ @ kept @ self.factors_.T
         return (denoised + denoised.T) / 2
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The ranks."""
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
         return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
 
 

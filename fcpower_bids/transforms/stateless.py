@@ -10,9 +10,9 @@ import numpy as np
 from fcpower_bids.core import ALPHA_STAR
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import ParcelError, fisher_z, standardise
-from fcpower_bids.core.connectome.spd import eigendecompose, full_rank, inverse, matrix_log, spectral_power
-from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
-from fcpower_bids.transforms.contract import FullRankTransform, Transform
+from fcpower_bids.core.connectome.spd import full_rank, inverse, matrix_log, spectral_power
+from fcpower_bids.core.connectome.spectrum import clip_tolerance
+from fcpower_bids.transforms.contract import FullRankTransform, Transform, describe_rank
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,21 +40,13 @@ class Power(Transform):
         """``power0p35`` for alpha = 0.35."""
         return "power" + np.format_float_positional(self.alpha, trim="-").replace(".", "p")
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to FC^alpha (P, P)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         return spectral_power(recording, self.alpha)
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The exponent, and how many eigenvalues of FC it left out."""
-        eigenvalues, _ = eigendecompose(recording)
-        tolerance = clip_tolerance(recording.dtype)
-        return {
-            "Alpha": float(self.alpha),
-            "Rank": rank(eigenvalues, tolerance),
-            "NumberClipped": n_clipped(eigenvalues, tolerance),
-            "ClipTolerance": tolerance,
-            "SmallestEigenvalue": float(eigenvalues[-1]),
-        }
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
+        found, eigenvalues = describe_rank(recording)
+        more = {"ClipTolerance": clip_tolerance(recording.dtype), "SmallestEigenvalue": float(eigenvalues[-1])}
+        return {"Alpha": float(self.alpha)} | found | more
 
 
 @dataclass(kw_only=True, eq=False)
@@ -65,8 +57,7 @@ class LogEuclidean(FullRankTransform):
     called: ClassVar[str] = "logeuclidean"
     summary: ClassVar[str] = "The matrix logarithm of each recording's own Pearson FC (log-Euclidean map)."
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to log FC (P, P)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         return matrix_log(recording, self.eigenvalue_floor, self.shrink_to_identity)
 
 
@@ -74,14 +65,12 @@ class LogEuclidean(FullRankTransform):
 class Cholesky(FullRankTransform):
     """The triangular factor L of FC = L L', mirrored: L + L' - diag(L). It depends on the order of the parcels."""
 
-    equivariant: ClassVar[bool] = False
     diagonal: ClassVar[bool] = True
     title: ClassVar[str] = "Cholesky factor of FC"
     called: ClassVar[str] = "cholesky"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, mirrored to a symmetric matrix."
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to its mirrored factor (P, P)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
         from scipy import linalg  # a dry run has no need of it
 
@@ -97,9 +86,8 @@ class LogCholesky(Cholesky):
     called: ClassVar[str] = "logcholesky"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, its diagonal on a log scale."
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to its mirrored factor (P, P) with a logarithmic diagonal."""
-        mirrored = super().apply(recording)
+    def _apply(self, recording: FloatArray) -> FloatArray:
+        mirrored = super()._apply(recording)
         np.fill_diagonal(mirrored, np.log(np.diag(mirrored)))
         return mirrored
 
@@ -115,8 +103,7 @@ class FisherZ(Transform):
     called: ClassVar[str] = "fisherz"
     summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to Fisher z (P, P)."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         return fisher_z(recording)
 
 
@@ -134,8 +121,7 @@ class Degree(Transform):
         "Degree normalisation: each Pearson correlation over the root of the product of its parcels' absolute degrees."
     )
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """FC (P, P) to normalised edges (P, P) with a diagonal of 0."""
+    def _apply(self, recording: FloatArray) -> FloatArray:
         edges = np.array(recording, dtype=np.float64)
         np.fill_diagonal(edges, 0.0)
         degrees = np.abs(edges).sum(axis=0)
@@ -146,11 +132,10 @@ class Degree(Transform):
 
 
 def shrunk_covariance(series: FloatArray) -> tuple[FloatArray, float]:
-    """Ledoit-Wolf covariance, shape (P, P), of the z-scored series (T, P), and its shrinkage intensity.
+    """Ledoit-Wolf (2004) covariance (P, P) of the z-scored series (T, P), and its shrinkage intensity s.
 
-    (1 - s) S + s tr(S)/P I with S = Z' Z / T and s of Ledoit and Wolf (2004): the sum of the squared distances of the
-    products z z' of single volumes from S, over T^2, over the squared distance of S from tr(S)/P I. It equals
-    scikit-learn's, at half the time: sum_t ||z_t z_t'||^2 = sum_t (z_t' z_t)^2 needs no matrix product.
+    (1 - s) S + s tr(S)/P I with S = Z' Z / T. It equals scikit-learn's, at half the time: sum_t ||z_t z_t'||^2 =
+    sum_t (z_t' z_t)^2 needs no matrix product.
     """
     standard = standardise(series)
     n_volumes, n_parcels = standard.shape
@@ -164,11 +149,6 @@ def shrunk_covariance(series: FloatArray) -> tuple[FloatArray, float]:
     return covariance, intensity
 
 
-def shrunk_precision(series: FloatArray) -> FloatArray:
-    """Inverse of `shrunk_covariance`, shape (P, P)."""
-    return inverse(shrunk_covariance(series)[0])
-
-
 @dataclass(kw_only=True, eq=False)
 class Precision(Transform):
     """Inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."""
@@ -179,12 +159,10 @@ class Precision(Transform):
     called: ClassVar[str] = "precision"
     summary: ClassVar[str] = "Precision: the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """Series (T, P) to precision (P, P)."""
-        return shrunk_precision(recording)
+    def _apply(self, recording: FloatArray) -> FloatArray:
+        return inverse(shrunk_covariance(recording)[0])
 
-    def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The shrinkage that the series asked for."""
+    def _describe(self, recording: FloatArray) -> dict[str, Any]:
         return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}
 
 
@@ -199,9 +177,8 @@ class PartialCorrelation(Precision):
         "Partial correlation from the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
     )
 
-    def apply(self, recording: FloatArray) -> FloatArray:
-        """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
-        precision = shrunk_precision(recording)
+    def _apply(self, recording: FloatArray) -> FloatArray:
+        precision = super()._apply(recording)
         scale = 1 / np.sqrt(np.diag(precision))
         partial = -precision * np.outer(scale, scale)
         np.fill_diagonal(partial, 1.0)

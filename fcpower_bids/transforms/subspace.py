@@ -26,10 +26,9 @@ class FactorAnalysis:
     """Maximum likelihood factor analysis, x = W' z + mean + noise with a variance of its own for every feature.
 
     The iteration is that of scikit-learn's ``FactorAnalysis`` (Barber 2012, Algorithm 21.1), exact where its default is
-    randomised. Each step needs the leading singular vectors of the scaled features (n, E); they come from their inner
-    products (n, n), which for n much below E is ten times as fast. Products are in single precision. `n_components`:
-    factors, fewer than people. `iterations`: at most so many steps. `loadings_` (k, E): W, after `fit`. `noise_` (E,):
-    noise variances, after `fit`. `converged_`: whether the likelihood had settled, after `fit`.
+    randomised: the leading singular vectors of the scaled features (n, E) come from their inner products (n, n), in
+    single precision, which for n much below E is ten times as fast. After `fit`: `loadings_` (k, E) W, `noise_` (E,)
+    its variances, `converged_` whether the likelihood had settled.
     """
 
     def __init__(self, n_components: int, iterations: int) -> None:

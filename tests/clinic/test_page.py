@@ -112,17 +112,17 @@ def test_a_person_with_several_scans_gets_one_answer(tmp_path):
     rows = [ROW | {"scan": f"sub-01_ses-{name}_task-rest", "prediction": value, "warning": ""} for name, value in
             (("a", 40.0), ("b", 50.0))]  # fmt: skip
     answer = answer_person(rows, COMPARED.iloc[:0], FACTS | {"Covariates": []})
-    assert answer.headline == "age: between 33 and 57; best guess 45."
-    assert answer.sentences[0] == (
+    assert answer["headline"] == "age: between 33 and 57; best guess 45."
+    assert answer["sentences"][0] == (
         "This is the mean of 2 scans, which give 40, 50; the interval is that of a single scan."
     )
     far = answer_person([rows[0], rows[1] | {"prediction": 70.0}], COMPARED.iloc[:0], FACTS | {"Covariates": []})
-    assert "They differ by more than an interval is wide" in far.sentences[1]
-    assert [scan.title for scan in answer.scans] == ["Session a, task rest", "Session b, task rest"]
+    assert "They differ by more than an interval is wide" in far["sentences"][1]
+    assert [scan["title"] for scan in answer["scans"]] == ["Session a, task rest", "Session b, task rest"]
     refused = [ROW | {"state": "refused", "reason": "It lacks parcels."}]
     answer = answer_person(refused, COMPARED.iloc[:0], FACTS)
-    assert (answer.level, answer.headline, answer.strip) == ("stop", "There is no prediction.", "")
-    assert answer.scans[0].result == "No prediction. It lacks parcels."
+    assert (answer["level"], answer["headline"], answer["strip"]) == ("stop", "There is no prediction.", "")
+    assert answer["scans"][0]["result"] == "No prediction. It lacks parcels."
 
 
 @pytest.mark.parametrize(

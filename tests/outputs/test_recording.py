@@ -13,8 +13,7 @@ from fcpower_bids.outputs.recording import Results
 from fcpower_bids.outputs.status import read_status
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.transforms.connectomes import connect
-from tests.reports.outputs import finish_recording
+from tests.reports.outputs import connect, finish_recording
 from tests.test_measures import ATLAS, NAMES, P, make_cleaning
 
 

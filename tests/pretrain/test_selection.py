@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from fcpower_bids.core.alignment import kernel_alignment
 from fcpower_bids.pretrain.corpus import open_pack
-from fcpower_bids.pretrain.engine import cka_debiased
 from fcpower_bids.pretrain.selection import (
     CONFIRM,
     SELECT,
@@ -74,6 +74,9 @@ def test_evaluation_uses_the_held_out_rows_and_fixed_windows(pack):
     assert first["cka_debiased"] > 0.2
     assert first["cka"] > first["cka_debiased"]
     for half, name in ((SELECT, "select"), (CONFIRM, "confirm")):
-        E = torch.from_numpy(held_out.average(encode(Mean()))[0])[held_out.roles == half]
-        expected = cka_debiased(E, corpus.kernel_of(rows[held_out.roles == half]).double())
-        assert first[name] == pytest.approx(float(expected), abs=1e-9)
+        E = held_out.average(encode(Mean()))[0][held_out.roles == half]
+        K = corpus.kernel_of(rows[held_out.roles == half]).double().numpy()
+        assert first[name] == pytest.approx(kernel_alignment(E @ E.T, K, debiased=True), abs=1e-9)
+    broken = Mean()
+    broken.weight.data.fill_(torch.nan)
+    assert not held_out.evaluate(broken)  # so the log has no score, and the next step says why

@@ -16,7 +16,7 @@ from fcpower_bids.reports.kit.methods import write_methods
 from fcpower_bids.reports.person.brains import write_previews
 from fcpower_bids.reports.person.page import write_pages
 from fcpower_bids.settings import Settings
-from fcpower_bids.transforms.connectomes import connect
+from fcpower_bids.transforms.connectomes import connectivity_of, make_transform, transform_recording
 
 TR = 2.0
 EXCLUDED = "Only 20 s of 400 s are left after dummy scans and censoring at 0.5 mm, less than --min-time 120 s."
@@ -93,6 +93,16 @@ def make_results(
     found = connect(clean, atlas.names, settings)
     series = [ParcelSeries(coverage, raw, clean, empty)]
     return Results(recording, (atlas,), settings, {}, cleaning, series, [found], [{}])
+
+
+def connect(series: np.ndarray, names, settings) -> dict:
+    """FC and its transforms of a cleaned series, with what their sidecars say; nothing without volumes."""
+    if not len(series):
+        return {}
+    found = {"fc": connectivity_of(series, names)}
+    for name in settings.transforms:
+        found[name] = transform_recording(make_transform(name, settings), found["fc"][0], series, names)
+    return found
 
 
 def make_atlas(folder: Path, n_parcels: int, networks: tuple[str, ...], names: tuple[str, ...] = ()) -> Atlas:

@@ -1,10 +1,10 @@
 """What every transform of the registry promises, whoever wrote it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.transforms import TRANSFORMS
@@ -50,15 +50,15 @@ def test_shape_type_and_symmetry(transform, recordings):
 
 def test_lists_arrays_and_fit_transform_agree(transform, recordings):
     expected = transform.fit(recordings).transform(recordings)
-    np.testing.assert_array_equal(clone(transform).fit_transform(list(recordings)), expected)
+    np.testing.assert_array_equal(replace(transform).fit_transform(list(recordings)), expected)
 
 
 def test_reordered_parcels_reorder_the_result(transform, recordings):
     order = np.random.default_rng(1).permutation(N_PARCELS)
     reordered = recordings[:, :, order] if transform.needs == "series" else recordings[:, order][:, :, order]
-    expected = clone(transform).fit_transform(recordings)[:, order][:, :, order]
-    result = clone(transform).fit_transform(reordered)
-    if transform.equivariant:
+    expected = replace(transform).fit_transform(recordings)[:, order][:, :, order]
+    result = replace(transform).fit_transform(reordered)
+    if "cholesky" not in transform.label:
         np.testing.assert_allclose(result, expected, atol=1e-9)
     else:
         assert np.abs(result - expected).max() > 1e-3
@@ -68,10 +68,10 @@ def test_uncovered_parcels_stay_missing_and_touch_nobody(transform, recordings):
     holed = drop_parcel(recordings, transform.needs, 2)
     kept = np.delete(np.arange(N_PARCELS), 2)
     without = recordings[:, :, kept] if transform.needs == "series" else recordings[:, kept][:, :, kept]
-    result = clone(transform).fit_transform(holed)
+    result = replace(transform).fit_transform(holed)
     assert np.isnan(result[:, 2]).all()
     assert np.isnan(result[:, :, 2]).all()
-    np.testing.assert_allclose(result[:, kept][:, :, kept], clone(transform).fit_transform(without), atol=1e-12)
+    np.testing.assert_allclose(result[:, kept][:, :, kept], replace(transform).fit_transform(without), atol=1e-12)
 
 
 def test_input_is_left_alone(transform, recordings):
@@ -84,7 +84,7 @@ def test_input_is_left_alone(transform, recordings):
 def test_stateless_ones_need_neither_company_nor_fit(transform, recordings):
     if transform.stateless:
         batch = transform.transform(recordings)
-        alone = np.concatenate([clone(transform).transform([recording]) for recording in recordings])
+        alone = np.concatenate([replace(transform).transform([recording]) for recording in recordings])
         np.testing.assert_array_equal(alone, batch)
     else:
         with pytest.raises(ValueError, match="fit"):
@@ -109,13 +109,6 @@ def test_metadata_goes_into_a_sidecar(transform, recordings):
 def test_metadata_of_an_incomplete_recording(transform, recordings):
     holed = drop_parcel(recordings, transform.needs, 2)
     json.dumps(transform.fit(holed).metadata(holed[0]), allow_nan=False)
-
-
-def test_parameters_survive_cloning(transform):
-    assert clone(transform).get_params() == transform.get_params()
-    with pytest.raises(ValueError, match="no parameter nonsense"):
-        transform.set_params(nonsense=1)
-    assert transform.set_params(**transform.get_params()) is transform
 
 
 def test_broken_recordings_are_refused(transform, recordings):

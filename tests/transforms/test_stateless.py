@@ -73,8 +73,6 @@ def test_short_scan_reports_what_was_clipped_by_the_precision_of_the_input():
 def test_senseless_exponents_are_refused(alpha):
     with pytest.raises(ValueError, match="alpha must be positive"):
         Power(alpha=alpha)
-    with pytest.raises(ValueError, match="alpha must be positive"):
-        Power().set_params(alpha=alpha)
 
 
 def test_logarithm_agrees_with_pyriemann_and_is_the_limit_of_powers(golden):

@@ -361,7 +361,8 @@ def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> F
     else:
         images = map(family.connectivity.connectome, range(n))
         if metric != "euclidean":
-            images = map((Cholesky if metric == "cholesky" else LogCholesky)(**remedy).apply, images)
+            factor = (Cholesky if metric == "cholesky" else LogCholesky)(**remedy)
+            images = (factor.transform([image])[0] for image in images)
     weighted = "cholesky" not in metric  # a triangular factor has each entry once
     for unit, matrix in enumerate(track(images, f"{metric} distances", settings, n)):
         embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])

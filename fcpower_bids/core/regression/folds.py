@@ -169,9 +169,16 @@ def cbig_folds(
     """
     n = len(subjects)
     family = np.unique(np.asarray(families if families is not None else subjects, dtype=str), return_inverse=True)[1]
-    folds = []
+    sizes, full, folds = np.bincount(family), -(-n // n_folds), []
     for repeat, seed in enumerate(seeds):
-        labels = _deal_in_turn(family, n_folds, seed)
+        fold, filled, fold_of_family = -1, np.zeros(n_folds, dtype=np.intp), np.empty(sizes.size, dtype=np.intp)
+        for chosen in np.argsort(np.random.RandomState(seed).random_sample(sizes.size), kind="stable"):
+            fold = (fold + 1) % n_folds
+            while filled[fold] >= full:
+                fold = (fold + 1) % n_folds
+            fold_of_family[chosen] = fold
+            filled[fold] += sizes[chosen]
+        labels = fold_of_family[family]
         for fold in range(n_folds):
             train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
             folds.append(Fold(repeat, fold, train, test, matlab_inner_folds(train, n_inner)))
@@ -236,19 +243,3 @@ def inner_folds(
 def partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:
     """Rows by label, in the order of the labels."""
     return tuple(rows[labels == label] for label in np.unique(labels))
-
-
-def _deal_in_turn(family: Rows, n_folds: int, seed: int) -> Rows:
-    """CBIG's order of dealing: fold 1..K in turn, full folds passed over."""
-    sizes = np.bincount(family)
-    full = -(-family.size // n_folds)
-    filled = np.zeros(n_folds, dtype=np.intp)
-    fold_of_family = np.empty(sizes.size, dtype=np.intp)
-    fold = -1
-    for chosen in np.argsort(np.random.RandomState(seed).random_sample(sizes.size), kind="stable"):
-        fold = (fold + 1) % n_folds
-        while filled[fold] >= full:
-            fold = (fold + 1) % n_folds
-        fold_of_family[chosen] = fold
-        filled[fold] += sizes[chosen]
-    return fold_of_family[family]

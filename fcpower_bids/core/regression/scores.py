@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,36 +36,6 @@ def pearson(observed: FloatArray, predicted: FloatArray, train: Training) -> Flo
     x, y = observed - _mean(observed), predicted - _mean(predicted)
     scale = np.sqrt(_inner(x, x) * _inner(y, y))
     return _quotient(_inner(x, y), scale, _constant(observed) | _constant(predicted))
-
-
-def cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Coefficient of determination about the mean of the test rows; NaN where the target is constant."""
-    return _explained(observed, predicted, _mean(observed), _constant(observed))
-
-
-def predictive_cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Coefficient of determination about the mean of the training rows; NaN where every row equals that mean."""
-    return _explained(observed, predicted, train.mean, (observed == train.mean).all(axis=-2))
-
-
-def mae(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean absolute error, in the target's unit."""
-    return np.mean(np.abs(predicted - observed), axis=-2)
-
-
-def mae_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean absolute error over the standard deviation of the training targets; NaN where that is zero."""
-    return np.mean(_normalise(np.abs(predicted - observed), train.std), axis=-2)
-
-
-def mse(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean squared error, in the target's unit squared."""
-    return np.mean((predicted - observed) ** 2, axis=-2)
-
-
-def mse_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
-    """Mean squared error over the variance of the training targets; NaN where that is zero."""
-    return np.mean(_normalise(predicted - observed, train.std) ** 2, axis=-2)
 
 
 def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
@@ -112,12 +81,14 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
 
 SCORES: dict[str, Metric] = {
     "pearson": pearson,
-    "cod": cod,
-    "predictive_cod": predictive_cod,
-    "mae": mae,
-    "mae_norm": mae_norm,
-    "mse": mse,
-    "mse_norm": mse_norm,
+    # about the mean of the test rows (NaN where the target is constant), and about that of the training rows
+    "cod": lambda y, f, train: _explained(y, f, _mean(y), _constant(y)),
+    "predictive_cod": lambda y, f, train: _explained(y, f, train.mean, (y == train.mean).all(axis=-2)),
+    # mean absolute and squared error, as they are and over the standard deviation of the training targets
+    "mae": lambda y, f, train: np.mean(np.abs(f - y), axis=-2),
+    "mae_norm": lambda y, f, train: np.mean(_normalise(np.abs(f - y), train.std), axis=-2),
+    "mse": lambda y, f, train: np.mean((f - y) ** 2, axis=-2),
+    "mse_norm": lambda y, f, train: np.mean(_normalise(f - y, train.std) ** 2, axis=-2),
     "auc": auc,
     "auc_error": auc_error,
     "balanced_accuracy": balanced_accuracy,
@@ -274,25 +245,15 @@ FEWEST = 4
 """A site with fewer people has no correlation to speak of."""
 
 
-@dataclass(frozen=True)
-class SiteScore:
-    """One site."""
-
-    site: str
-    # n, n_compared: people with a prediction and a known target; the same less one for each further fold that tests
-    # them
-    n: int
-    n_compared: int
-    score: float  # Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class
-    # mae, bias: mean absolute error, and mean of predicted minus observed, in the unit of the target
-    mae: float
-    bias: float
-
-
 def site_scores(
     observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson", folds: ArrayLike | None = None
-) -> list[SiteScore]:
-    """Score the people of each site by themselves, sites in the order of their names, within folds where given."""
+) -> list[dict[str, Any]]:
+    """Score the people of each site by themselves, sites in the order of their names, within folds where given.
+
+    ``n`` have a prediction and a known target; ``n_compared`` is one less for each further fold that tests them.
+    ``score``: NaN with fewer than four people, without variance, or with one class. ``mae`` and ``bias`` (mean of
+    predicted minus observed) are in the unit of the target.
+    """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     labels = np.asarray(sites).astype(str)
     known = np.isfinite(truth) & np.isfinite(guess)
@@ -304,7 +265,8 @@ def site_scores(
         n = int(rows.sum())
         compared = n + 1 - len(set(fold[rows].tolist()))
         value = _score(truth[rows], guess[rows], fold[rows], score) if compared >= FEWEST else float("nan")
-        found.append(SiteScore(site, n, compared, value, np.abs(error).mean(), error.mean()))
+        row = {"site": site, "n": n, "n_compared": compared, "score": value}
+        found.append(row | {"mae": np.abs(error).mean(), "bias": error.mean()})
     return found
 
 

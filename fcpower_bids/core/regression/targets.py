@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,23 +23,8 @@ EXPLAINED = 1e-8
 """Length of residuals, as a share of that of the targets, which is rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class Composite:
-    """First principal component of several measures, as fitted on some rows."""
-
-    # mean, scale: (q,): mean and standard deviation of each measure
-    mean: FloatArray
-    scale: FloatArray
-    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the first large one is positive
-    explained: float  # share of the variance of the z-scored measures
-
-    def apply(self, measures: FloatArray) -> FloatArray:
-        """Composite of each row, shape (n,); NaN where a person lacks one of the measures."""
-        return np.asarray(((measures - self.mean) / self.scale) @ self.loadings)
-
-
-def fit_composite(measures: FloatArray, train: Rows) -> Composite:
-    """Z-score measures (n, q) and take the first principal component, both on training rows that have all measures.
+def fit_composite(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean and scale of measures (n, q), and loadings of their first component, on training rows that have all.
 
     The sign, which is arbitrary, must not differ between folds: the first measure that loads at least half as much as
     the strongest does so positively (a vote of all loadings is near zero where some fall as others rise). Raises Unfit.
@@ -56,11 +40,9 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     if flat.any():
         raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
     standard = centred / scale
-    eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
-    loadings = eigenvectors[:, -1]
+    loadings = np.linalg.eigh(standard.T @ standard)[1][:, -1]
     size = np.abs(loadings)
-    loadings = loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
-    return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
+    return mean, scale, loadings * np.sign(loadings[np.argmax(size >= size.max() / 2)])
 
 
 def composite_target(measures: ArrayLike) -> TargetBuilder:
@@ -71,7 +53,12 @@ def composite_target(measures: ArrayLike) -> TargetBuilder:
     values = np.asarray(measures, dtype=float)
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError("A composite needs two measures or more, one per column.")
-    return lambda train: fit_composite(values, train).apply(values)[:, None]
+
+    def build(train: Rows) -> FloatArray:
+        mean, scale, loadings = fit_composite(values, train)
+        return np.asarray(((values - mean) / scale) @ loadings)[:, None]  # NaN where a person lacks a measure
+
+    return build
 
 
 def fixed_target(values: ArrayLike) -> TargetBuilder:
@@ -144,20 +131,15 @@ def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -
     for column, values in enumerate(y.T):
         rows = train[np.isfinite(values[train])]
         if rows.size:
-            design = _logistic_design(x, rows, int(min(values[rows].sum(), (1 - values[rows]).sum())))
+            scale = x[rows].std(axis=0)
+            z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
+            measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
+            squares, smaller = z[:, measured] ** 2 - 1, int(min(values[rows].sum(), (1 - values[rows]).sum()))
+            if smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
+                squares = squares[:, :0]
+            design = np.column_stack([np.ones(len(x)), z, squares])
             residuals[:, column] = values - special.expit(design @ _fit_logistic(design[rows], values[rows]))
     return residuals
-
-
-def _logistic_design(x: FloatArray, rows: Rows, n_smaller: int) -> FloatArray:
-    """Intercept and standardised covariates of everyone (n, k), with squares where the smaller class allows them."""
-    scale = x[rows].std(axis=0)
-    z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
-    measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
-    squares = z[:, measured] ** 2 - 1
-    if n_smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
-        squares = squares[:, :0]
-    return np.column_stack([np.ones(len(x)), z, squares])
 
 
 def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
@@ -177,22 +159,17 @@ def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
     return weights
 
 
-def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:
+def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
     """Residuals of targets (n, m) after a linear regression on covariates (n, c) and an intercept on the training rows.
 
-    Each target is fitted on the training rows in which it is known; collinear columns do no harm. `demean_rest`: centre
-    the covariates of the other rows by their own mean, as CBIG did before mid-2022, only to reproduce its published
-    numbers. NaN where the target is missing. Raises ValueError: a covariate is missing.
+    Each target is fitted on the training rows in which it is known; collinear columns do no harm. NaN where the target
+    is missing. Raises ValueError: a covariate is missing.
     """
     y = np.asarray(targets, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(y.shape[0], -1)
     if not np.isfinite(x).all():
         raise ValueError(f"A covariate is missing in row {np.argmin(np.isfinite(x).all(axis=1))}; exclude that person.")
-    centre = np.broadcast_to(x[train].mean(axis=0), x.shape).copy()
-    if demean_rest:
-        rest = np.setdiff1d(np.arange(x.shape[0]), train)
-        centre[rest] = x[rest].mean(axis=0)
-    design = np.column_stack([np.ones(x.shape[0]), x - centre])
+    design = np.column_stack([np.ones(x.shape[0]), x - x[train].mean(axis=0)])
     residuals = np.full_like(y, np.nan)
     unknown = np.isnan(y[train])
     if unknown.any():

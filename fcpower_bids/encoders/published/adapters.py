@@ -225,8 +225,17 @@ def loader(
         """Load the encoder; see `fcpower_bids.encoders.load_encoder`."""
         if protocol not in ("own", "paper"):
             raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
-        path = find_weights(recipe.name, recipe.licence, weights, accept_licence)
-        files = find_aux(recipe.name, aux, needed or {}, optional)
+        path, files = find_weights(recipe, weights, accept_licence), dict[str, Path]()
+        for file in (*(needed or {}), *optional):  # among those that the user gave, by their published names
+            given = [each / file if each.is_dir() else each for each in map(Path, aux)]
+            here = [each for each in given if each.name == file and each.is_file()]
+            if needed and not here and file in needed:
+                raise UsageError(
+                    f"{recipe.name} needs {needed[file]} ({file}); give it with encoder_aux in the file of "
+                    "--config-file."
+                )
+            if here:
+                files[file] = here[0]
         encoder = build(recipe, path, files, size or ours)
         encoder = replace(
             encoder,
@@ -304,8 +313,9 @@ def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
 # --- Files of others ------------------------------------------------------------------------------------------------
 
 
-def find_weights(name: str, licence: str, weights: str | Path | None, accept_licence: bool) -> Path:
+def find_weights(recipe: Recipe, weights: str | Path | None, accept_licence: bool) -> Path:
     """Weights file of an encoder whose licence is accepted. Raises EncoderUnavailable, UsageError, CheckpointError."""
+    name, licence = recipe.name, recipe.licence
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
     if not accept_licence:
@@ -387,23 +397,6 @@ def read_number_table(path: Path, rows: int, columns: int, labelled: bool = Fals
             "give the CSV that comes with the model."
         )
     return table
-
-
-def find_aux(
-    name: str, aux: Sequence[Path], needed: Mapping[str, str], optional: Sequence[str] = ()
-) -> dict[str, Path]:
-    """Find the further files of a model among those the user gave, by their published file names. Raises UsageError."""
-    found: dict[str, Path] = {}
-    for file in (*needed, *optional):
-        places = [path / file if path.is_dir() else path for path in map(Path, aux)]
-        here = [path for path in places if path.name == file and path.is_file()]
-        if not here and file in needed:
-            raise UsageError(
-                f"{name} needs {needed[file]} ({file}); give it with encoder_aux in the file of --config-file."
-            )
-        if here:
-            found[file] = here[0]
-    return found
 
 
 # --- Series and layers ----------------------------------------------------------------------------------------------

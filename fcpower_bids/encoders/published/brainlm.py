@@ -148,7 +148,17 @@ def image_rows(path: Path) -> NDArray[np.intp]:
 
 def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize) -> BrainLMEncoder:
     """Build BrainLM from a Hugging Face folder or its weights file."""
-    _check_config(path.parent / "config.json", size)
+    config = path.parent / "config.json"
+    if config.is_file():  # compare the sizes that do not show in the tensors
+        expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
+        try:
+            stated = load_json(config)
+            wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
+        except (ValueError, AttributeError, TypeError) as error:
+            raise CheckpointError(f"{config} is not a JSON object ({error}); download it again.") from None
+        if wrong:
+            said = ", ".join(f"{key} {value}" for key, value in wrong.items())
+            raise CheckpointError(f"{config} is of another model ({said}); give the folder of this encoder.")
     model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
     recipe = replace(recipe, n_dimensions=size.d)
     return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side)
@@ -158,18 +168,3 @@ load_brainlm, load_brainlm_650m = (
     loader(build, replace(RECIPE, name=name), size, {COORDINATES: "the coordinates of its parcels"}, (STATISTICS,))
     for name, size in SIZES.items()
 )
-
-
-def _check_config(path: Path, size: BrainLMSize) -> None:
-    """Compare the sizes that do not show in the tensors, where the folder states them."""
-    if not path.is_file():
-        return
-    expected = {"hidden_size": size.d, "num_attention_heads": size.heads, "patch_size": size.patch}
-    try:
-        stated = load_json(path)
-        wrong = {key: stated[key] for key, value in expected.items() if stated.get(key, value) != value}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{path} is not a JSON object ({error}); download it again.") from None
-    if wrong:
-        said = ", ".join(f"{key} {value}" for key, value in wrong.items())
-        raise CheckpointError(f"{path} is of another model ({said}); give the folder of this encoder.")

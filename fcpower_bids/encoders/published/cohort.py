@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.published.adapters import STATISTICS, write_statistics
@@ -25,14 +24,14 @@ def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArra
     series = []
     for path in paths:
         try:
-            with path.open(encoding="utf-8", newline="") as stream:
-                header, *rows = csv.reader(stream, delimiter="\t")
-            series.append(np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows]))
+            cells = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+            table = cells.replace("n/a", "nan").astype(float)
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} is not a table of parcel series ({error}).") from None
-        if names and header != names:
+        if names and list(table) != names:
             raise UsageError(f"{path} has other parcels than {paths[0]}; give the series of one atlas.")
-        names = header
+        names = list(table)
+        series.append(table.to_numpy())
     return names, series
 
 

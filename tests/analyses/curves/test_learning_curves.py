@@ -28,7 +28,7 @@ MINUTES, SIZES = (1.5, 3.0), (15, 30)
 
 
 def run(cohort, minutes=MINUTES, sizes=SIZES, **choices):
-    return ANALYSES["learning_curves"](cohort, choose(**choices), minutes=minutes, sizes=sizes)
+    return ANALYSES["learning_curves"](cohort, choose(**{"scan_minutes": minutes, "sample_sizes": sizes} | choices))
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,8 @@ def test_subsamples_are_cohorts_of_their_own(cohort):
     smaller = frame[frame["n_people"] == 30]
     assert sorted(smaller["repeat"].unique()) == list(range(20))
     study = open_study(cohort, choose(**TARGETS))
-    drawn = learning_curves.with_fewer(open_study(cohort, choose(**TARGETS, subsamples=True)), (30,))[30]
+    choices = {"subsamples": True, "sample_sizes": (30,)}
+    drawn = learning_curves.with_fewer(open_study(cohort, choose(**TARGETS, **choices)))[30]
     folds = [fold for fold in drawn.folds if fold.repeat == 7]
     people = np.sort(np.concatenate([fold.test for fold in folds]))
     assert len(np.unique(people)) == 30

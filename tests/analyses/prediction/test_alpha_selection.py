@@ -11,9 +11,9 @@ from fcpower_bids.analyses import ANALYSES, analyses_to_run
 from fcpower_bids.analyses.alpha import nested_exponent
 from fcpower_bids.analyses.features import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.study import open_study
-from fcpower_bids.core.alignment import target_alignment
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS
+from tests.core.filters.aligned import target_alignment
 
 
 def select(cohort, **choices):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.nulls import BUDGET, BUDGET_REBUILT, choose_permutations
+from fcpower_bids.analyses.baselines import BUDGET, BUDGET_REBUILT, choose_permutations
 from fcpower_bids.analyses.study import open_study
 from tests.analyses.cohorts import choose, single_session
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.alignment import (
-    emptied,
     fold_moments,
     fold_targets,
     kernel_alignment,
     kernel_and_derivative,
     slope_from,
-    target_alignment,
 )
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from tests.core.filters.aligned import target_alignment
 
 
 def random_kernel(rng, n, d=5):
@@ -52,19 +51,19 @@ def small_cohort(n=14, n_parcels=9, seed=0):
     return values[:, ::-1], vectors[:, :, ::-1]
 
 
-@pytest.mark.parametrize(("debiased", "definition"), [(False, alignment_by_definition), (True, debiased_by_definition)])
-def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_count(debiased, definition):
+def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_count():
     rng = np.random.default_rng(1)
     kernel, masks, targets = random_kernel(rng, 30), rng.random((6, 30)) < 0.7, rng.standard_normal((30, 3)) + 4
     targets[rng.random((30, 3)) < 0.2] = np.nan
     targets[:, 2] = np.where(np.isnan(targets[:, 1]), np.nan, targets[:, 2])
-    result = target_alignment(kernel, masks, targets, debiased=debiased)
+    result = target_alignment(kernel, masks, targets)
     for fold, target in np.ndindex(6, 3):
         rows = masks[fold] & np.isfinite(targets[:, target])
         y = targets[rows, target]
-        assert result[fold, target] == pytest.approx(definition(kernel[np.ix_(rows, rows)], np.outer(y, y)), abs=1e-12)
+        expected = alignment_by_definition(kernel[np.ix_(rows, rows)], np.outer(y, y))
+        assert result[fold, target] == pytest.approx(expected, abs=1e-12)
     fold_specific = np.broadcast_to(targets, (6, 30, 3))
-    np.testing.assert_array_equal(target_alignment(kernel, masks, fold_specific, debiased=debiased), result)
+    np.testing.assert_array_equal(target_alignment(kernel, masks, fold_specific), result)
 
 
 @pytest.mark.parametrize(("debiased", "definition"), [(False, alignment_by_definition), (True, debiased_by_definition)])
@@ -96,18 +95,15 @@ def test_the_kernel_is_the_correlation_kernel_and_its_derivative_that_of_central
     np.testing.assert_allclose(derivative, (above - below) / 2e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-def test_the_analytic_slope_is_that_of_central_differences(debiased):
+def test_the_analytic_slope_is_that_of_central_differences():
     values, vectors = small_cohort(seed=6)
     rng = np.random.default_rng(6)
     masks, y = rng.random((5, 14)) < 0.8, rng.standard_normal((14, 2))
     kernel, derivative = kernel_and_derivative(values, vectors, 0.6)
-    kernel, derivative = (emptied(each, debiased) for each in (kernel, derivative))
-    moments = (fold_moments(each, fold_targets(masks, y), debiased, kernel) for each in (kernel, derivative))
+    moments = (fold_moments(each, fold_targets(masks, y), kernel) for each in (kernel, derivative))
     slope = slope_from(*moments)
     above, below = (
-        target_alignment(kernel_and_derivative(values, vectors, 0.6 + step)[0], masks, y, debiased)
-        for step in (1e-5, -1e-5)
+        target_alignment(kernel_and_derivative(values, vectors, 0.6 + step)[0], masks, y) for step in (1e-5, -1e-5)
     )
     np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-6, atol=1e-9)
 

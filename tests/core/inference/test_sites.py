@@ -18,17 +18,17 @@ def test_each_site_by_itself():
     truth, guess = rng.standard_normal((2, 40))
     sites = np.repeat(["b", "a", "tiny"], [20, 17, 3])
     guess[2] = np.nan
-    scores = {each.site: each for each in site_scores(truth, guess, sites)}
+    scores = {each["site"]: each for each in site_scores(truth, guess, sites)}
     rows = (sites == "b") & np.isfinite(guess)
-    assert scores["b"].n == 19
-    assert scores["b"].score == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
-    assert scores["b"].bias == pytest.approx((guess - truth)[rows].mean())
-    assert scores["b"].mae == pytest.approx(np.abs(guess - truth)[rows].mean())
-    assert np.isnan(scores["tiny"].score)
+    assert scores["b"]["n"] == 19
+    assert scores["b"]["score"] == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
+    assert scores["b"]["bias"] == pytest.approx((guess - truth)[rows].mean())
+    assert scores["b"]["mae"] == pytest.approx(np.abs(guess - truth)[rows].mean())
+    assert np.isnan(scores["tiny"]["score"])
     assert list(scores) == ["a", "b", "tiny"]
     one_class = site_scores([1, 1, 1, 1, 0, 1, 0, 1.0], [1, 2, 3, 4, 1, 2, 3, 4.0], list("aaaabbbb"), "auc")
-    assert np.isnan(one_class[0].score)
-    assert one_class[1].score == 0.75
+    assert np.isnan(one_class[0]["score"])
+    assert one_class[1]["score"] == 0.75
 
 
 def test_the_weighted_mean_ignores_a_tiny_site():
@@ -43,7 +43,7 @@ def test_an_area_within_sites_is_that_of_pairs_of_one_fold():
     truth, guess = np.array([0, 1, 1, 0, 0, 1, 0.0]), np.array([1, 3, 2, 2.5, 12, 11, 13.0])
     (one,) = site_scores(truth, guess, ["a"] * 7, "auc", [0, 0, 0, 0, 1, 1, 1])
     pairs = [guess[i] > guess[j] for i, j in ((1, 0), (1, 3), (2, 0), (2, 3), (5, 4), (5, 6))]
-    assert one.score == pytest.approx(np.mean(pairs))
+    assert one["score"] == pytest.approx(np.mean(pairs))
 
 
 def test_the_error_of_areas_within_sites_is_that_of_their_weighted_mean():
