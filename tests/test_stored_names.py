@@ -160,7 +160,7 @@ KNOWN = {
         "source / file",
         "target / file.name",
     ),
-    "reports/person/page.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
+    "reports/person.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
     "clinic/predict.py": ("output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
@@ -208,7 +208,7 @@ KNOWN = {
     "store.py": ("folder / name",),  # the one way, stored_path itself
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
-    "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
+    "reports/methods.py": ("folder / f'CITATION{ending}'",),
     "pretrain/page.py": ("root / 'encoder' / name",),
     "workflows/group.py": ("settings.output_dir / LOCKS / f'group_{settings.name}'",),  # of the command line
     # the atlases of this run, by their entities; links to inputs lead out on purpose

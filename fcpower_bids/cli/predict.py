@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings.command import join_words
+from fcpower_bids.settings import join_words
 
 
 def build_parser() -> argparse.ArgumentParser:

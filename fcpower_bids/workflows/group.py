@@ -23,7 +23,7 @@ import pandas as pd
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
-from fcpower_bids.check.check import check_first
+from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedding_facts
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
@@ -68,10 +68,8 @@ from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings
-from fcpower_bids.settings.command import command_of
-from fcpower_bids.settings.group import PERMUTE
-from fcpower_bids.settings.options import describe_unread
+from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.settings.options import PERMUTE, describe_unread
 from fcpower_bids.store import known_digest, leftovers, sweep
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
@@ -125,7 +123,7 @@ def run_group(settings: Settings) -> int:
                 held.enter_context(lock(path))
             _write_tables(cohort, by_atlas, settings, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
-    from fcpower_bids.reports.person.page import write_index  # only the end of a run needs it
+    from fcpower_bids.reports.person import write_index  # only the end of a run needs it
 
     sweep_shared(settings.output_dir)
     _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])

@@ -50,8 +50,7 @@ from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
 from fcpower_bids.records import Recording
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.settings import Settings, command_of
 from fcpower_bids.store import leftovers, make_folder, sweep
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
@@ -289,8 +288,8 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
 def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[str]:
     """Make pages and the index in processes of their own, and say what of them could not be made."""
     with unsearched():
-        from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
-        from fcpower_bids.reports.person.page import try_index, write_pages
+        from fcpower_bids.reports.methods import write_methods  # only the end of a run needs it
+        from fcpower_bids.reports.person import try_index, write_pages
     output = settings.output_dir
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     size = max(1, min(PAGES, -(-len(subjects) // workers(settings))))

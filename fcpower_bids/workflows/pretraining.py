@@ -24,8 +24,7 @@ from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes
 from fcpower_bids.progress import say
-from fcpower_bids.settings import Method, Settings
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.store import file_in_the_way
 
 # torch is loaded where it is used: the other levels do without it.

@@ -26,7 +26,7 @@ from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import FullRankTransform
 
-FOLDER = Path(__file__).parents[2] / "data" / "boilerplate"
+FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"
 
 

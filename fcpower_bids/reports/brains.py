@@ -14,9 +14,9 @@ from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
-from fcpower_bids.reports.kit.figures import draw_bar, shrink
-from fcpower_bids.reports.kit.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
-from fcpower_bids.reports.person.recording import network_order
+from fcpower_bids.reports.accounts import network_order
+from fcpower_bids.reports.figures import draw_bar, shrink
+from fcpower_bids.reports.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from fcpower_bids._version import __version__
 from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.names import short_name
-from fcpower_bids.reports.kit.svg import POWER
+from fcpower_bids.reports.svg import POWER
 from fcpower_bids.store import write_text
 
 
@@ -66,7 +66,7 @@ def make_panel(
     return Panel(title, text, svg, alt, sources=sources, wide=bool(wide))
 
 
-FOLDER = Path(__file__).parents[2] / "data" / "report"
+FOLDER = Path(__file__).parents[1] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"
 """Variable of the environment with name or digest of the container; it stands at the foot of every page."""
 IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
@@ -85,7 +85,7 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 
 def render_page(template: str, *, script_name: str = "page.js", command: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
-    style, script = _asset("page.css"), _asset("common.js") + _asset(script_name)
+    style, script = _asset("page.css"), _asset("tables.js") + _asset(script_name)
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))

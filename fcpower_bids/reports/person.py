@@ -21,12 +21,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, made_by, read_table, read_toml
-from fcpower_bids.reports.kit.charts import draw_standing
-from fcpower_bids.reports.kit.methods import AtlasFacts, all_references, methods_text, to_html
-from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
-from fcpower_bids.reports.person.brains import read_thumbnail
-from fcpower_bids.reports.person.panels import make_panels
-from fcpower_bids.reports.person.recording import (
+from fcpower_bids.reports.accounts import (
     MOST_SESSIONS,
     USED_WITH_CAUTION,
     WORDS,
@@ -38,8 +33,12 @@ from fcpower_bids.reports.person.recording import (
     read_accounts,
     read_parcellation,
 )
-from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.reports.brains import read_thumbnail
+from fcpower_bids.reports.charts import draw_standing
+from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, to_html
+from fcpower_bids.reports.page import relative_link, render_page, write_page
+from fcpower_bids.reports.panels import make_panels
+from fcpower_bids.settings import ParticipantOutputs, command_of
 
 INDEX = "index.html"
 MOST_PICTURES = 5000
