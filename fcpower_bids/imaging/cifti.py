@@ -135,30 +135,23 @@ def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return values, tuple(str(name) for name in axes[-1].name)
 
 
-STORED = np.float32
-"""As Workbench stores them."""
-
-
 def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:
     """Return parcel series as a CIFTI ``ptseries``. Shapes and units: series (T, P), repetition_time (seconds)."""
-    return _encode(series, (SeriesAxis(0, repetition_time, len(series), unit="SECOND"), _parcels(atlas)))
+    return _encode(series, atlas, SeriesAxis(0, repetition_time, len(series), unit="SECOND"))
 
 
 def encode_pconn(matrix: np.ndarray, atlas: Atlas) -> bytes:
-    """Return a matrix (P, P) over the parcels of a ``dlabel`` as a CIFTI ``pconn`` in float32."""
-    axis = _parcels(atlas)
-    return _encode(matrix, (axis, axis))
+    """Return a matrix (P, P) over the parcels of a ``dlabel`` as a CIFTI ``pconn``."""
+    return _encode(matrix, atlas)
 
 
-def _encode(values: np.ndarray, axes: tuple[Any, ...]) -> bytes:
-    image = Cifti2Image(np.asarray(values, dtype=STORED), header=axes)
-    image.nifti_header.set_intent("ConnParcels" if axes[0] is axes[1] else "ConnParcelSries")
-    return bytes(image.to_bytes())
-
-
-def _parcels(atlas: Atlas) -> ParcelsAxis:
+def _encode(values: np.ndarray, atlas: Atlas, rows: SeriesAxis | None = None) -> bytes:
+    """In single precision, as Workbench stores them."""
     stat = atlas.image.stat()
-    return _read_parcels(atlas.image, stat.st_size, stat.st_mtime_ns, atlas.labels, atlas.names)
+    parcels = _read_parcels(atlas.image, stat.st_size, stat.st_mtime_ns, atlas.labels, atlas.names)
+    image = Cifti2Image(np.asarray(values, dtype=np.float32), header=(rows or parcels, parcels))
+    image.nifti_header.set_intent("ConnParcelSries" if rows else "ConnParcels")
+    return bytes(image.to_bytes())
 
 
 @lru_cache(maxsize=8)
