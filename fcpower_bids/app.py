@@ -34,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _limit_threads(1)  # before what is asked for is imported: numpy reads it when it is loaded
         if argv[:1] == ["predict"]:
-            from fcpower_bids.cli.predict import main as run
+            from fcpower_bids.cli.commands import predict
 
-            code = run(argv[1:])
+            code = predict(argv[1:])
         elif argv[:1] == ["prefetch"]:
-            from fcpower_bids.cli.prefetch import main as run
+            from fcpower_bids.cli.commands import prefetch
 
-            code = run(argv[1:])
+            code = prefetch(argv[1:])
         else:
             from fcpower_bids.cli.parser import parse_settings  # the commands have no need of it
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.prefetch import CHECKSUMS, fetch_weights
+from fcpower_bids.cli.commands import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
@@ -155,7 +155,7 @@ KNOWN = {
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
     # words of the command line
-    "cli/prefetch.py": (
+    "cli/commands.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
         "source / file",
         "target / file.name",
@@ -205,7 +205,8 @@ KNOWN = {
         "folder / f'teacher-{int(shard):05d}.safetensors'",
         "folder / f'series-{int(shard):05d}.safetensors'",
     ),
-    "store.py": ("folder / name",),  # the one way, stored_path itself
+    # the one way, stored_path itself, and locks by the names of files of ours
+    "store.py": ("folder / name", "output_dir / LOCKS / name", "output_dir / LOCKS / path.name"),
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/methods.py": ("folder / f'CITATION{ending}'",),

@@ -18,13 +18,12 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.locks import LOCKS, lock, write_shared
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import atomic, may_write
+from fcpower_bids.store import LOCKS, atomic, lock, may_write, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"

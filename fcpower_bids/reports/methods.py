@@ -18,10 +18,10 @@ from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.strategies import load_strategy
-from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.store import write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import FullRankTransform

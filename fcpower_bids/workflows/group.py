@@ -38,7 +38,6 @@ from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
-from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.outputs.dataset import bids_uri, note_command
 from fcpower_bids.outputs.group import (
@@ -70,7 +69,7 @@ from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.settings.options import PERMUTE, describe_unread
-from fcpower_bids.store import known_digest, leftovers, sweep
+from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 

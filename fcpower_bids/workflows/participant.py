@@ -27,7 +27,6 @@ from fcpower_bids.cohort.recordings import (
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
-from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
 from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
 from fcpower_bids.outputs.status import (
@@ -51,7 +50,7 @@ from fcpower_bids.progress import say
 from fcpower_bids.records import Recording
 from fcpower_bids.resources import unsearched
 from fcpower_bids.settings import Settings, command_of
-from fcpower_bids.store import leftovers, make_folder, sweep
+from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,

@@ -27,7 +27,6 @@ from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
-from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -46,6 +45,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Participant, Settings
+from fcpower_bids.store import LOCKS, lock
 from fcpower_bids.transforms.connectomes import transform_parameters
 from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
 
