@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -202,13 +203,13 @@ class Attempts:
         self._causes: list[Exception] = []
         self._apart = {INDEX, PAGE, CHECK}.difference(asked)
 
-    def run(
-        self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
-    ) -> Result | None:
-        """Do the work and return what it returns; None where it could not be done."""
-        found = None
+    @contextmanager
+    def at(
+        self, name: str, may_leave_out: Callable[[Unfit], bool] = lambda error: False
+    ) -> Generator[None, None, None]:
+        """Do what stands within; what ends it is noted, and the next goes on."""
         try:
-            found = work()
+            yield
             self.finish(name)
         except Incomplete as error:
             self.fail(name, str(error), error)
@@ -219,6 +220,12 @@ class Attempts:
             say(f"{name}: left out. {error}", self.settings)
         except Exception as error:
             self.fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
+
+    def run(self, name: str, work: Callable[[], Result]) -> Result | None:
+        """Do the work and return what it returns; None where it could not be done."""
+        found = None
+        with self.at(name):
+            found = work()
         return found
 
     def finish(self, name: str) -> None:
