@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from string import digits
@@ -86,12 +87,10 @@ def check_dataset(output: Path) -> None:
     description = output / DESCRIPTION
     if not description.exists():
         return
-    try:
-        is_ours = NAME in program_names(output)
-    except DatasetError:
-        is_ours = False
-    if not is_ours:
-        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
+    with suppress(DatasetError):
+        if NAME in program_names(output):
+            return
+    raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
@@ -158,9 +157,7 @@ def parcels_path(output_dir: Path, atlas: Atlas) -> Path:
 
 def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     """Copy an atlas with its table into ``sourcedata/atlases``, and return the copy of the image."""
-    from fcpower_bids.imaging.atlas import (
-        parcel_centroids,  # loads nibabel, which the group level never needs
-    )
+    from fcpower_bids.imaging.atlas import parcel_centroids  # loads nibabel, which the group level never needs
 
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
@@ -174,12 +171,8 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
     table = table_text(pd.DataFrame({**parcels, **places}))
     write_shared(output_dir, parcels_path(output_dir, atlas), table)
-    about = {
-        "Name": atlas.name,
-        "License": atlas.licence,
-        "ReferencesAndLinks": [atlas.citation],
-        "Source": atlas.source,
-    }
+    about = {"Name": atlas.name, "License": atlas.licence, "ReferencesAndLinks": [atlas.citation]}
+    about["Source"] = atlas.source
     name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
     write_shared(output_dir, output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target

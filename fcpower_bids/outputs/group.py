@@ -157,16 +157,9 @@ def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
 def digest_cohort(cohort: Cohort) -> str:
     """Digest of everything that an analysis can see of a cohort; the series stand behind their connectomes."""
     digest = hashlib.blake2b(digest_size=16)
-    facts = [
-        *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
-        *(
-            len(cohort.series),
-            cohort.embedding_facts,
-            sorted(cohort.encoders),
-            cohort.alike,
-            sorted(cohort.seen.items()),
-        ),
-    ]
+    facts: list[Any] = [cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times]
+    facts += [len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike]
+    facts.append(sorted(cohort.seen.items()))
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())
