@@ -246,7 +246,17 @@ def _write(
 ) -> Path:
     output, configuration = settings.output_dir, settings.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown = [(name, [part for account in own for part in _parts(account, settings, dull)]) for name, own in sessions]
+    shown = []
+    for name, members in sessions:  # each recording under each atlas; one part without where nothing was written
+        shown.append((name, list[dict[str, Any]]()))
+        for account in members:
+            status = account.status
+            about = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state]}
+            made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
+            shown[-1][1].extend(
+                {**about, "reason": status.reason, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels}
+                for n, (atlas, panels) in enumerate(made)
+            )
     try:  # the programs that made the outputs, this one first
         chain = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output)]
     except DatasetError:
@@ -307,13 +317,3 @@ def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
         own["no_value"] = len(account.uncovered.get(row["atlas"], []))
         rows.append({**base, **row, "state": state, **own})
     return rows or [base]
-
-
-def _parts(account: Account, settings: ParticipantOutputs, dull: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The recording under each atlas, with its panels; one part without where nothing was written."""
-    status, made = account.status, [(view.atlas, make_panels(account, view, settings)) for view in account.views]
-    base = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state], "reason": status.reason}
-    return [
-        {**base, "anchor": f"{account.name}-{number}", "atlas": atlas, "panels": panels}
-        for number, (atlas, panels) in enumerate(made or [("", [])])
-    ]
