@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -89,7 +89,7 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
     policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     text = (
-        _environment()
+        templates()
         .get_template(template)
         .render(
             style=Markup(style),
@@ -118,18 +118,17 @@ def _software() -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def templates() -> Environment:
+    """Return the templates of pages, in which all is escaped, and of texts in Markdown."""
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
+        loader=FileSystemLoader((FOLDER, FOLDER.parent / "boilerplate")),
+        autoescape=lambda name: name is None or not name.endswith(".md"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inline"] = inline_image
-    environment.filters["short"] = short_name
-    environment.filters["breakable"] = breakable
-    environment.filters["number"] = show_number
+    environment.filters |= {"inline": inline_image, "short": short_name, "breakable": breakable, "number": show_number}
+    environment.filters |= {"decimal": lambda value: f"{float(value):g}", "listed": listed}
     return environment
 
 
@@ -164,6 +163,12 @@ def show_number(value: Any, digits: int = 2) -> str:
         return f"{int(value)}"
     text = f"{value:.{digits}f}"
     return text if float(text) else text.lstrip("-")  # minus zero is zero
+
+
+def listed(words: Iterable[object]) -> str:
+    """``a, b and c``."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def relative_link(path: Path, root: Path) -> str:
