@@ -78,11 +78,6 @@ def refuse_links(output: Path) -> None:
             entries += os.scandir(entry.path)
 
 
-def file_in_the_way(folder: Path) -> Path | None:
-    """Return the file because of which there can be no such folder: itself or one above it."""
-    return next((one for one in (folder, *folder.parents) if one.is_file()), None)
-
-
 def may_write(folder: Path) -> bool:
     """Whether files can be made in a folder that is there, or in the one in which it would be."""
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists())

@@ -17,7 +17,6 @@ from fcpower_bids.imaging.integrity import DAMAGED
 from fcpower_bids.imaging.labels import (
     align_labels,
     index_labels,
-    is_cifti_labels,
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.streaming import HeaderSummary, VolumeFigures, fill, open_stored
@@ -36,7 +35,7 @@ def average_grayordinates(
 
     members, labelled = [], []  # who belongs where (P, G), and the size of each parcel in the atlas
     for atlas in atlases:
-        aligned, parcels = _align(bold, header.grayordinates, atlas)
+        aligned, parcels = align_grayordinates(bold, header.grayordinates, atlas)
         columns = np.flatnonzero(aligned)
         entries = np.ones(len(columns)), (aligned[columns] - 1, columns)
         members.append(sparse.csc_array(entries, shape=(atlas.n_parcels, len(aligned))))
@@ -99,18 +98,8 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
         ) from error
 
 
-def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
-    """Refuse an atlas that is of voxels, or of other surfaces than the recording. Raises RecordingError."""
-    if not is_cifti_labels(atlas.image):
-        raise RecordingError(
-            f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, "
-            "or a NIfTI recording for this atlas."
-        )
-    _align(bold, header.grayordinates, atlas)
-
-
-def _align(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parcel of each grayordinate of the recording, and of each of the atlas."""
+def align_grayordinates(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parcel of each grayordinate of the recording, and of each of the atlas. Raises RecordingError."""
     labels, atlas_axis, _ = read_grayordinate_labels(atlas.image)
     parcels = index_labels(labels, atlas.labels)
     try:
