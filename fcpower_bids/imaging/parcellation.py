@@ -44,6 +44,7 @@ from fcpower_bids.imaging.streaming import (
     VolumeFigures,
     header_summary,
     load_header,
+    read_alike,
     read_volumes,
 )
 from fcpower_bids.records import Atlas, Slices, space_of
@@ -291,14 +292,22 @@ def _place_labels(
 
 def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
     """Refuse a mask whose header is not of this recording; its content is not read. Raises RecordingError."""
+    shape, affine = read_alike(mask, _grid_of_mask, _GRIDS)
+    if not is_same_grid(shape, affine, *header.grid):
+        raise RecordingError(
+            f"The mask {mask} {shape} and the recording {bold} {header.shape[:3]} are on different grids: "
+            "give the brain mask that fMRIPrep wrote for this very recording and space."
+        )
+
+
+_GRIDS: dict[bytes, tuple[tuple[int, ...], np.ndarray]] = {}
+
+
+def _grid_of_mask(mask: Path) -> tuple[tuple[int, ...], np.ndarray]:
     image = load_header(mask)
     if (fault := header_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
-    if not is_same_grid(image.shape, image.affine, *header.grid):
-        raise RecordingError(
-            f"The mask {mask} {image.shape} and the recording {bold} {header.shape[:3]} are on different grids: "
-            "give the brain mask that fMRIPrep wrote for this very recording and space."
-        )
+    return image.shape, image.affine
 
 
 def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndarray:

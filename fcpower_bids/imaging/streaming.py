@@ -7,10 +7,11 @@ Inflating the gzip stream is the floor of what parcellation can cost, so the inf
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import nibabel
 import numpy as np
@@ -22,6 +23,7 @@ from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
 
 SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
 LONGEST_PLAUSIBLE_TR = 30.0
+Found = TypeVar("Found")
 
 
 class HeaderSummary(NamedTuple):
@@ -63,15 +65,36 @@ def header_summary(path: Path) -> HeaderSummary:
     except OSError:
         return _read_summary(Path(path))
     key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    if key in _SUMMARIES:
-        return _SUMMARIES[key]
-    summary = _read_summary(Path(path))
-    if summary.grayordinates is None:  # else megabytes
+    if key not in _SUMMARIES:
+        summary = read_alike(Path(path), _read_summary, _ALIKE)
+        if summary.grayordinates is not None:  # megabytes
+            return summary
+        if len(_SUMMARIES) >= MOST_SUMMARIES:
+            _SUMMARIES.clear()
         _SUMMARIES[key] = summary
-    return summary
+    return _SUMMARIES[key]
 
 
 _SUMMARIES: dict[tuple[str, int, int, int, int], HeaderSummary] = {}
+_ALIKE: dict[bytes, HeaderSummary] = {}
+MOST_SUMMARIES = 20_000
+STARTS = (b"\x5c\x01\0\0", b"\0\0\x01\x5c")
+"""The first bytes of NIfTI-1: the size of its header, 348, in either order."""
+
+
+def read_alike(path: Path, read: Callable[[Path], Found], known: dict[bytes, Found]) -> Found:
+    """Return what ``read`` says of a file from its header alone; of compressed NIfTI once for all equal headers."""
+    start = b""
+    if path.name.endswith(".nii.gz"):
+        with suppress(*DAMAGED), open_gzip(path, "rb") as stream:
+            start = stream.read(352)
+    if not start.startswith(STARTS) or start[348:] != bytes(4):  # other formats, and extensions after the header
+        return read(path)
+    if start not in known:
+        if len(known) >= MOST_SUMMARIES:
+            known.clear()
+        known[start] = read(path)
+    return known[start]
 
 
 def _read_summary(path: Path) -> HeaderSummary:
