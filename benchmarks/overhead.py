@@ -64,7 +64,7 @@ def app(bids_dir: Path, output: Path, *options: str) -> list[str]:
 IMPORTS = """
 from importlib import import_module
 from fcpower_bids.workflows import participant
-from fcpower_bids.reports.person import page
+from fcpower_bids.reports import person as page
 from fcpower_bids.workflows.recording import LAZY
 for module in LAZY:
     import_module(module)

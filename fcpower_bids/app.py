@@ -32,7 +32,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     leave_surroundings()
     try:
-        code = _run(argv)
+        _limit_threads(1)  # before what is asked for is imported: numpy reads it when it is loaded
+        if argv[:1] == ["predict"]:
+            from fcpower_bids.cli.commands import predict
+
+            code = predict(argv[1:])
+        elif argv[:1] == ["prefetch"]:
+            from fcpower_bids.cli.commands import prefetch
+
+            code = prefetch(argv[1:])
+        else:
+            from fcpower_bids.cli.parser import parse_settings  # the commands have no need of it
+
+            settings = parse_settings(argv)
+            refuse_links(settings.output_dir)
+            _limit_threads(settings.omp_nthreads)
+            try:
+                code = level_of(settings)(settings)
+            except SystemExit as error:
+                if error.code:  # of a process that leaves the words to the first one
+                    raise
+                raise RuntimeError(
+                    "the run was ended from within, with exit code 0: by a library, and not as a success"
+                ) from error
         sys.stdout.flush()
         return code
     except FcPowerError as error:
@@ -73,32 +95,6 @@ def leave_surroundings() -> None:
         os.environ["HOME"] = folder
     # getpass asks the variable first, and fails for a number without a name.
     os.environ.setdefault("LOGNAME", os.environ.get("USER") or str(os.getuid()))
-
-
-def _run(argv: list[str]) -> int:
-    """Import what is asked for after the limits of threads are set, which numpy reads when it is loaded."""
-    _limit_threads(1)
-    if argv[:1] == ["predict"]:
-        from fcpower_bids.cli import predict
-
-        return predict.main(argv[1:])
-    if argv[:1] == ["prefetch"]:
-        from fcpower_bids.cli import prefetch
-
-        return prefetch.main(argv[1:])
-    from fcpower_bids.cli.parser import parse_settings  # the commands have no need of it
-
-    settings = parse_settings(argv)
-    refuse_links(settings.output_dir)
-    _limit_threads(settings.omp_nthreads)
-    try:
-        return level_of(settings)(settings)
-    except SystemExit as error:
-        if error.code:  # of a process that leaves the words to the first one
-            raise
-        raise RuntimeError(
-            "the run was ended from within, with exit code 0: by a library, and not as a success"
-        ) from error
 
 
 def level_of(settings: Settings) -> Callable[[Settings], int]:

@@ -172,7 +172,7 @@ class LoadedCohort:
 
         Everyone is a group of their own where there are neither.
         """
-        from fcpower_bids.check.check import check_cohort  # only groups need it
+        from fcpower_bids.check import check_cohort  # only groups need it
 
         names = sorted(set(self.names))
         alike = list(check_cohort(self._cohort, self._settings)[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.check import check
+from fcpower_bids import check
 from fcpower_bids.pretrain import corpus as pack
 from tests.command import main
 from tests.planting.planted import make_cohort

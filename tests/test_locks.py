@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from fcpower_bids import locks, store
-from fcpower_bids.locks import lock
+from fcpower_bids import store
+from fcpower_bids.store import lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fcpower_bids.locks import lock
+from fcpower_bids.store import lock
 with lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -85,18 +85,18 @@ def test_without_locks_of_the_file_system_work_goes_on(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(store.fcntl, "flock", refuse)
     with lock(tmp_path / "a", wait=False) as is_free:
         assert is_free
 
 
 def test_a_shared_file_is_written_once(tmp_path):
-    path = locks.write_shared(tmp_path, tmp_path / "logs" / "x", "text")
+    path = store.write_shared(tmp_path, tmp_path / "logs" / "x", "text")
     before = path.stat()
-    locks.write_shared(tmp_path, path, "text")
+    store.write_shared(tmp_path, path, "text")
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert locks.write_shared(tmp_path, path, "other").read_text() == "other"
-    assert not (tmp_path / locks.LOCKS).exists()
+    assert store.write_shared(tmp_path, path, "other").read_text() == "other"
+    assert not (tmp_path / store.LOCKS).exists()
 
 
 @pytest.mark.parametrize("folder", ["", "logs", "sourcedata/atlases/tpl-MNI152NLin6Asym"])
@@ -105,8 +105,8 @@ def test_what_the_killed_left_is_swept_and_what_is_being_written_is_not(tmp_path
     left.parent.mkdir(parents=True, exist_ok=True)
     for path in (left, making):
         path.write_text("x")
-    with lock(tmp_path / locks.LOCKS / "making.toml"):
-        locks.sweep_shared(tmp_path)
+    with lock(tmp_path / store.LOCKS / "making.toml"):
+        store.sweep_shared(tmp_path)
         assert [path.exists() for path in (left, making)] == [False, True]
-    locks.sweep_shared(tmp_path)
+    store.sweep_shared(tmp_path)
     assert not making.exists()

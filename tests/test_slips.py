@@ -130,9 +130,9 @@ def in_this_process(function, calls, *_how):
 
 
 PAGES = {
-    "panel": Slip("fcpower_bids.reports.kit.figures.draw_motion", raising(TypeError("float")), "TypeError"),
-    "brain": Slip("fcpower_bids.reports.person.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
-    "verdict": Slip("fcpower_bids.reports.person.page.judge", raising(AttributeError("no row")), "AttributeError"),
+    "panel": Slip("fcpower_bids.reports.figures.draw_motion", raising(TypeError("float")), "TypeError"),
+    "brain": Slip("fcpower_bids.reports.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
+    "verdict": Slip("fcpower_bids.reports.person.judge", raising(AttributeError("no row")), "AttributeError"),
 }
 
 
@@ -148,7 +148,7 @@ def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, p
     assert any(one.error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
 
 
-INDEX = "fcpower_bids.reports.person.page._figures"
+INDEX = "fcpower_bids.reports.person._figures"
 
 
 def test_a_slip_on_the_index_fails_the_participant_level(demo, processed, monkeypatch):
@@ -206,7 +206,7 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
 
 def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("fcpower_bids.reports.person.page._rows", raising(KeyError("page")))
+        patch.setattr("fcpower_bids.reports.person._rows", raising(KeyError("page")))
         code, err = run_group(cohort, capsys)
     assert code == 4
     assert "Internal error, please report it with logs/crashes/group_index" in err

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli.prefetch import CHECKSUMS, fetch_weights
+from fcpower_bids.cli.commands import CHECKSUMS, fetch_weights
 from fcpower_bids.clinic.fit import CARD, load_model, save_model
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.group import FinishedAnalyses
@@ -155,12 +155,12 @@ KNOWN = {
         "output_dir / 'logs' / 'crashes' / f'{name}.txt'",
     ),
     # words of the command line
-    "cli/prefetch.py": (
+    "cli/commands.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
         "source / file",
         "target / file.name",
     ),
-    "reports/person/page.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
+    "reports/person.py": ("settings.output_dir / f'{title}.html'", "output_dir / f'{page}.html'"),
     "cohort/recordings.py": ("output_dir / LOCKS / path.name",),
     "clinic/predict.py": ("output_dir / 'group' / 'predicted' / f'{name}.tsv'",),
     # names that a folder lists, and labels of such names
@@ -199,10 +199,11 @@ KNOWN = {
         "folder / name",
         "folder / f'{kind}-{int(shard):05d}.safetensors'",
     ),
-    "store.py": ("folder / name",),  # the one way, stored_path itself
+    # the one way, stored_path itself, and locks by the names of files of ours
+    "store.py": ("folder / name", "output_dir / LOCKS / name", "output_dir / LOCKS / path.name"),
     "pretrain/train.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
-    "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
+    "reports/methods.py": ("folder / f'CITATION{ending}'",),
     "pretrain/page.py": ("root / 'encoder' / name",),
     "workflows/group.py": ("settings.output_dir / LOCKS / f'group_{settings.name}'",),  # of the command line
     # the atlases of this run, by their entities; links to inputs lead out on purpose

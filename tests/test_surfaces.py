@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from nibabel.cifti2 import ParcelsAxis, SeriesAxis
 
-from fcpower_bids.cli.prefetch import main as prefetch
+from fcpower_bids.cli.commands import prefetch
 from fcpower_bids.errors import UsageError
 from fcpower_bids.outputs.tables import read_matrix
 from tests.planting.surfaces import TR, labels_of, make_surface_dataset, save_dlabel

@@ -17,7 +17,7 @@ from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.scores import site_scores, weighted_score
 from fcpower_bids.records import Table, tabulate
-from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
 SMALLEST_SITE = 3
 """Training people below which the spread of a site is not estimated: its people stay as they are."""

@@ -61,7 +61,7 @@ from fcpower_bids.core.regression.targets import (
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
-from fcpower_bids.settings.group import HOLD_OUT
+from fcpower_bids.settings.options import HOLD_OUT
 
 FEWEST_PEOPLE = 30
 """Fewer people are described, and predicted only where targets are named."""

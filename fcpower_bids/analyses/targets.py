@@ -25,7 +25,7 @@ from fcpower_bids.core.sentinel_codes import group_share
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
-from fcpower_bids.settings.group import HOLD_OUT, PERMUTE
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE
 
 AMOUNTS = {
     "minutes": "minutes of cleaned series",

@@ -13,7 +13,7 @@ from pathlib import Path
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
-from fcpower_bids.settings.group import HOLD_OUT, PERMUTE, is_composite
+from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, is_composite
 from fcpower_bids.transforms import TRANSFORMS
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")

@@ -40,7 +40,7 @@ from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Settings
-from fcpower_bids.settings.group import PERMUTE
+from fcpower_bids.settings.options import PERMUTE
 from fcpower_bids.store import digest_of, load_json, replace_folder, stored_path
 
 REFERENCE, UNUSUAL = TABLES["reference"], TABLES["predicted/target-TARGET-REPRESENTATION_reference"]

@@ -15,9 +15,9 @@ import pandas as pd
 from fcpower_bids.analyses.baselines import Added
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import explain
-from fcpower_bids.reports.kit.figures import AFTER
-from fcpower_bids.reports.kit.page import render_page, show_number, write_page
-from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
+from fcpower_bids.reports.figures import AFTER
+from fcpower_bids.reports.page import render_page, show_number, write_page
+from fcpower_bids.reports.svg import Box, Drawing, Scale
 
 SIGNIFICANT = 0.05
 WIDTH, HEIGHT = 4.4, 1.3

@@ -21,8 +21,8 @@ from fcpower_bids.store import load_json
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
 NAMING = ("atlas", "seg", "scale")
 SPATIAL = ("tpl", "space", "cohort", "res", "den", "hemi")
-PREFERRED_RESOLUTIONS = ("02", "2", "01", "1")
-PREFERRED_DENSITIES = ("91k", "32k")
+PREFERRED = ("02", "2", "01", "1", "91k", "32k")
+"""Resolutions, and densities of surfaces, the first that is there."""
 
 
 class AtlasFile(NamedTuple):
@@ -42,7 +42,8 @@ class AtlasFile(NamedTuple):
         if "atlas" not in self.chunks:
             parts = stem_of(self.path).split("_")
             words = "".join(part for part in parts if part != "dseg" and part.split("-")[0] not in SPATIAL)
-            return (("atlas", _alphanumeric(words) or _alphanumeric(stem_of(self.path))),)
+            plain = (re.sub(r"[^A-Za-z0-9]", "", text) for text in (words, "".join(parts)))
+            return (("atlas", next(filter(None, plain), "")),)
         label = self.chunks["atlas"] + self.chunks.get("desc", "")
         return (("atlas", label), *((key, self.chunks[key]) for key in NAMING[1:] if key in self.chunks))
 
@@ -75,11 +76,15 @@ def parse_selector(selector: str) -> dict[str, str]:
 
 def find_files(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> list[AtlasFile]:
     """Return the label images of a dataset that match, one per atlas (2 mm preferred), ordered by name."""
+
+    def rank(image: AtlasFile) -> tuple[int, str]:
+        resolution = image.chunks.get("res") or image.chunks.get("den") or ""
+        return (PREFERRED.index(resolution) if resolution in PREFERRED else len(PREFERRED), image.path.name)
+
     best: dict[Entities, AtlasFile] = {}
-    for found in label_images(folder):
-        fits = found.space == space and found.is_cifti == cifti and selector.items() <= found.chunks.items()
-        if fits and (found.entities not in best or _rank(found) < _rank(best[found.entities])):
-            best[found.entities] = found
+    for image in sorted(label_images(folder), key=rank):
+        if image.space == space and image.is_cifti == cifti and selector.items() <= image.chunks.items():
+            best.setdefault(image.entities, image)
     return [best[entities] for entities in sorted(best)]
 
 
@@ -137,16 +142,6 @@ def describe_dataset(folder: Path, atlas: str) -> tuple[str, str]:
 def _selector_of(found: AtlasFile) -> str:
     chunks = [f"{key}-{value}" for key, value in found.chunks.items() if key not in SPATIAL]
     return "_".join(chunks).removeprefix("atlas-")
-
-
-def _rank(found: AtlasFile) -> tuple[int, str]:
-    resolution = found.chunks.get("res") or found.chunks.get("den") or ""
-    order = (*PREFERRED_RESOLUTIONS, *PREFERRED_DENSITIES)
-    return (order.index(resolution) if resolution in order else len(order), found.path.name)
-
-
-def _alphanumeric(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "", text)
 
 
 @dataclass(frozen=True)
@@ -257,15 +252,17 @@ def make_table(
     if repeated:
         raise UsageError(f"The table {origin} has label {', '.join(repeated)} more than once: keep one row per label.")
     unique = unique_names(labels, [" ".join(name.split()) for name in names])
-    networks = networks or [UNSTATED] * len(labels)
-    hemispheres = hemispheres or [UNSTATED] * len(labels)
+    stated = [
+        ["" if value.lower() in ("", UNSTATED, "nan") else value for value in column or [""] * len(labels)]
+        for column in (networks, hemispheres)
+    ]
+    rows = list(zip(*stated, unique, strict=True))
     return AtlasTable(
         labels=tuple(int(label) for label in labels),
         names=unique,
-        networks=tuple(_stated(n) or network_of(name) for n, name in zip(networks, unique, strict=True)),
+        networks=tuple(network or network_of(name) for network, _, name in rows),
         hemispheres=tuple(
-            (side[0].upper() if side.lower() in SIDES else side) or hemisphere_of(name)
-            for side, name in zip(map(_stated, hemispheres), unique, strict=True)
+            (side[0].upper() if side.lower() in SIDES else side) or hemisphere_of(name) for _, side, name in rows
         ),
     )
 
@@ -318,7 +315,3 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
     if not rows:
         raise UsageError(f"The atlas table {path} has no rows: give one per parcel, tab-separated, under a header.")
     return rows
-
-
-def _stated(value: str) -> str:
-    return "" if value.lower() in ("", "n/a", "nan") else value

@@ -17,7 +17,6 @@ from fcpower_bids.imaging.integrity import DAMAGED
 from fcpower_bids.imaging.labels import (
     align_labels,
     index_labels,
-    is_cifti_labels,
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.streaming import HeaderSummary, VolumeFigures, fill, open_stored
@@ -36,7 +35,7 @@ def average_grayordinates(
 
     members, labelled = [], []  # who belongs where (P, G), and the size of each parcel in the atlas
     for atlas in atlases:
-        aligned, parcels = _align(bold, header.grayordinates, atlas)
+        aligned, parcels = align_grayordinates(bold, header.grayordinates, atlas)
         columns = np.flatnonzero(aligned)
         entries = np.ones(len(columns)), (aligned[columns] - 1, columns)
         members.append(sparse.csc_array(entries, shape=(atlas.n_parcels, len(aligned))))
@@ -99,18 +98,8 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
         ) from error
 
 
-def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
-    """Refuse an atlas that is of voxels, or of other surfaces than the recording. Raises RecordingError."""
-    if not is_cifti_labels(atlas.image):
-        raise RecordingError(
-            f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, "
-            "or a NIfTI recording for this atlas."
-        )
-    _align(bold, header.grayordinates, atlas)
-
-
-def _align(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parcel of each grayordinate of the recording, and of each of the atlas."""
+def align_grayordinates(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parcel of each grayordinate of the recording, and of each of the atlas. Raises RecordingError."""
     labels, atlas_axis, _ = read_grayordinate_labels(atlas.image)
     parcels = index_labels(labels, atlas.labels)
     try:
@@ -135,30 +124,23 @@ def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return values, tuple(str(name) for name in axes[-1].name)
 
 
-STORED = np.float32
-"""As Workbench stores them."""
-
-
 def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:
     """Return parcel series as a CIFTI ``ptseries``. Shapes and units: series (T, P), repetition_time (seconds)."""
-    return _encode(series, (SeriesAxis(0, repetition_time, len(series), unit="SECOND"), _parcels(atlas)))
+    return _encode(series, atlas, SeriesAxis(0, repetition_time, len(series), unit="SECOND"))
 
 
 def encode_pconn(matrix: np.ndarray, atlas: Atlas) -> bytes:
-    """Return a matrix (P, P) over the parcels of a ``dlabel`` as a CIFTI ``pconn`` in float32."""
-    axis = _parcels(atlas)
-    return _encode(matrix, (axis, axis))
+    """Return a matrix (P, P) over the parcels of a ``dlabel`` as a CIFTI ``pconn``."""
+    return _encode(matrix, atlas)
 
 
-def _encode(values: np.ndarray, axes: tuple[Any, ...]) -> bytes:
-    image = Cifti2Image(np.asarray(values, dtype=STORED), header=axes)
-    image.nifti_header.set_intent("ConnParcels" if axes[0] is axes[1] else "ConnParcelSries")
-    return bytes(image.to_bytes())
-
-
-def _parcels(atlas: Atlas) -> ParcelsAxis:
+def _encode(values: np.ndarray, atlas: Atlas, rows: SeriesAxis | None = None) -> bytes:
+    """In single precision, as Workbench stores them."""
     stat = atlas.image.stat()
-    return _read_parcels(atlas.image, stat.st_size, stat.st_mtime_ns, atlas.labels, atlas.names)
+    parcels = _read_parcels(atlas.image, stat.st_size, stat.st_mtime_ns, atlas.labels, atlas.names)
+    image = Cifti2Image(np.asarray(values, dtype=np.float32), header=(rows or parcels, parcels))
+    image.nifti_header.set_intent("ConnParcelSries" if rows else "ConnParcels")
+    return bytes(image.to_bytes())
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,6 @@ from nibabel.cifti2 import BrainModelAxis, LabelAxis
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault
 
-CIFTI_LABELS = ".dlabel.nii"
 SHIFT = 1e-2
 """Largest distance, in voxels, between voxels that are the same: affines are stored as float32."""
 LABEL_NOISE = 1e-3
@@ -24,7 +23,7 @@ LABEL_NOISE = 1e-3
 
 def is_cifti_labels(path: Path) -> bool:
     """Return whether a file is a CIFTI label image, by its name."""
-    return Path(path).name.endswith(CIFTI_LABELS)
+    return Path(path).name.endswith(".dlabel.nii")
 
 
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.cifti import average_grayordinates, check_grayordinates
+from fcpower_bids.imaging.cifti import align_grayordinates, average_grayordinates
 from fcpower_bids.imaging.integrity import DAMAGED, content_fault, header_fault
 from fcpower_bids.imaging.labels import (
     SPACES,
@@ -97,7 +97,12 @@ def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dum
     _check_counts(bold, header, atlases, n_dummy)
     for atlas in atlases:
         if header.affine is None:
-            check_grayordinates(bold, header, atlas)
+            if not is_cifti_labels(atlas.image):
+                raise RecordingError(
+                    f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, or a NIfTI recording for "
+                    "this atlas."
+                )
+            align_grayordinates(bold, header.grayordinates, atlas)
         elif is_cifti_labels(atlas.image):
             raise RecordingError(
                 f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the "

@@ -135,7 +135,7 @@ def main(arguments: Sequence[str]) -> int:
     if not template:
         path = Path(os.environ["TEMPLATEFLOW_HOME"], names[0].rpartition("/")[2])
         with urlopen(names[0], timeout=SECONDS) as response:
-            path.write_bytes(response.read())
+            write_bytes(path, response.read())
         sys.stdout.write(f"{path}\n")
         return 0
     # here alone: it fills the home of TemplateFlow

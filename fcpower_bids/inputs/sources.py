@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.locks import lock
 from fcpower_bids.outputs.names import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json, write_json
 from fcpower_bids.records import Entities, space_of
-from fcpower_bids.store import replace_folder
+from fcpower_bids.store import lock, replace_folder
 
 GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 """Entities of the grid of a series; without them the name is that of the run."""
@@ -284,69 +283,64 @@ def list_files(
     root: Path, subjects: Collection[str] | None, closed: Collection[Path], database_dir: Path | None = None
 ) -> list[Path]:
     """Return the BOLD, mask and confounds files of a dataset, sorted. Raises UsageError."""
-    layout = _index(root, subjects, closed) if database_dir is None else _reopen_or_index(root, closed, database_dir)
+    from bids.layout import BIDSLayout, BIDSLayoutIndexer  # a third of a second
+
+    # all paths but those of the files that matter, and of the folders that lead to them
+    people = "[^/]+" if subjects is None else "|".join(map(re.escape, sorted(subjects)))
+    ends = "|".join(f"_{suffix}{re.escape(extension)}" for suffix in SUFFIXES for extension in EXTENSIONS)
+    others = re.compile(rf"^(?!/sub-({people})(/ses-[^/]+)?(/func(/sub-[^/]*({ends}))?)?$)")
+    shut = [re.compile(rf"^/{re.escape(folder.relative_to(root).as_posix())}(/|$)") for folder in closed]
+
+    def index(database: Path | None = None) -> BIDSLayout:
+        indexer = BIDSLayoutIndexer(
+            validate=False, index_metadata=False, ignore=[others, *shut], config_filename=OTHER_ENTITIES
+        )
+        return BIDSLayout(
+            root, validate=False, is_derivative=True, indexer=indexer, config=[ENTITIES], database_path=database
+        )
+
+    if database_dir is None:
+        layout = index()
+    else:
+        home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+        # a folder's modification time changes when a file in it appears or disappears
+        times = {place.relative_to(root).as_posix(): place.stat().st_mtime_ns for place in list_func_folders(root)[0]}
+        manifest = {"root": str(root), "pattern": others.pattern, "folders": times}
+        _keep_index(home, manifest, index)
+        layout = BIDSLayout(root, validate=False, database_path=home)
     names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
     _close(layout)
     return sorted(map(Path, names))
 
 
-def _index(
-    root: Path, subjects: Collection[str] | None, closed: Collection[Path], database: Path | None = None
-) -> BIDSLayout:
-    from bids.layout import BIDSLayout, BIDSLayoutIndexer  # a third of a second
+def _keep_index(home: Path, manifest: dict[str, Any], index: Callable[[Path], BIDSLayout]) -> None:
+    """Make an index in a folder, unless one of the same files is there."""
 
-    shut = [re.compile(rf"^/{re.escape(one.relative_to(root).as_posix())}(/|$)") for one in closed]
-    ignored = [_all_but(subjects), *shut]
-    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=ignored, config_filename=OTHER_ENTITIES)
-    return BIDSLayout(
-        root, validate=False, is_derivative=True, indexer=indexer, config=[ENTITIES], database_path=database
-    )
+    def sizes(folder: Path) -> dict[str, int]:  # of the database, which say when it was cut short
+        return {path.name: path.stat().st_size for path in folder.glob("*.sqlite")}
 
+    def is_current() -> bool:
+        try:
+            return read_json(home / MANIFEST) == manifest | sizes(home)
+        except DatasetError:
+            return False
 
-def _all_but(subjects: Collection[str] | None) -> re.Pattern[str]:
-    """All paths but those of the files that matter, and of the folders that lead to them."""
-    people = "[^/]+" if subjects is None else "|".join(map(re.escape, sorted(subjects)))
-    ends = "|".join(f"_{suffix}{re.escape(extension)}" for suffix in SUFFIXES for extension in EXTENSIONS)
-    return re.compile(rf"^(?!/sub-({people})(/ses-[^/]+)?(/func(/sub-[^/]*({ends}))?)?$)")
+    def build(folder: Path) -> None:
+        _close(index(folder))
+        write_json(folder / MANIFEST, manifest | sizes(folder))
+
+    try:
+        if not is_current():
+            with lock(home.with_suffix(".lock")):
+                if not is_current():  # another job was quicker
+                    replace_folder(home, build)
+    except OSError as error:
+        raise UsageError(
+            f"The index cannot be written to {home.parent} ({error.strerror}). "
+            "Give --bids-database-dir a folder that can be written, or leave it out."
+        ) from error
 
 
 def _close(layout: BIDSLayout) -> None:
     layout.session.close()
     layout.connection_manager.engine.dispose()
-
-
-def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -> BIDSLayout:
-    from bids.layout import BIDSLayout  # a third of a second
-
-    home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
-    # a folder's modification time changes when a file in it appears or disappears
-    times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
-    manifest = {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
-
-    def build(folder: Path) -> None:
-        _close(_index(root, None, closed, folder))
-        write_json(folder / MANIFEST, manifest | _sizes(folder))
-
-    try:
-        if not _is_current(home, manifest):
-            with lock(home.with_suffix(".lock")):
-                if not _is_current(home, manifest):  # another job was quicker
-                    replace_folder(home, build)
-    except OSError as error:
-        raise UsageError(
-            f"The index cannot be written to {database_dir} ({error.strerror}). "
-            "Give --bids-database-dir a folder that can be written, or leave it out."
-        ) from error
-    return BIDSLayout(root, validate=False, database_path=home)
-
-
-def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
-    try:
-        return read_json(home / MANIFEST) == manifest | _sizes(home)
-    except DatasetError:
-        return False
-
-
-def _sizes(home: Path) -> dict[str, int]:
-    """Bytes of the database, which says when it was cut short."""
-    return {path.name: path.stat().st_size for path in home.glob("*.sqlite")}

@@ -8,7 +8,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unicodedata import category, normalize
@@ -48,7 +48,15 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
     separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
     if not header:
         raise DatasetError(f"{path} cannot be read as a table: it is empty. Copy it again.")
-    numbered = list(_lines(path, text, separator))
+    reader, numbered = csv.reader(text.splitlines(True), delimiter=separator, strict=True, skipinitialspace=True), []
+    try:  # rows with the line that they end in; blank ones are left out
+        for row in reader:
+            if any(cells := [cell.strip() for cell in row]):
+                numbered.append((reader.line_num, cells))
+    except csv.Error as error:
+        raise DatasetError(
+            f"{path} cannot be read as a table (line {reader.line_num}: {error}). Correct it."
+        ) from error
     names, rows, lines = numbered[0][1], [row for _, row in numbered[1:]], [line for line, _ in numbered[1:]]
     if not names[-1] and all(len(row) == len(names) and not row[-1] for row in rows):
         names, rows = names[:-1], [row[:-1] for row in rows]  # a separator at the end of every line, the first too
@@ -109,20 +117,6 @@ def _decode(path: Path) -> tuple[str, list[str]]:
             "(UTF-8)."
         )
     return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
-
-
-def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line that they end in; blank ones are left out."""
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator, strict=True, skipinitialspace=True)
-    try:
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if any(cells):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise DatasetError(
-            f"{path} cannot be read as a table (line {reader.line_num}: {error}). Correct it."
-        ) from error
 
 
 def _with_points(path: Path, names: Sequence[str], rows: Iterable[list[str]]) -> list[str]:

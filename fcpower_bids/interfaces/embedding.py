@@ -61,13 +61,10 @@ class Embed(Step):
         self._results["embeddings"] = []
         for arrays, facts in found:
             if "problem" in facts:
-                facts["problem"][0] = facts["problem"][0] or _otherwise(any(arrays for arrays, _ in found))
+                # where it fits another atlas, the encoder is sound and this atlas is just not the one it is for
+                otherwise = "skipped" if any(arrays for arrays, _ in found) else "failed"
+                facts["problem"][0] = facts["problem"][0] or otherwise
             self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
-
-
-def _otherwise(fits_another: bool) -> str:
-    """Where it fits another atlas, the encoder is sound and this atlas is just not the one it is for."""
-    return "skipped" if fits_another else "failed"
 
 
 def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
@@ -78,7 +75,7 @@ def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple
             _encoder(settings, atlas)
         except FcPowerError as error:
             problems[atlas.name] = _problem(error)
-    otherwise = _otherwise(len(problems) < len(atlases))
+    otherwise = "skipped" if len(problems) < len(atlases) else "failed"
     return {name: (state or otherwise, sentence) for name, (state, sentence) in problems.items()}
 
 

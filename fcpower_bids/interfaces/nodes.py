@@ -21,7 +21,7 @@ from fcpower_bids.imaging.streaming import VolumeFigures
 from fcpower_bids.outputs.recording import Named, Results, write_recording
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording, Slices
-from fcpower_bids.reports.person.brains import write_previews
+from fcpower_bids.reports.brains import write_previews
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Participant
 from fcpower_bids.store import parse_json
@@ -288,13 +288,12 @@ class Transform(Step):
     input_spec = TransformInputSpec
     output_spec = TransformOutputSpec
 
-    def chosen(self) -> tuple[str, Mapping[str, Any]]:
-        """Return the name of the transform and its parameters."""
-        return self.inputs.transform, self.inputs.parameters
-
     def work(self, folder: Path) -> None:  # noqa: D102
-        name, parameters = self.chosen()
-        transform, needed, rows = recording_transform(name, parameters), self.inputs.get().get("series"), np.empty(0)
+        given, rows = self.inputs.get(), np.empty(0)
+        name, needed = given.get("transform", "power"), given.get("series")
+        transform = recording_transform(
+            name, given["parameters"] if "parameters" in given else {"alpha": given["alpha"]}
+        )
         if transform.needs == "series" and not isdefined(needed):
             raise UsageError(f"The transform '{name}' needs the series: connect that port too.")
         self._results["transformed"] = []
@@ -322,9 +321,6 @@ class Power(Transform):
     """FC^alpha: the eigenvalues of FC raised to alpha, its eigenvectors kept (the paper, Equation 1)."""
 
     input_spec = PowerInputSpec
-
-    def chosen(self) -> tuple[str, Mapping[str, Any]]:  # noqa: D102
-        return "power", {"alpha": self.inputs.alpha}
 
 
 class SinkInputSpec(BaseInterfaceInputSpec):

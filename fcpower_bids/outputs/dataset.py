@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from string import digits
@@ -18,13 +19,12 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.locks import LOCKS, lock, write_shared
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, made_by, program_names, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import atomic, may_write
+from fcpower_bids.store import LOCKS, atomic, lock, may_write, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -87,12 +87,10 @@ def check_dataset(output: Path) -> None:
     description = output / DESCRIPTION
     if not description.exists():
         return
-    try:
-        is_ours = NAME in program_names(output)
-    except DatasetError:
-        is_ours = False
-    if not is_ours:
-        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
+    with suppress(DatasetError):
+        if NAME in program_names(output):
+            return
+    raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
@@ -159,9 +157,7 @@ def parcels_path(output_dir: Path, atlas: Atlas) -> Path:
 
 def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     """Copy an atlas with its table into ``sourcedata/atlases``, and return the copy of the image."""
-    from fcpower_bids.imaging.atlas import (
-        parcel_centroids,  # loads nibabel, which the group level never needs
-    )
+    from fcpower_bids.imaging.atlas import parcel_centroids  # loads nibabel, which the group level never needs
 
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
@@ -175,12 +171,8 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
     table = table_text(pd.DataFrame({**parcels, **places}))
     write_shared(output_dir, parcels_path(output_dir, atlas), table)
-    about = {
-        "Name": atlas.name,
-        "License": atlas.licence,
-        "ReferencesAndLinks": [atlas.citation],
-        "Source": atlas.source,
-    }
+    about = {"Name": atlas.name, "License": atlas.licence, "ReferencesAndLinks": [atlas.citation]}
+    about["Source"] = atlas.source
     name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
     write_shared(output_dir, output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target

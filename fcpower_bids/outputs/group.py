@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,17 +157,9 @@ def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
 def digest_cohort(cohort: Cohort) -> str:
     """Digest of everything that an analysis can see of a cohort; the series stand behind their connectomes."""
     digest = hashlib.blake2b(digest_size=16)
-    facts = [
-        *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
-        *(
-            len(cohort.series),
-            cohort.embedding_facts,
-            sorted(cohort.encoders),
-            cohort.alike,
-            sorted(cohort.seen.items()),
-            cohort.contents,
-        ),
-    ]
+    facts: list[Any] = [cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times]
+    facts += [len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike]
+    facts += [sorted(cohort.seen.items()), cohort.contents]
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())
@@ -204,13 +197,13 @@ class Attempts:
         self._causes: list[Exception] = []
         self._apart = {INDEX, PAGE, CHECK}.difference(asked)
 
-    def run(
-        self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
-    ) -> Result | None:
-        """Do the work and return what it returns; None where it could not be done."""
-        found = None
+    @contextmanager
+    def at(
+        self, name: str, may_leave_out: Callable[[Unfit], bool] = lambda error: False
+    ) -> Generator[None, None, None]:
+        """Do what stands within; what ends it is noted, and the next goes on."""
         try:
-            found = work()
+            yield
             self.finish(name)
         except Incomplete as error:
             self.fail(name, str(error), error)
@@ -221,6 +214,12 @@ class Attempts:
             say(f"{name}: left out. {error}", self.settings)
         except Exception as error:
             self.fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
+
+    def run(self, name: str, work: Callable[[], Result]) -> Result | None:
+        """Do the work and return what it returns; None where it could not be done."""
+        found = None
+        with self.at(name):
+            found = work()
         return found
 
     def finish(self, name: str) -> None:

@@ -129,12 +129,7 @@ def write_recording(output_dir: Path, results: Results) -> Written:
         if excluded:
             _forget(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
         else:
-            paths += [*_series_files(output_dir, results, number), *_connectome_files(output_dir, results, number)]
-            for label, (vector, described) in results.embeddings[number].items():
-                path = output_path(output_dir, results.recording, Output("embedding", (("desc", label),)), atlas)
-                values = np.atleast_2d(vector)
-                paths.append(write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])]))
-                paths.append(describe_files({**cleaning_metadata(results, number), **described}, path))
+            paths += _atlas_files(output_dir, results, number)
     return Written(tuple(path.relative_to(output_dir).as_posix() for path in paths), excluded, results.problems)
 
 
@@ -211,21 +206,17 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
             yield f"{row}\n"
 
 
-def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    atlas, clean = results.atlases[number], results.series[number].clean
-    path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    tr = results.cleaning.repetition_time
-    facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
+def _atlas_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
+    """Series, connectomes and embeddings under one atlas."""
+    atlas, recording, clean = results.atlases[number], results.recording, results.series[number].clean
+    path, tr = output_path(output_dir, recording, TIMESERIES, atlas), results.cleaning.repetition_time
+    cleaned, timing = cleaning_metadata(results, number), {"RepetitionTime": tr, "SamplingFrequency": 1 / tr}
     yield write_matrix(path, clean, atlas.names)
     if atlas.is_cifti:
-        from fcpower_bids.imaging.cifti import encode_ptseries  # loads nibabel, only CIFTI needs it
+        from fcpower_bids.imaging.cifti import encode_pconn, encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(clean, atlas, tr))
-    yield describe_files({**cleaning_metadata(results, number), **facts}, path)
-
-
-def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
-    atlas, recording = results.atlases[number], results.recording
+    yield describe_files({**cleaned, **timing, "Units": "standard deviations (z-scored)"}, path)
     array = output_path(output_dir, recording, CONNECTIVITY, atlas).with_suffix(".npy")
     before = array.read_bytes() if array.is_file() else b""
     for name, (matrix, facts) in results.connectomes[number].items():
@@ -237,13 +228,11 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
             if before != array.read_bytes():
                 _forget(path, (path, array))
         if atlas.is_cifti:
-            from fcpower_bids.imaging.cifti import encode_pconn  # loads nibabel, only CIFTI needs it
-
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         # by the draft of BEP017; a constant diagonal is left out
         diagonal, stat = np.diag(matrix)[np.isfinite(np.diag(matrix))], dict(output.entities)["stat"]
         about = {
-            **cleaning_metadata(results, number),
+            **cleaned,
             "Weighted": True,
             "Directed": False,
             "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
@@ -254,6 +243,11 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
             **facts,
         }
         yield describe_files(about, path)
+    for label, (vector, facts) in results.embeddings[number].items():
+        path = output_path(output_dir, recording, Output("embedding", (("desc", label),)), atlas)
+        values = np.atleast_2d(vector)
+        yield write_matrix(path, values, [f"dim{i:04d}" for i in range(values.shape[1])])
+        yield describe_files({**cleaned, **facts}, path)
 
 
 def _forget(fc: Path, written: Collection[Path] = ()) -> None:

@@ -18,12 +18,11 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, FcPowerError
-from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Embedding, Participant
-from fcpower_bids.store import explain_no_room, is_inner, known_digest, may_write, stored_path, write_text
+from fcpower_bids.store import LOCKS, explain_no_room, is_inner, known_digest, lock, may_write, stored_path, write_text
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)

@@ -9,10 +9,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -304,27 +304,17 @@ def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
 
 def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) -> Path:
     """Write a table as :func:`write_declared`, block by block; the same rows give the same bytes. Raises TypeError."""
-    with atomic(path) as temporary, _open_text(temporary, path.suffix == ".gz") as stream:
+    with ExitStack() as opened:
+        raw: Any = opened.enter_context(opened.enter_context(atomic(path)).open("wb"))
+        if path.suffix == ".gz":
+            raw = opened.enter_context(gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0))
+        stream = opened.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
         for i, block in enumerate(blocks):
             spec.check(list(map(str, block.columns)))
             if i == 0:
                 stream.write(_header(block))
             stream.writelines(_lines(block))
     return path
-
-
-@contextmanager
-def _open_text(path: Path, compressed: bool) -> Iterator[TextIO]:
-    with path.open("wb") as raw:
-        if not compressed:
-            with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
-                yield stream
-            return
-        with (
-            gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
-        ):
-            yield stream
 
 
 def _cells(column: pd.Series) -> list[str]:

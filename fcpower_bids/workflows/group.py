@@ -23,7 +23,7 @@ import pandas as pd
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
-from fcpower_bids.check.check import check_first
+from fcpower_bids.check import check_first
 from fcpower_bids.cohort.assembly import check_names
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, asked_for, read_embedding_facts
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
@@ -38,7 +38,6 @@ from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import SITE, check_input_folder, dataset_identity, output_folders
 from fcpower_bids.inputs.sources import join
-from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.notebook import open_cohort
 from fcpower_bids.outputs.dataset import bids_uri, note_command
 from fcpower_bids.outputs.group import (
@@ -68,11 +67,9 @@ from fcpower_bids.parallel import executing
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Output, Table
 from fcpower_bids.resources import memory_limit
-from fcpower_bids.settings import Method, Settings
-from fcpower_bids.settings.command import command_of
-from fcpower_bids.settings.group import PERMUTE
-from fcpower_bids.settings.options import describe_unread
-from fcpower_bids.store import known_digest, leftovers, sweep
+from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.settings.options import PERMUTE, describe_unread
+from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 
@@ -124,9 +121,15 @@ def run_group(settings: Settings) -> int:
             if not held.enter_context(lock(path, wait=False)):
                 say("Another run is at work on the same tables; it is waited for.", settings)
                 held.enter_context(lock(path))
-            _write_tables(cohort, by_atlas, settings, attempts)
+            with sharing_spectra(cohort.edges):
+                cohort = _write_cohort(cohort, by_atlas, settings, attempts)
+                _run_analyses(cohort, by_atlas, settings, attempts)
+            if settings.save_models and not settings.check:
+                from fcpower_bids.clinic.fit import save_models  # most runs need no models
+
+                save_models(cohort, settings, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
-    from fcpower_bids.reports.person.page import write_index  # only the end of a run needs it
+    from fcpower_bids.reports.person import write_index  # only the end of a run needs it
 
     sweep_shared(settings.output_dir)
     _, answers = attempts.run(PAGE, partial(write_group_report, settings)) or (None, [])
@@ -181,8 +184,8 @@ def _describe_left_out(cohort: Cohort, settings: Settings) -> None:
             say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
 
 
-def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> None:
-    """Write who is in the cohort, check it, run the analyses and save models."""
+def _write_cohort(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> Cohort:
+    """Write who is in the cohort, check it, and return it with what the check has found."""
     folder, output = settings.results, settings.output_dir
     if (output / "logs" / "status").is_dir():
         write_status_table(output)  # the page leads to the table, and who is left out is left out by it
@@ -206,15 +209,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
     people = [Table(cohort.excluded, EXCLUDED_TABLE), Table(cohort.scans, SCANS, facts)]
     people += [Table(tabulate_people(cohort), EMBEDDED_PEOPLE)] if cohort.embeddings else []
     write_group_tables(folder, {table.spec.name: table for table in people}, settings)
-    with sharing_spectra(cohort.edges):
-        cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
-        by_atlas = {name: replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
-        if not settings.check:
-            _run_analyses(cohort, by_atlas, settings, attempts)
-    if settings.save_models and not settings.check:
-        from fcpower_bids.clinic.fit import save_models  # most runs need no models
-
-        save_models(cohort, settings, attempts)
+    return attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
 
 
 def _refuse_other_question(settings: Settings) -> None:
@@ -243,18 +238,14 @@ def _in_words(value: Any) -> str:
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings, attempts: Attempts) -> None:
     """Run analyses one by one and write their tables; those of the same cohort and choices are not done again."""
+    if settings.check:
+        return
     names = analyses_to_run(settings)
     finished = FinishedAnalyses(settings.results)
+    by_atlas = {name: replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
     if cohort.alike:  # once more: the check has made one family of two people
         _check_choices(names, cohort, by_atlas, settings)
     keys = [analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)]
-
-    def work(name: str) -> Mapping[str, Table]:
-        tables: Mapping[str, Table] = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
-        write_group_tables(finished.folder, tables, settings)
-        finished.add(name, keys[name in OF_COHORTS], tables, settings.question())
-        return tables
-
     for name in names:
         if finished.has(name, keys[name in OF_COHORTS]):
             attempts.finish(name)
@@ -262,8 +253,10 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
             continue
         say(f"{name} ...", settings)
         started = time.monotonic()
-        tables = attempts.run(name, partial(work, name), partial(_may_leave_out, name, settings))
-        if tables is not None:
+        with attempts.at(name, partial(_may_leave_out, name, settings)):
+            tables: Mapping[str, Table] = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
+            write_group_tables(finished.folder, tables, settings)
+            finished.add(name, keys[name in OF_COHORTS], tables, settings.question())
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
             notes = (table.facts[PERMUTATIONS] for table in tables.values() if PERMUTATIONS in table.facts)
             for note in dict.fromkeys(notes):

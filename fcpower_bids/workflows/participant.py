@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +27,6 @@ from fcpower_bids.cohort.recordings import (
 from fcpower_bids.errors import DatasetError, Incomplete, UsageError
 from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.inputs.roots import dataset_identity, derivative_roots
-from fcpower_bids.locks import LOCKS, lock, sweep_shared, write_shared
 from fcpower_bids.outputs.dataset import copy_atlas, name_inputs, note_command, prepare_dataset
 from fcpower_bids.outputs.names import files_of, folders_of, is_file_of
 from fcpower_bids.outputs.status import (
@@ -51,9 +49,8 @@ from fcpower_bids.parallel import WorkerDied, run_calls
 from fcpower_bids.progress import say
 from fcpower_bids.records import Recording
 from fcpower_bids.resources import unsearched
-from fcpower_bids.settings import Settings
-from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import leftovers, make_folder, sweep
+from fcpower_bids.settings import Settings, command_of
+from fcpower_bids.store import LOCKS, leftovers, lock, make_folder, sweep, sweep_shared, write_shared
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 from fcpower_bids.workflows.plan import (
     ALL_FAILED,
@@ -177,86 +174,66 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
 
 
 def _run(jobs: Sequence[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> None:
-    """Run every job that is not finished; afterwards each recording has a final status."""
-    output = settings.output_dir
+    """Run every job that is not finished, on this machine or on a cluster.
+
+    A process that is killed costs its recording; the others go on in new ones.
+    """
     todo = {job.recording.name: job for job in jobs if not job.finished}
     count = Count(len(jobs), len(jobs) - len(todo), settings)
-    if todo:
-        _run_all(todo, settings, datasets, work, count)
-    count.bar.close()
-    for recording in (job.recording for job in jobs):
-        with lock(output / LOCKS / recording.name, wait=False) as is_free:
-            if is_free:  # remove what workers that were killed left half-written, the status included
-                for folder in folders_of(output, recording.entities):
-                    sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
-                folder = status_path(output, recording.name).parent
-                sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
-
-
-def _run_all(todo: Mapping[str, Job], settings: Settings, datasets: dict[str, Path], work: Path, count: Count) -> None:
-    """Run the workflow of recordings on this machine or on a cluster, and note those that it did not finish."""
+    if not todo:
+        return _conclude(jobs, [], settings, count)
     with unsearched():
         from fcpower_bids.workflows import recording as steps  # loads nipype
-
-    output = settings.output_dir
     # before anything is removed, since it may be refused
     runner = None if settings.use_plugin is None else steps.make_runner(settings.use_plugin)
     earlier = [_forget(job.recording, settings) for job in todo.values()]
     for atlas in {atlas for job in todo.values() for atlas in job.atlases}:
         describe_atlas(atlas, settings.work / "atlases")
     named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
-
-    def calls(names: Iterable[str], wait: bool) -> Iterator[tuple[Any, ...]]:
-        return ((todo[name].recording, todo[name].atlases, named, datasets, work, wait) for name in names)
-
+    names, theirs, wait = list(todo), list[str](), False
     if runner is not None:
-        steps.configure_nipype(output / "logs" / "crashes", settings.debug)
-        steps.run_on_cluster(calls(todo, True), runner, work)
-    else:
-        run = partial(_run_here, steps.process_recording, calls, modules=steps.LAZY, count=count)
-        theirs = run(list(todo), wait=False)
-        for name in theirs:
-            say(f"{name}: another run is at work on it; it is waited for.", settings)
-        run(theirs, wait=True)
-    for name, job in todo.items():
-        status = read_status(output, name)
-        if status is None or status.state == RUNNING:
-            reason = explain_step(output, steps.workflow_name(job.recording))
-            reason = reason or (NOT_STARTED if status is None else VANISHED)
-            write_status(output, Status(name, FAILED, status.stage if status else "", reason))
-    for before in earlier:
-        if before is not None and (removed := remove_outdated(output, before)):
-            say(f"{before.recording}: excluded now, so its {len(removed)} former files are removed.", settings)
-
-
-def _run_here(
-    process: Callable[..., tuple[str, str]],
-    calls: Callable[[Iterable[str], bool], Iterator[tuple[Any, ...]]],
-    names: list[str],
-    wait: bool,
-    modules: Iterable[str],
-    count: Count,
-) -> list[str]:
-    """Run recordings in processes of this machine, and return those at which another run is at work.
-
-    A process that is killed costs its recording; the others go on in new ones.
-    """
-    theirs: list[str] = []
+        steps.configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
+        calls = ((job.recording, job.atlases, named, datasets, work) for job in todo.values())
+        names = steps.run_on_cluster(calls, runner, work)
     while names:
+        given = [(todo[name].recording, todo[name].atlases, named, datasets, work, wait) for name in names]
         try:
-            with closing(run_calls(process, calls(names, wait), workers(count.settings), modules)) as ends:
+            with closing(run_calls(steps.process_recording, given, workers(settings), steps.LAZY)) as ends:
                 for name, end in ends:
                     if end == ELSEWHERE:
                         theirs.append(name)
                     else:
                         count.step(name, end)
-            break
+            names = []
         except WorkerDied as error:
-            if not _note_killed(names, error, count):
-                break
-        states = {name: read_status(count.settings.output_dir, name) for name in names if name not in theirs}
-        names = [name for name, status in states.items() if status is None or status.state == RUNNING]
-    return theirs
+            names = _note_killed([name for name in names if name not in theirs], error, count)
+        if not names and not wait:
+            names, theirs, wait = theirs, [], True
+            for name in names:
+                say(f"{name}: another run is at work on it; it is waited for.", settings)
+    for name, job in todo.items():
+        status = read_status(settings.output_dir, name)
+        if status is None or status.state == RUNNING:
+            reason = explain_step(settings.output_dir, steps.workflow_name(job.recording))
+            reason = reason or (NOT_STARTED if status is None else VANISHED)
+            write_status(settings.output_dir, Status(name, FAILED, status.stage if status else "", reason))
+    return _conclude(jobs, earlier, settings, count)
+
+
+def _conclude(jobs: Sequence[Job], earlier: Sequence[Status | None], settings: Settings, count: Count) -> None:
+    """Remove what is excluded now, and what killed workers left half-written, statuses included."""
+    output = settings.output_dir
+    for before in earlier:
+        if before is not None and (removed := remove_outdated(output, before)):
+            say(f"{before.recording}: excluded now, so its {len(removed)} former files are removed.", settings)
+    count.bar.close()
+    for recording in (job.recording for job in jobs):
+        with lock(output / LOCKS / recording.name, wait=False) as is_free:
+            if is_free:
+                for folder in folders_of(output, recording.entities):
+                    sweep(folder / name for name in leftovers(folder) if is_file_of(name, recording.entities))
+                folder = status_path(output, recording.name).parent
+                sweep(folder / name for name in leftovers(folder) if name.startswith(recording.name))
 
 
 def _forget(recording: Recording, settings: Settings) -> Status | None:
@@ -277,8 +254,8 @@ def _forget(recording: Recording, settings: Settings) -> Status | None:
     return earlier
 
 
-def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> bool:
-    """Write the status of the recordings whose process was killed; return whether there are any."""
+def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[str]:
+    """Write the status of the recordings whose process was killed; return those to go on with, if there are any."""
     output, at_work = count.settings.output_dir, []
     for name in names:
         status = read_status(output, name)
@@ -289,7 +266,8 @@ def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> bool:
     for status in [one for one in at_work if one.process in error.processes] or at_work:
         write_status(output, Status(status.recording, FAILED, status.stage, f"{error.cause}. {remedy}"))
         count.step(status.recording, "failed")
-    return bool(at_work)
+    states = {name: read_status(output, name) for name in names} if at_work else {}
+    return [name for name, status in states.items() if status is None or status.state == RUNNING]
 
 
 def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
@@ -309,8 +287,8 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
 def _report(names: Iterable[str], settings: Settings, with_index: bool) -> list[str]:
     """Make pages and the index in processes of their own, and say what of them could not be made."""
     with unsearched():
-        from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
-        from fcpower_bids.reports.person.page import try_index, write_pages
+        from fcpower_bids.reports.methods import write_methods  # only the end of a run needs it
+        from fcpower_bids.reports.person import try_index, write_pages
     output = settings.output_dir
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     size = max(1, min(PAGES, -(-len(subjects) // workers(settings))))

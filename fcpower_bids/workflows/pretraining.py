@@ -18,15 +18,13 @@ from fcpower_bids.encoders import CORPUS_ID
 from fcpower_bids.errors import DatasetError, Unproven, UsageError
 from fcpower_bids.inputs.discover import label_remedy
 from fcpower_bids.inputs.roots import check_input_folder, dataset_identity, dataset_terms, people_tables
-from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.names import TIMESERIES, parse_name, path_of
 from fcpower_bids.outputs.tables import series_file
 from fcpower_bids.parallel import processes
 from fcpower_bids.progress import say
-from fcpower_bids.settings import Method, Settings
-from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import file_in_the_way
+from fcpower_bids.settings import Method, Settings, command_of
+from fcpower_bids.store import write_shared
 
 # torch is loaded where it is used: the other levels do without it.
 
@@ -183,7 +181,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     from fcpower_bids.pretrain.packing import pack_corpus
 
     check_input_folder(settings.bids_dir)
-    if (file := file_in_the_way(corpus)) is not None:
+    if file := next((place for place in (corpus, *corpus.parents) if place.is_file()), None):
         raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
     if not (dataset := dataset_identity(settings.bids_dir, settings.dataset_name)):  # an encoder knows its people by it
         raise UsageError(

@@ -27,7 +27,6 @@ from fcpower_bids.imaging.atlas import describe_atlas
 from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.nodes import Bandpass, Connectivity, Parcellate, Power, Sink, Transform, choices_of
-from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -46,6 +45,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.resources import peak_megabytes
 from fcpower_bids.settings import CLEANING, Participant, Settings
+from fcpower_bids.store import LOCKS, lock
 from fcpower_bids.transforms.connectomes import transform_parameters
 from fcpower_bids.workflows.plan import ELSEWHERE, FINISHED
 
@@ -256,9 +256,10 @@ class Job(SimpleInterface):
         return runtime
 
 
-def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path) -> None:
-    """Make every recording a job of a plugin, and wait for all."""
+def run_on_cluster(calls: Iterable[tuple[Any, ...]], runner: PluginBase, work: Path) -> list[str]:
+    """Make every recording a job of a plugin, and wait for all; none is left."""
     workflow = Workflow(name="jobs", base_dir=str(work))
     workflow.add_nodes([Node(Job(arguments=given), name=workflow_name(given[0])) for given in calls])
     with suppress(RuntimeError):  # jobs that have died: their statuses say that they did not finish
         workflow.run(plugin=runner)
+    return []

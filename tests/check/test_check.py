@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fcpower_bids.check.check import check_cohort
+from fcpower_bids.check import check_cohort
 from tests.analyses.cohorts import choose
 from tests.check.cohorts import in_memory
 from tests.planting.planted import draw_series

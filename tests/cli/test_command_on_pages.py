@@ -6,8 +6,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from fcpower_bids.settings import Settings
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.settings import Settings, command_of
 from tests.command import parse_settings
 
 PLAIN = Settings(Path("/home/me/study/bids"), Path("/home/me/study/out"), "group")

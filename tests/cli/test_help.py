@@ -11,8 +11,7 @@ import grimp
 import pytest
 
 import fcpower_bids
-from fcpower_bids.cli import predict as predict_command
-from fcpower_bids.cli import prefetch
+from fcpower_bids.cli import commands as named
 from fcpower_bids.cli.parser import OURS, build_parser, options
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
@@ -84,7 +83,7 @@ def test_the_short_help_fits_on_a_screen(capsys):
 
 
 def test_there_are_few_options():
-    commands = (prefetch.build_parser(), predict_command.build_parser())
+    commands = (named.prefetch_parser(), named.predict_parser())
     number = sum(len([each for each in one._actions if each.option_strings]) - 1 for one in commands)
     assert number + len([option for option in options().values() if not option.in_file]) <= MOST
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.cli import prefetch
-from fcpower_bids.cli.prefetch import fetch_weights, main
+from fcpower_bids.cli import commands
+from fcpower_bids.cli.commands import fetch_weights
+from fcpower_bids.cli.commands import prefetch as main
 from fcpower_bids.encoders import HUB_IDS, checkpoints
 from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
@@ -36,9 +37,9 @@ def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path, capsy
     assert main(["--folder", str(target), "--weights", "fbert-1m"]) == 0
     assert hub == [(HUB_IDS["fbert-1m"], None)]
     folder = target / "weights" / "fbert-1m"
-    listed = [line.split("\t") for line in (folder / prefetch.CHECKSUMS).read_text().splitlines()[1:]]
+    listed = [line.split("\t") for line in (folder / commands.CHECKSUMS).read_text().splitlines()[1:]]
     assert {name: int(size) for name, _, size in listed} == {
-        path.name: path.stat().st_size for path in folder.iterdir() if path.name != prefetch.CHECKSUMS
+        path.name: path.stat().st_size for path in folder.iterdir() if path.name != commands.CHECKSUMS
     }
     assert all(digest_of(folder / name) == digest for name, digest, _ in listed)
     assert read_config(folder)[1].roi_labels == ("a", "b", "c")

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.cli import predict as predict_command
-from fcpower_bids.cli import prefetch
+from fcpower_bids.cli.commands import predict_parser, prefetch_parser
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.schema import TABLES
@@ -62,9 +61,9 @@ def test_the_program_reads_a_command_of_the_documentation(text, tmp_path, monkey
     if len(words) == 2 and words[0] == "fcpower_bids":
         assert words[1] in ("predict", "prefetch", "--help", "--version")
     elif words[:2] == ["fcpower_bids", "prefetch"]:
-        assert prefetch.build_parser().parse_args(words[2:]).folder
+        assert prefetch_parser().parse_args(words[2:]).folder
     elif words[:2] == ["fcpower_bids", "predict"]:
-        assert predict_command.build_parser().parse_args(words[2:])
+        assert predict_parser().parse_args(words[2:])
     elif words[0] == "fcpower_bids":
         assert {"--help", "--version"} & set(words) or parse_settings(words[1:]).level in LEVELS
     elif words[:3] == ["python", "-m", "fcpower_bids.demo"]:

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.person import page as index
-from fcpower_bids.reports.person import recording as recording_facts
-from fcpower_bids.reports.person.page import write_index
+from fcpower_bids.reports import accounts as recording_facts
+from fcpower_bids.reports import person as index
+from fcpower_bids.reports.person import write_index
 from tests.command import main
 from tests.running import FOOT
 

@@ -147,7 +147,7 @@ def kill_itself(*_arguments):
 
 def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, tmp_path, monkeypatch):
     options = (*ATLAS, "--participant-label", "01", "--session-label", "a")
-    monkeypatch.setattr("fcpower_bids.reports.person.page.write_pages", kill_itself)
+    monkeypatch.setattr("fcpower_bids.reports.person.write_pages", kill_itself)
     found = run_app(demo, tmp_path / "out", *options)
     assert found.code == 4
     assert "Not all pages were made. The process was killed from outside" in found.err

@@ -14,11 +14,10 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.errors import DatasetError, Incomplete
-from fcpower_bids.locks import lock
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import beside
+from fcpower_bids.store import beside, lock
 from fcpower_bids.workflows import group
 from fcpower_bids.workflows.group import describe_unused, run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.core import ALPHA_STAR
+from fcpower_bids.reports.charts import draw_curves, draw_rows, draw_sphere, with_band
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Chapter,
@@ -22,9 +23,8 @@ from fcpower_bids.reports.cohort.tables import (
     square,
     targets_of,
 )
-from fcpower_bids.reports.kit.charts import draw_curves, draw_rows, draw_sphere, with_band
-from fcpower_bids.reports.kit.figures import draw_matrices
-from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.figures import draw_matrices
+from fcpower_bids.reports.page import Panel
 
 MOST_TARGETS, BESIDE = 6, 3
 """Targets of an analysis that are drawn, and how many of them side by side in one picture; all are in the tables."""

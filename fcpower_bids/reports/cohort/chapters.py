@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import PARCEL
+from fcpower_bids.reports.charts import draw_brain, draw_curves, short
 from fcpower_bids.reports.cohort import analyses
 from fcpower_bids.reports.cohort.findings import describe_finding, describe_identification, find_targets, unseen_best
 from fcpower_bids.reports.cohort.tables import (
@@ -25,9 +26,8 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     square,
 )
-from fcpower_bids.reports.kit.charts import draw_brain, draw_curves, short
-from fcpower_bids.reports.kit.figures import draw_matrices
-from fcpower_bids.reports.kit.page import Panel
+from fcpower_bids.reports.figures import draw_matrices
+from fcpower_bids.reports.page import Panel
 from fcpower_bids.schema import TABLES
 
 MOST_PREDICTED, MOST_SCATTERS = 12, 4

@@ -14,6 +14,7 @@ from fcpower_bids.analyses.evaluate import POOLED_MEAN
 from fcpower_bids.analyses.sites import WITHIN
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
+from fcpower_bids.reports.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
 from fcpower_bids.reports.cohort.chapters import ANSWERS, CHAPTERS, NOTE, make_chapter
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
@@ -46,11 +47,9 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     say_p,
 )
-from fcpower_bids.reports.kit.charts import GREY, ROW_HEIGHT, ROW_WIDTH, draw_row_bars, reaching, rows_with_names, style
-from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.kit.page import Panel, relative_link, render_page, show_number, write_page
-from fcpower_bids.settings import Places
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.reports.methods import all_references, to_html, write_citations
+from fcpower_bids.reports.page import Panel, relative_link, render_page, show_number, write_page
+from fcpower_bids.settings import Places, command_of
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".bib")
 """Files of the folder that the page leads to."""

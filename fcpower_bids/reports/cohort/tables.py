@@ -20,7 +20,7 @@ from fcpower_bids.outputs.group import FinishedAnalyses, find_table
 from fcpower_bids.outputs.names import short_name
 from fcpower_bids.outputs.status import explain
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.kit.page import Panel, look_up, make_panel, relative_link, show_number
+from fcpower_bids.reports.page import Panel, look_up, make_panel, relative_link, show_number
 from fcpower_bids.schema import TABLES, Column, TableSpec
 from fcpower_bids.settings import Places
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from fcpower_bids.reports.kit.charts import GAP, SCALE, draw_brain, outlines
-from fcpower_bids.reports.kit.svg import colour_table
+from fcpower_bids.reports.charts import GAP, SCALE, draw_brain, outlines
+from fcpower_bids.reports.svg import colour_table
 
 LEFT_FRONT, RIGHT_FRONT, RIGHT_BACK = (-50, 30, 10), (50, 30, 10), (50, -80, 40)
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.reports.charts import style
 from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.page import first_figures
 from fcpower_bids.reports.cohort.tables import GroupTables
-from fcpower_bids.reports.kit.charts import style
-from fcpower_bids.reports.kit.page import show_number
+from fcpower_bids.reports.page import show_number
 
 SVG = "{http://www.w3.org/2000/svg}"
 

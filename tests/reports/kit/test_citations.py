@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fcpower_bids.reports.kit.methods import FOLDER, all_references, cited_keys, in_list, in_text, to_html
+from fcpower_bids.reports.methods import FOLDER, all_references, cited_keys, in_list, in_text, to_html
 
 TEXT = "## Head & tail\n\nFC^0.35^ by <b>us</b> [@power2012; @lindquist2019], 5 % of a_b.\n\n### More\n\n[@unknown]\n"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.kit.charts import draw_curves
+from fcpower_bids.reports import figures
+from fcpower_bids.reports.charts import draw_curves
 
 
 def pictures(svg):

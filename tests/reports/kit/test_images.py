@@ -7,7 +7,7 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from fcpower_bids.reports.kit.svg import colour_table, colours, encode_png, step_of
+from fcpower_bids.reports.svg import colour_table, colours, encode_png, step_of
 
 
 @pytest.mark.parametrize("colours_there_are", [3, 16, 17, 256])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.imaging.strategies import load_strategy, strategy_names
-from fcpower_bids.reports.kit.methods import (
+from fcpower_bids.reports.methods import (
     AtlasFacts,
     all_references,
     cited_keys,

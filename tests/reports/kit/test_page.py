@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fcpower_bids.reports.kit.page import breakable, set_powers
+from fcpower_bids.reports.page import breakable, set_powers
 
 
 def test_a_long_name_may_break_after_an_underscore_and_stays_escaped():

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fcpower_bids.reports.kit.svg import MOST_POINTS, Drawing, Scale
+from fcpower_bids.reports.svg import MOST_POINTS, Drawing, Scale
 
 
 @pytest.mark.parametrize(

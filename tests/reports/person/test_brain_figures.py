@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import AXIAL, Slices
-from fcpower_bids.reports.person.brains import (
+from fcpower_bids.reports.brains import (
     ATLAS,
     MASK,
     TEMPLATE,

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.outputs.status import FAILED, Status, write_status
-from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.person.panels import connectome_title, make_panels
-from fcpower_bids.reports.person.recording import read_accounts, read_parcellation
+from fcpower_bids.reports import figures
+from fcpower_bids.reports.accounts import read_accounts, read_parcellation
+from fcpower_bids.reports.panels import connectome_title, make_panels
 from tests.reports.outputs import EXCLUDED, write_outputs, write_participant_reports
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.series import power_spectrum
-from fcpower_bids.reports.kit.figures import shrink
-from fcpower_bids.reports.person.brains import make_preview, standardise_trend
+from fcpower_bids.reports.brains import make_preview, standardise_trend
+from fcpower_bids.reports.figures import shrink
 
 NETWORKS = ("a", "b") * 3
 

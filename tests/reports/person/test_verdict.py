@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
-from fcpower_bids.reports.person.recording import STAGES, Account, judge, minutes_kept, read_accounts
+from fcpower_bids.reports.accounts import STAGES, Account, judge, minutes_kept, read_accounts
 from fcpower_bids.settings import Settings
 
 

@@ -14,9 +14,9 @@ from fcpower_bids.core.series import interpolate_censored, power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import AXIAL, CORONAL, SAGITTAL, Slices
-from fcpower_bids.reports.kit.figures import draw_bar, shrink
-from fcpower_bids.reports.kit.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
-from fcpower_bids.reports.person.recording import network_order
+from fcpower_bids.reports.accounts import network_order
+from fcpower_bids.reports.figures import draw_bar, shrink
+from fcpower_bids.reports.svg import POINTS, STEPS, Box, Drawing, Scale, colours, encode_png, step_of
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ WHITE = 1.0
 GREYS = 15
 NO_PARCEL = (148, 97, 77)
 """Colour of what has no value."""
-
-
-def draw_thumbnail(carpet: np.ndarray) -> bytes:
-    """Return a carpet in standard deviations, shape (rows, columns), as PNG; NaN has a colour of its own."""
-    greys = np.repeat(np.linspace(0, 255, GREYS).round()[:, None], 3, axis=1)
-    palette = np.concatenate([greys, [NO_PARCEL]]).astype(np.uint8)
-    return encode_png(step_of(shrink(carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), -WHITE, WHITE, GREYS), palette)
 
 
 ROWS, COLUMNS = 150, 900
@@ -72,6 +65,9 @@ def write_previews(output_dir: Path, results: Results) -> None:
             continue
         whole = standardise_trend(series.raw, kept)
         preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
+        greys = np.repeat(np.linspace(0, 255, GREYS).round()[:, None], 3, axis=1)
+        small = step_of(shrink(preview.carpet, THUMBNAIL_ROWS, THUMBNAIL_COLUMNS), -WHITE, WHITE, GREYS)
+        thumbnail = encode_png(small, np.concatenate([greys, [NO_PARCEL]]).astype(np.uint8))
         scaled = np.rint((np.clip(preview.carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
         with atomic(preview_path(coverage)) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
@@ -79,7 +75,7 @@ def write_previews(output_dir: Path, results: Results) -> None:
                 carpet=np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8),
                 frequencies=preview.frequencies,
                 power=preview.power.astype(np.float32),
-                thumbnail=np.frombuffer(draw_thumbnail(preview.carpet), dtype=np.uint8),
+                thumbnail=np.frombuffer(thumbnail, dtype=np.uint8),
             )
 
 

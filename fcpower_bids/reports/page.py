@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -21,10 +21,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
-from fcpower_bids.locks import LOCKS, lock
 from fcpower_bids.outputs.names import short_name
-from fcpower_bids.reports.kit.svg import POWER
-from fcpower_bids.store import write_text
+from fcpower_bids.reports.svg import POWER
+from fcpower_bids.store import LOCKS, lock, write_text
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def make_panel(
     return Panel(title, text, svg, alt, sources=sources, wide=bool(wide))
 
 
-FOLDER = Path(__file__).parents[2] / "data" / "report"
+FOLDER = Path(__file__).parents[1] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"
 """Variable of the environment with name or digest of the container; it stands at the foot of every page."""
 IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
@@ -85,12 +84,12 @@ MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
 
 def render_page(template: str, *, script_name: str = "page.js", command: str = "", **content: Any) -> str:
     """Fill a template of ``data/report``; every value is escaped unless it is `Markup`; the foot says by what."""
-    style, script = _asset("page.css"), _asset("common.js") + _asset(script_name)
+    style, script = _asset("page.css"), _asset("tables.js") + _asset(script_name)
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
     policy = "default-src 'none'; img-src data:; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     text = (
-        _environment()
+        templates()
         .get_template(template)
         .render(
             style=Markup(style),
@@ -119,18 +118,17 @@ def _software() -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def templates() -> Environment:
+    """Return the templates of pages, in which all is escaped, and of texts in Markdown."""
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
+        loader=FileSystemLoader((FOLDER, FOLDER.parent / "boilerplate")),
+        autoescape=lambda name: name is None or not name.endswith(".md"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["inline"] = inline_image
-    environment.filters["short"] = short_name
-    environment.filters["breakable"] = breakable
-    environment.filters["number"] = show_number
+    environment.filters |= {"inline": inline_image, "short": short_name, "breakable": breakable, "number": show_number}
+    environment.filters |= {"decimal": lambda value: f"{float(value):g}", "listed": listed}
     return environment
 
 
@@ -165,6 +163,12 @@ def show_number(value: Any, digits: int = 2) -> str:
         return f"{int(value)}"
     text = f"{value:.{digits}f}"
     return text if float(text) else text.lstrip("-")  # minus zero is zero
+
+
+def listed(words: Iterable[object]) -> str:
+    """``a, b and c``."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def relative_link(path: Path, root: Path) -> str:

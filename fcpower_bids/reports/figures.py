@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fcpower_bids.reports.kit.svg import (
+from fcpower_bids.reports.svg import (
     DOTS,
     POINTS,
     SMALL,

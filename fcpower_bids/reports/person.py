@@ -21,12 +21,7 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.status import DONE, SKIPPED, TABLE, Status, describe_reasons, explain, read_statuses
 from fcpower_bids.outputs.tables import MISSING, made_by, read_table, read_toml
-from fcpower_bids.reports.kit.charts import draw_standing
-from fcpower_bids.reports.kit.methods import AtlasFacts, all_references, methods_text, to_html
-from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
-from fcpower_bids.reports.person.brains import read_thumbnail
-from fcpower_bids.reports.person.panels import make_panels
-from fcpower_bids.reports.person.recording import (
+from fcpower_bids.reports.accounts import (
     MOST_SESSIONS,
     USED_WITH_CAUTION,
     WORDS,
@@ -38,8 +33,12 @@ from fcpower_bids.reports.person.recording import (
     read_accounts,
     read_parcellation,
 )
-from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.settings.command import command_of
+from fcpower_bids.reports.brains import read_thumbnail
+from fcpower_bids.reports.charts import draw_standing
+from fcpower_bids.reports.methods import AtlasFacts, all_references, methods_text, to_html
+from fcpower_bids.reports.page import relative_link, render_page, write_page
+from fcpower_bids.reports.panels import make_panels
+from fcpower_bids.settings import ParticipantOutputs, command_of
 
 INDEX = "index.html"
 MOST_PICTURES = 5000
@@ -247,7 +246,17 @@ def _write(
 ) -> Path:
     output, configuration = settings.output_dir, settings.configuration_hash()
     dull = tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
-    shown = [(name, [part for account in own for part in _parts(account, settings, dull)]) for name, own in sessions]
+    shown = []
+    for name, members in sessions:  # each recording under each atlas; one part without where nothing was written
+        shown.append((name, list[dict[str, Any]]()))
+        for account in members:
+            status = account.status
+            about = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state]}
+            made = [(view.atlas, make_panels(account, view, settings)) for view in account.views] or [("", [])]
+            shown[-1][1].extend(
+                {**about, "reason": status.reason, "anchor": f"{account.name}-{n}", "atlas": atlas, "panels": panels}
+                for n, (atlas, panels) in enumerate(made)
+            )
     try:  # the programs that made the outputs, this one first
         chain = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output)]
     except DatasetError:
@@ -308,13 +317,3 @@ def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
         own["no_value"] = len(account.uncovered.get(row["atlas"], []))
         rows.append({**base, **row, "state": state, **own})
     return rows or [base]
-
-
-def _parts(account: Account, settings: ParticipantOutputs, dull: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The recording under each atlas, with its panels; one part without where nothing was written."""
-    status, made = account.status, [(view.atlas, make_panels(account, view, settings)) for view in account.views]
-    base = {"title": account.without("sub", "ses", *dull), "state": WORDS[status.state], "reason": status.reason}
-    return [
-        {**base, "anchor": f"{account.name}-{number}", "atlas": atlas, "panels": panels}
-        for number, (atlas, panels) in enumerate(made or [("", [])])
-    ]

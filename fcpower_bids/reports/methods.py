@@ -10,23 +10,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.core.series import convention_of
 from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.strategies import load_strategy
-from fcpower_bids.locks import write_shared
 from fcpower_bids.outputs.dataset import without_folders
 from fcpower_bids.outputs.tables import made_by
+from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.store import write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import FullRankTransform
 
-FOLDER = Path(__file__).parents[2] / "data" / "boilerplate"
+FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"
 SURFACE = "fsLR"
 
 
@@ -119,23 +118,7 @@ def all_references() -> dict[str, Entry]:
 
 def fill_part(template: str, **content: Any) -> str:
     """Fill the template of a part of a text."""
-    return _environment().get_template(template).render(**content).strip()
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["decimal"] = lambda value: f"{float(value):g}"
-    environment.filters["listed"] = _listed
-    return environment
-
-
-def _listed(words: Iterable[object]) -> str:
-    """``a, b and c``."""
-    *first, last = map(str, words)
-    return f"{', '.join(first)} and {last}" if first else last
+    return templates().get_template(template).render(**content).strip()
 
 
 Entry = Mapping[str, str]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-COLOURS = Path(__file__).parents[2] / "data" / "report" / "colours.json"
+COLOURS = Path(__file__).parents[1] / "data" / "report" / "colours.json"
 """The colours of each map as ``rrggbb``, 256 or all it has: those of matplotlib, which takes half a second to load."""
 STEPS = 16
 """Colours of an image: the eye distinguishes no more in noise, and a page with many images stays small."""

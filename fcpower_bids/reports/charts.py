@@ -9,8 +9,8 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.kit.figures import AFTER, BEFORE
-from fcpower_bids.reports.kit.svg import (
+from fcpower_bids.reports.figures import AFTER, BEFORE
+from fcpower_bids.reports.svg import (
     DOTS,
     POINTS,
     SIZE,

@@ -62,7 +62,7 @@ from fcpower_bids.outputs.group import FinishedAnalyses, analysis_key, write_gro
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.progress import say
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.reports.kit.page import look_up
+from fcpower_bids.reports.page import look_up
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Settings
 

@@ -1,1 +1,0 @@
-"""The check of a cohort before the first model: whatever makes right formulas mislead."""

@@ -1,1 +1,0 @@
-"""Parts of every page: template, panels, drawings, matrices, methods text."""
