@@ -46,7 +46,7 @@ def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
 def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     """Names of the analyses asked for (none: `DEFAULT`; ``all``: every one), and of the exponent's choice."""
     asked = settings.analyses or DEFAULT
-    chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
+    chosen = tuple(dict.fromkeys(analysis for name in asked for analysis in (ANALYSES if name == ALL else (name,))))
     rule = settings.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

@@ -66,7 +66,7 @@ def _by_target(study: Study, values: Iterable[Any]) -> dict[str, Any]:
 def _fits(study: Study, alphas: FloatArray, scores: FloatArray) -> dict[str, Any]:
     """Peak and coefficients, by target, of the parabola through the curves of scores (A, F, m) over the exponents."""
     fits = (quadratic_peak(alphas, scores[:, :, j]) for j in range(scores.shape[2]))
-    return _by_target(study, ({"Peak": peak, "Coefficients": own.tolist()} for peak, own in fits))
+    return _by_target(study, ({"Peak": peak, "Coefficients": coefficients.tolist()} for peak, coefficients in fits))
 
 
 def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[str, Any]]:
@@ -78,17 +78,19 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
     optimum: Rows = []
     for i, j in np.ndindex(grid.best.shape):
         keys, best = _keys(study, "prediction", i, j), int(grid.best[i, j])
-        each = zip(alphas.tolist(), scores[:, i, j].tolist(), grid.inner[:, i, j].tolist(), strict=True)
+        points = zip(alphas.tolist(), scores[:, i, j].tolist(), grid.inner[:, i, j].tolist(), strict=True)
         curve += [
             keys | {"alpha": alpha, "score": score, "inner_score": inner, "chosen": a == best}
-            for a, (alpha, score, inner) in enumerate(each)
+            for a, (alpha, score, inner) in enumerate(points)
         ]
         at = {"alpha": float(alphas[best]), "score": scores[best, i, j], "score_at_star": scores[star, i, j]}
         optimum.append(keys | at | {"at_bound": best in (0, len(alphas) - 1)})
     nested, known = np.take_along_axis(scores, grid.best[None], axis=0), np.isfinite(scores)
     # over the folds that have a score; NaN where none has, as when folds test one person each
     with np.errstate(invalid="ignore"):
-        means, of_nested = (np.nan_to_num(own).sum(axis=1) / np.isfinite(own).sum(axis=1) for own in (scores, nested))
+        means, of_nested = (
+            np.nan_to_num(values).sum(axis=1) / np.isfinite(values).sum(axis=1) for values in (scores, nested)
+        )
     comparable = np.where(np.isnan(means), -np.inf, means)
     chosen = np.where(known.any(axis=(0, 1)), alphas[comparable.argmax(axis=0)], np.nan)
     facts = {

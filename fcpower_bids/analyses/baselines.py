@@ -62,9 +62,9 @@ def choose_permutations(study: Study) -> tuple[int, str]:
         return asked, f"{asked:,} per target, as asked for (--permutations)."
     if not study.preset.permuted:
         return 0, f"None: the protocol '{study.preset.name}' has none (--permutations)."
-    rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
+    rebuilt = study.people.covariates.shape[1] > 0 or any(target.measures.shape[1] > 1 for target in targets)
     budget = BUDGET_REBUILT if rebuilt else BUDGET
-    number = next((each for each in LADDER if each * len(targets) <= budget), 0)
+    number = next((count for count in LADDER if count * len(targets) <= budget), 0)
     of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
     if not number:
         return 0, f"None: {of} would leave fewer than {LADDER[-1]} each of {budget:,} (--permutations)."
@@ -99,8 +99,8 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     p_max, needed = np.empty((2, len(cells)))
     targets = np.array([target for target, _ in cells])
     for target in dict.fromkeys(targets.tolist()):
-        own = targets == target
-        p_max[own], needed[own] = largest_of_permutations(table[0, own], table[1:, own])
+        columns = targets == target
+        p_max[columns], needed[columns] = largest_of_permutations(table[0, columns], table[1:, columns])
     of_all = p_max
     if len(set(targets.tolist())) > 1:
         of_all, needed = largest_standardised(table)
@@ -141,15 +141,17 @@ def _scores(solver: Regression, study: Study, target: Target, name: str) -> Floa
     chunks = [orders[start : start + CHUNK] for start in range(0, len(orders), CHUNK)]
     progress = track(chunks, f"permutations of {target.name} ({name})", study.settings)
     builders = (join_target_builders([target], study.people.covariates, chunk) for chunk in progress)
-    results = (cross_validate(solver, study, columns=build_once(each), folds=study.first_repeat) for each in builders)
-    sites, found = study.protocol.scored_within, []
+    results = (
+        cross_validate(solver, study, columns=build_once(builder), folds=study.first_repeat) for builder in builders
+    )
+    sites, by_chunk = study.protocol.scored_within, []
     for result in results:  # all predictions of each column together, with the error of an AUC: (2, m)
         both = np.concatenate(result.observed), np.concatenate(result.predicted)
         within = None if sites is None else sites[np.concatenate([fold.test for fold in result.folds])]
         names = ("auc", "auc_error") if target.is_binary else ("pearson",)
         scores = [score_columns(name, *both, within) for name in names]
-        found.append(np.stack(scores if target.is_binary else [*scores, np.full_like(scores[0], np.nan)]))
-    return np.hstack(found)
+        by_chunk.append(np.stack(scores if target.is_binary else [*scores, np.full_like(scores[0], np.nan)]))
+    return np.hstack(by_chunk)
 
 
 # --- What is known without a scan -------------------------------------------------------------------------------------
@@ -198,26 +200,26 @@ class Added:
     def clause(self, name: str) -> str:
         """``age alone 0.41, with FC 0.52; FC adds +0.11 (p = 0.005)``."""
         if np.isnan(self.p):
-            said = f"whether {name} adds to it was not tested"
+            sentence = f"whether {name} adds to it was not tested"
         elif self.adds:
-            said = f"{name} adds {self.gain:+.2f} (p {'<' if self.p < 0.001 else '='} {max(self.p, 0.001):.3f})"
+            sentence = f"{name} adds {self.gain:+.2f} (p {'<' if self.p < 0.001 else '='} {max(self.p, 0.001):.3f})"
         else:
-            said = f"{name} adds nothing that was shown (p = {self.p:.3f})"
-        return f"{self.over} {self.alone:.2f}, with {name} {self.together:.2f}; {said}"
+            sentence = f"{name} adds nothing that was shown (p = {self.p:.3f})"
+        return f"{self.over} {self.alone:.2f}, with {name} {self.together:.2f}; {sentence}"
 
 
 def find_added(rows: pd.DataFrame, target: str, representation: str) -> Added | None:
     """Read what a representation adds to a target from rows of ``prediction_baselines``; None where none is there."""
-    own = rows[rows["target"].astype(str) == target] if len(rows) else rows
-    stacked = own[own["representation"] == representation] if len(own) else own
+    models = rows[rows["target"].astype(str) == target] if len(rows) else rows
+    stacked = models[models["representation"] == representation] if len(models) else models
     if stacked.empty:
         return None
     row = stacked.iloc[0]
-    base = own[own["model"] == row["over"]].iloc[0]
+    base = models[models["model"] == row["over"]].iloc[0]
     over = {MEAN: "without a scan", SITE: f"the site ({base['known']}) alone"}.get(
         str(row["over"]), f"{base['known']} alone"
     )
-    alone, together = (round(float(each["value"]), 2) for each in (base, row))
+    alone, together = (round(float(model["value"]), 2) for model in (base, row))
     return Added(over, alone, together, float(row["p_adds"]), str(row["adds"]).lower() == "true")
 
 
@@ -243,26 +245,32 @@ class Baselines:
             known, site, given = self._known[target.name], self._site(target), self.study.people.covariates.shape[1] > 0
             if not known.names:
                 continue
-            found = self._predict(solver, target, known, None if given else site)
-            values = {name: found.score(name) for name in found.predicted}
+            predictions = self._predict(solver, target, known, None if given else site)
+            values = {name: predictions.score(name) for name in predictions.predicted}
             alone = {name: scores for name, scores in values.items() if name != STACKED}
             over = max(alone, key=lambda name: float(alone[name][0]))
             about = {"target": target.name, "n_people": int(target.known.sum())}
-            own = {name: found.describe(name, values[name]) for name in values}
-            row = {**about, "model": STACKED, "representation": entry, "known": ", ".join(known.names), **own[STACKED]}
-            row |= {gain: row[column] - own[over][column] for gain, column in GAINS.items()}
-            if not any(one["target"] == target.name for one in self._rows):
+            described = {name: predictions.describe(name, values[name]) for name in values}
+            row = {
+                **about,
+                "model": STACKED,
+                "representation": entry,
+                "known": ", ".join(known.names),
+                **described[STACKED],
+            }
+            row |= {gain: row[column] - described[over][column] for gain, column in GAINS.items()}
+            if not any(earlier["target"] == target.name for earlier in self._rows):
                 names = {KNOWN: ", ".join(known.names), SITE: ", ".join(site.names) if site else ""}
                 if site and given:  # of what the covariates leave of the target, which is what is predicted
                     build = residual_target(target.build(), self.study.people.covariates, target.is_binary)
                     of_site = self._gather(target, build, {SITE: self._guess_site(build, site)})
-                    own[SITE] = of_site.describe(SITE, of_site.score(SITE))
-                models = [name for name in (MEAN, SITE, KNOWN) if name in own]
-                self._rows += [{**about, "model": name, "known": names.get(name), **own[name]} for name in models]
+                    described[SITE] = of_site.describe(SITE, of_site.score(SITE))
+                models = [name for name in (MEAN, SITE, KNOWN) if name in described]
+                self._rows += [{**about, "model": name, "known": names.get(name), **described[name]} for name in models]
             self._rows.append(row | {"over": over})
             if len(values[STACKED]) > 1:
                 gains = values[STACKED] - np.max(list(alone.values()), axis=0)
-                self._null += list_scores(target, entry, found.studentise(gains))
+                self._null += list_scores(target, entry, predictions.studentise(gains))
 
     def table(self) -> dict[str, Table]:
         """Return ``prediction_baselines``; nothing where nothing is known."""
@@ -272,8 +280,8 @@ class Baselines:
         binary = {target.name for target in self.study.targets if target.is_binary}
         for row in self._rows:
             if row["model"] == STACKED:
-                own = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
-                row |= {"p_adds": own["p_max_targets"], "n_permutations": own["n_permutations"], "adds": None}
+                test = p.get((row["target"], row["representation"]), {"p_max_targets": np.nan, "n_permutations": 0})
+                row |= {"p_adds": test["p_max_targets"], "n_permutations": test["n_permutations"], "adds": None}
                 falls = row["gain_log_likelihood" if row["target"] in binary else "gain_cod"] > 0
                 if np.isfinite(row["p_adds"]):
                     row["adds"] = bool(row["p_adds"] < SIGNIFICANT and row["gain"] > 0 and falls)
@@ -283,7 +291,7 @@ class Baselines:
     def _site(self, target: Target) -> Known | None:
         """The sites that a target goes with, as indicators; None where it goes with none, or they are held out."""
         exchange = self.study.protocol.exchange
-        names, labels = [each.column for each in exchange.shares(target.name)], exchange.sites_of(target.name)
+        names, labels = [share.column for share in exchange.shares(target.name)], exchange.sites_of(target.name)
         if not names or labels is None or self.sites is not None:
             return None
         return Known(tuple(dict.fromkeys(names)), (labels[:, None] == np.unique(labels)[1:]).astype(float))
@@ -301,25 +309,28 @@ class Baselines:
 
         guess: TargetBuilder = build_once(predict)  # type: ignore[assignment]
         result = cross_validate(solver, self.study, columns=lambda train: build(train) - guess(train), folds=folds)
-        found = {SITE: self._guess_site(build, site)} if site else {}
-        found[KNOWN] = [guess(fold.train)[fold.test] for fold in folds]
-        each = zip(found[KNOWN], result.slopes, result.predicted, strict=True)
-        found[STACKED] = [base + np.maximum(slopes, 0) * predicted for base, slopes, predicted in each]
-        return self._gather(target, build, found)
+        predictions = {SITE: self._guess_site(build, site)} if site else {}
+        predictions[KNOWN] = [guess(fold.train)[fold.test] for fold in folds]
+        of_folds = zip(predictions[KNOWN], result.slopes, result.predicted, strict=True)
+        predictions[STACKED] = [base + np.maximum(slopes, 0) * predicted for base, slopes, predicted in of_folds]
+        return self._gather(target, build, predictions)
 
-    def _gather(self, target: Target, build: TargetBuilder, found: dict[str, list[FloatArray]]) -> _Predictions:
+    def _gather(self, target: Target, build: TargetBuilder, predictions: dict[str, list[FloatArray]]) -> _Predictions:
         """Put the folds of each model together, and those of the training mean, for the people who have the target."""
         folds = self.study.first_repeat
         observed = [build(fold.train)[fold.test] for fold in folds]
         means = [np.nanmean(build(fold.train)[fold.train], axis=0) for fold in folds]
-        every = {MEAN: [np.broadcast_to(mean, own.shape) for mean, own in zip(means, observed, strict=True)], **found}
+        every = {
+            MEAN: [np.broadcast_to(mean, truth.shape) for mean, truth in zip(means, observed, strict=True)],
+            **predictions,
+        }
         rows = np.concatenate([fold.test for fold in folds])
         there = target.known[rows]
         return _Predictions(
             target.is_binary,
             None if self.sites is None else self.sites[rows[there]],
             np.concatenate(observed)[there],
-            {name: np.concatenate(each)[there] for name, each in every.items()},
+            {name: np.concatenate(values)[there] for name, values in every.items()},
         )
 
     def _targets(self, target: Target, known: Known) -> TargetBuilder:
@@ -340,11 +351,11 @@ class Baselines:
                 given = np.hstack([given, self.sites[:, None] == np.unique(self.sites)[1:]])
             left = remove_covariates(values, given[rows], np.arange(len(rows)))
             permuted = np.concatenate([values[None], values - left + left[exchange.orders(target, number)]])
-        each = np.full((number + 1, *target.measures.shape), np.nan)
-        each[:, rows] = permuted
+        versions = np.full((number + 1, *target.measures.shape), np.nan)
+        versions[:, rows] = permuted
         if target.measures.shape[1] == 1:
-            return fixed_target(np.ascontiguousarray(each[:, :, 0].T))
-        return join_targets([replace(target, measures=measures).build() for measures in each])
+            return fixed_target(np.ascontiguousarray(versions[:, :, 0].T))
+        return join_targets([replace(target, measures=measures).build() for measures in versions])
 
 
 class _Predictions(NamedTuple):
@@ -378,7 +389,8 @@ class _Predictions(NamedTuple):
         if self.sites is not None and not self.is_binary:
             labels = np.unique(self.sites, return_inverse=True)[1]
             errors, spread = (
-                each - (np.bincount(labels, each) / np.bincount(labels))[labels] for each in (errors, spread)
+                deviations - (np.bincount(labels, deviations) / np.bincount(labels))[labels]
+                for deviations in (errors, spread)
             )
         # Mean over people, in nats: of two classes, or Gaussian with the spread of the errors.
         p, total = np.clip(guess, 0.01, 0.99), float((spread**2).sum())
@@ -412,16 +424,16 @@ def find_known(study: Study, target: Target) -> Known:
         candidates += [(MOTION, rank**2), *([(MOTION, motion)] if MOTION not in declared else []), (MOTION, log)]
     sites = study.protocol.scored_within
     groups = [np.ones(n, dtype=bool)] if sites is None else [sites == site for site in np.unique(sites)]
-    found: list[tuple[str, FloatArray]] = []
+    chosen: list[tuple[str, FloatArray]] = []
     for name, columns in candidates:
         # the SD of equal numbers is not always 0
-        varies = [np.fmax.reduce(columns[own]) > np.fmin.reduce(columns[own]) for own in groups]
+        varies = [np.fmax.reduce(columns[group]) > np.fmin.reduce(columns[group]) for group in groups]
         kept = columns[:, np.any(varies, axis=0)]
-        held = sum(each.shape[1] for _, each in found)
+        held = sum(block.shape[1] for _, block in chosen)
         if kept.shape[1] and (name in declared or held + kept.shape[1] <= max(n // PEOPLE_PER_COLUMN, 1)):
-            found.append((name, np.where(np.isfinite(kept), kept, np.nanmean(kept, axis=0))))
-    known = np.hstack([each for _, each in found]) if found else np.zeros((n, 0))
+            chosen.append((name, np.where(np.isfinite(kept), kept, np.nanmean(kept, axis=0))))
+    known = np.hstack([block for _, block in chosen]) if chosen else np.zeros((n, 0))
     train = min((fold.train[target.known[fold.train]] for fold in study.first_repeat), key=len)
-    if not found or leave_nothing(target.measures, known, train):
+    if not chosen or leave_nothing(target.measures, known, train):
         return Known((), known)
-    return Known(tuple(dict.fromkeys(name for name, _ in found)), known)
+    return Known(tuple(dict.fromkeys(name for name, _ in chosen)), known)

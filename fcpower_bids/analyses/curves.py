@@ -63,21 +63,22 @@ def identification_curves(
         smaller = sorted({size for size in settings.sample_sizes or IDENTIFIED if 2 <= size < len(everyone)})
         subsets = {size: _draw(everyone, size, seed) for size in smaller} | {len(everyone): [everyone]}
         most = max(most, len(everyone))
-        found: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
+        by_size: dict[int, dict[str, list[Identification]]] = {size: {} for size in subsets}
         groups = [np.array([row]) for row in scans]
         for representation in build_representations(part, groups, length.names, settings):
             similarity = representation.similarity()
             for size, drawn in subsets.items():
                 kept = [np.flatnonzero(np.isin(persons, people)) for people in drawn]
-                found[size][representation.name] = [
-                    identify(similarity[np.ix_(own, own)], persons[own], sessions[own]) for own in kept
+                by_size[size][representation.name] = [
+                    identify(similarity[np.ix_(members, members)], persons[members], sessions[members])
+                    for members in kept
                 ]
-        for size, by_name in found.items():
+        for size, by_name in by_size.items():
             cell = {"n_people": size, "minutes": length.minutes, "part": length.part}
             rows += [
-                {"representation": name, **cell, "draw": draw, "accuracy": each.accuracy, "chance": each.chance}
+                {"representation": name, **cell, "draw": draw, "accuracy": result.accuracy, "chance": result.chance}
                 for name, draws in by_name.items()
-                for draw, each in enumerate(draws)
+                for draw, result in enumerate(draws)
             ]
             gains += [
                 {**cell, "representation": later, "reference": earlier}
@@ -96,9 +97,9 @@ def compare_draws(
     families: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Compare two representations on the same subsets of people, with people, or families, as the unit."""
-    differences = [one.credit - two.credit for one, two in zip(first, second, strict=True)]
-    by_draw = np.array([each.mean() for each in differences])
-    people = np.concatenate([one.person for one in first])
+    differences = [later.credit - earlier.credit for later, earlier in zip(first, second, strict=True)]
+    by_draw = np.array([difference.mean() for difference in differences])
+    people = np.concatenate([draw.person for draw in first])
     names, numbers = np.unique(people, return_inverse=True)
     mean = np.bincount(numbers, np.concatenate(differences)) / np.bincount(numbers)
     spread = subject_bootstrap(mean, units_of(names, families), seed=seed)
@@ -108,7 +109,7 @@ def compare_draws(
         "ci_low": float(spread.low),
         "ci_high": float(spread.high),
         "p_greater": float((1 + (spread.draws <= 0).sum()) / (1 + len(spread.draws))),
-        "n_draws": len({frozenset(one.person.tolist()) for one in first}),
+        "n_draws": len({frozenset(draw.person.tolist()) for draw in first}),
     }
 
 
@@ -187,14 +188,14 @@ def prediction_curves(study: Study, lengths: Sequence[ScanLength], facts: dict[s
             label = f"{representation.name}, {length.minutes:.3g} min"
             for size in track(studies, f"learning curve of {label}", settings):
                 results[size][representation.name] = cross_validate_smaller(solver, kernel, studies[size])
-        for size, own in results.items():
+        for size, predictions in results.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
-            folds = fold_scores(studies[size], own)
+            folds = fold_scores(studies[size], predictions)
             frames.append(folds.assign(**cell))
             gains.append(compare(folds, studies[size]).assign(**cell))
     about = study.facts() | (SUBSAMPLE_FACTS if settings.subsamples else SIZE_FACTS) | facts
     about |= {"Subsamples" if settings.subsamples else "TrainingPeople": list(everyone)}
-    curves, differences = (pd.concat(found, ignore_index=True) for found in (frames, gains))
+    curves, differences = (pd.concat(parts, ignore_index=True) for parts in (frames, gains))
     return tabulate(about, learning_curves=curves, learning_gains=differences)
 
 

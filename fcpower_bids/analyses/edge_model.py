@@ -76,7 +76,7 @@ class EdgeModel:
         values = np.asarray(target, dtype=np.float64)
         n = len(values)
         self.sites, spread = (
-            np.zeros(n, dtype=np.intp) if each is None else family_numbers(each, n) for each in (sites, groups)
+            np.zeros(n, dtype=np.intp) if labels is None else family_numbers(labels, n) for labels in (sites, groups)
         )
         if not n or np.ptp(values) == 0:
             raise Unfit("The target is the same for everyone, so no edge can go with it.")
@@ -174,7 +174,7 @@ class EdgeModel:
         if len(self.freedom) == 1:
             t = np.where(flat, np.nan, self._student(residuals)[0])
             return Statistic(t, np.full(t.shape, float(self.df)), np.ones(t.shape))
-        t, df, error = (each[0] for each in self._welch(residuals, None, shrinkage))
+        t, df, error = (values[0] for values in self._welch(residuals, None, shrinkage))
         equal = (1 - (t * error) ** 2) / self.df
         return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
@@ -202,16 +202,16 @@ class EdgeModel:
         """Welch's t (v of Winkler et al. 2014), its degrees of freedom by Satterthwaite and its error, each (B, E)."""
         r, rests = self._squares(residuals, orders)
         freedom, weights = self._freedom(orders), self.weights[:, None]
-        own, ratio = shrinkage or np.ones((2, *rests.shape[:2]))
-        whole, borrowed = float(freedom.sum()), (1 - own) * ratio
-        share = weights * own / freedom + (weights * borrowed).sum(axis=0) / (ratio * whole)
+        own_share, ratio = shrinkage or np.ones((2, *rests.shape[:2]))
+        whole, borrowed = float(freedom.sum()), (1 - own_share) * ratio
+        share = weights * own_share / freedom + (weights * borrowed).sum(axis=0) / (ratio * whole)
         # of the sampling of the squares, and of how much the ratio of an edge may differ from that of all
-        uncertain = np.sqrt(share**2 * freedom + weights**2 * own * (1 - own) / freedom)
+        uncertain = np.sqrt(share**2 * freedom + weights**2 * own_share * (1 - own_share) / freedom)
         pooled, total, squared = np.zeros((3, *rests.shape[1:]))
-        for rest, each, one in zip(rests, ratio, share, strict=True):
-            pooled += rest / (each * whole)[:, None]
-            total += rest * one[:, None]
-        for rest, from_own, from_all in zip(rests, uncertain * own / freedom, uncertain * borrowed, strict=True):
+        for rest, relative, part in zip(rests, ratio, share, strict=True):
+            pooled += rest / (relative * whole)[:, None]
+            total += rest * part[:, None]
+        for rest, from_own, from_all in zip(rests, uncertain * own_share / freedom, uncertain * borrowed, strict=True):
             squared += (rest * from_own[:, None] + pooled * from_all[:, None]) ** 2
         df = np.clip(total * total / np.maximum(squared, np.finfo(float).tiny), freedom.min(), whole)
         error = np.sqrt(np.maximum(total, LEAST_REST / self.df))
@@ -219,7 +219,7 @@ class EdgeModel:
 
     def _squares(self, residuals: FloatArray, orders: Rows | None) -> tuple[FloatArray, FloatArray]:
         """Product with the target (B, E), and what is left of the squares of each group without it (G, B, E)."""
-        tested, groups = (each[None] if orders is None else each[orders] for each in (self.tested, self.groups))
+        tested, groups = (values[None] if orders is None else values[orders] for values in (self.tested, self.groups))
         products, rests = np.zeros((2, len(self.freedom), len(tested), residuals.shape[1]))
         for site in range(int(self.sites.max()) + 1):  # where a site has one group, it costs one product
             rows = np.flatnonzero(self.sites == site)
@@ -242,21 +242,21 @@ class EdgeModel:
         return r, rests
 
 
-def partial_correlation(found: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
+def partial_correlation(statistic: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Partial correlation (E,) of edge and target given the covariates, with its 95 % interval by Fisher's z."""
-    t, df = found.t * found.spread, model.df
+    t, df = statistic.t * statistic.spread, model.df
     r = t / np.sqrt(t**2 + df)
-    z, wide = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), special.stdtrit(found.df, (1 + LEVEL) / 2)
-    wide *= found.spread / special.stdtrit(df, (1 + LEVEL) / 2)
+    z, wide = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), special.stdtrit(statistic.df, (1 + LEVEL) / 2)
+    wide *= statistic.spread / special.stdtrit(df, (1 + LEVEL) / 2)
     half = wide * special.ndtri((1 + LEVEL) / 2) / np.sqrt(df - 1)
     return r, np.tanh(z - half), np.tanh(z + half)
 
 
-def cohens_d(found: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
+def cohens_d(statistic: Statistic, model: EdgeModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Difference d (E,) of two classes given the covariates, with its 95 % interval by the noncentral t."""
-    per_t = found.spread / model.length
-    low, high = (special.nctdtrinc(found.df, (1 + sign * LEVEL) / 2, found.t) * per_t for sign in (1, -1))
-    return found.t * per_t, low, high
+    per_t = statistic.spread / model.length
+    low, high = (special.nctdtrinc(statistic.df, (1 + sign * LEVEL) / 2, statistic.t) * per_t for sign in (1, -1))
+    return statistic.t * per_t, low, high
 
 
 def comparable_t(t: FloatArray, df: FloatArray, common: int) -> FloatArray:
@@ -305,8 +305,8 @@ def _find_above(t: FloatArray, threshold: float, first_graph: int, first_edge: i
     return 2 * (row + first_graph) + (values > 0), column + first_edge, np.abs(values) - threshold
 
 
-def _join_above(found: Iterable[Above], n_parcels: int) -> tuple[Rows, Components]:
-    graph, edge, excess = (np.concatenate(each) for each in zip(*found, strict=True))
+def _join_above(above: Iterable[Above], n_parcels: int) -> tuple[Rows, Components]:
+    graph, edge, excess = (np.concatenate(arrays) for arrays in zip(*above, strict=True))
     first, second = np.triu_indices(n_parcels, 1)
     return edge, find_components(graph, first[edge], second[edge], excess, n_parcels)
 
@@ -339,8 +339,8 @@ class EdgeTests:
 
     def p_components(self) -> tuple[FloatArray, FloatArray]:
         """P of the extent and of the intensity of each network against the largest of each permutation."""
-        found = self.components
-        return p_of_largest(found.extent, self.extents), p_of_largest(found.intensity, self.intensities)
+        components = self.components
+        return p_of_largest(components.extent, self.extents), p_of_largest(components.intensity, self.intensities)
 
 
 def permute_edges(
@@ -358,8 +358,8 @@ def permute_edges(
         starts = np.linspace(0, n_edges - RUN, SAMPLE // RUN).astype(int)
         sample = np.hstack([np.asarray(features[:, start : start + RUN], dtype=float) for start in starts.tolist()])
     sample = model.residuals(sample[people])
-    own = model.shrinkage(sample)
-    sample = model.made_alike(sample, own)
+    shrinkage = model.shrinkage(sample)
+    sample = model.made_alike(sample, shrinkage)
     parts = [slice(start, start + ORDERS) for start in range(0, n_orders, ORDERS)]
     shrunk = [model.shrinkage(sample, orders[rows]) for rows in parts]
     # a block of edges fits: its values, two copies on the way to residuals, and the t of some permutations
@@ -369,15 +369,15 @@ def permute_edges(
         columns = slice(start, min(start + width, n_edges))
         values = np.asarray(features[:, columns], dtype=float)[people]
         residuals = model.residuals(values)
-        found = model.statistic(residuals, own)
-        t[columns], df[columns], spread[columns] = found.t, found.df, found.spread
+        statistic = model.statistic(residuals, shrinkage)
+        t[columns], df[columns], spread[columns] = statistic.t, statistic.df, statistic.spread
         # compared at the degrees of freedom of the model
-        size[columns] = found.t if len(model.freedom) == 1 else comparable_t(found.t, found.df, model.df)
+        size[columns] = statistic.t if len(model.freedom) == 1 else comparable_t(statistic.t, statistic.df, model.df)
         slope[columns] = model.slopes(values)
         observed.append(_find_above(np.nan_to_num(size[None, columns]), threshold, 0, start))
-        residuals = model.made_alike(residuals, own)
-        for rows, each in zip(parts, shrunk, strict=True):
-            block = model.permuted_t(residuals, orders[rows], each)
+        residuals = model.made_alike(residuals, shrinkage)
+        for rows, permuted_shrinkage in zip(parts, shrunk, strict=True):
+            block = model.permuted_t(residuals, orders[rows], permuted_shrinkage)
             permuted.append(_find_above(block, threshold, rows.start, start))
             np.abs(block, out=block)
             squares[columns] += np.einsum("be,be->e", block, block)
@@ -388,8 +388,8 @@ def permute_edges(
     above, components = _join_above(observed, n_parcels)
     null, nothing = _join_above(permuted, n_parcels)[1] if n_orders else components, np.full(n_edges, np.nan)
     extents, intensities = (
-        null.largest(each, 2 * (n_orders or 1)).reshape(-1, 2).max(axis=1)[:n_orders]
-        for each in (null.extent, null.intensity)
+        null.largest(sizes, 2 * (n_orders or 1)).reshape(-1, 2).max(axis=1)[:n_orders]
+        for sizes in (null.extent, null.intensity)
     )
     inflation = np.sqrt(squares / max(n_orders, 1) * (model.df - 2) / model.df)
     return EdgeTests(

@@ -76,17 +76,17 @@ class Question:
     smallest_p: float  # least p of these permutations
     related: bool  # whether there are families
 
-    def effect(self, found: Statistic) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def effect(self, statistic: Statistic) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Effect of each t, and the limits of its interval."""
-        return (partial_correlation if self.positive is None else cohens_d)(found, self.model)
+        return (partial_correlation if self.positive is None else cohens_d)(statistic, self.model)
 
     def columns(self, tests: EdgeTests) -> dict[str, Any]:
         """Effect, t and p of edges, or of pairs of networks."""
-        found, p = tests.found, tests.p
+        statistic, p = tests.found, tests.p
         if self.related:  # relatives are alike: the spread of the permutations stands for that of chance
-            found = replace(found, t=found.t / tests.inflation, spread=found.spread * tests.inflation)
+            statistic = replace(statistic, t=statistic.t / tests.inflation, spread=statistic.spread * tests.inflation)
             p = np.full(p.shape, np.nan)
-        effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(found), strict=True))
+        effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(statistic), strict=True))
         columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t, "df": tests.found.df, "p": p}
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
@@ -102,7 +102,7 @@ def prepare(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Exchan
     preset = resolve_preset(settings)
     people = choose_people(cohort, settings, names, preset.covariates)
     made = build_representations(cohort, people.scans, names, settings)
-    edges = tuple(each.name for each in made if each.is_edges)
+    edges = tuple(representation.name for representation in made if representation.is_edges)
     if not edges:
         raise Unfit(
             "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
@@ -138,19 +138,21 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     frames: dict[str, list[list[pd.DataFrame]]] = {spec.name: [[] for _ in questions] for spec in SPECS}
     largest: list[list[FloatArray]] = [[] for _ in questions]
     matrices: dict[str, Table] = {}
-    for each in build_representations(cohort, exchange.people.scans, names, settings):
-        features = each.features()
-        for place, asked in enumerate(track(questions, f"permutations of edges ({each.name})", settings)):
+    for representation in build_representations(cohort, exchange.people.scans, names, settings):
+        features = representation.features()
+        for place, asked in enumerate(track(questions, f"permutations of edges ({representation.name})", settings)):
             with threadpool_limits(1):  # with more, the last bits would depend on the machine
                 choices = asked.people, asked.model, asked.orders
                 tests = permute_edges(features, *choices, asked.threshold, available_bytes())
             largest[place].append(tests.largest)
-            for name, frame in describe_edges(asked, tests, each.weight, cohort).items():
-                frames[name][place].append(frame.assign(target=asked.target, representation=each.name))
+            for name, frame in describe_edges(asked, tests, representation.weight, cohort).items():
+                frames[name][place].append(frame.assign(target=asked.target, representation=representation.name))
             if not too_many:
-                matrices |= matrices_of(asked.target, each.name, tests, each.weight, cohort.parcels, facts)
-    for of_target, found in zip(frames[SUMMARY.name], largest, strict=True):
-        of_all = np.max(found, axis=0)  # of all representations
+                matrices |= matrices_of(
+                    asked.target, representation.name, tests, representation.weight, cohort.parcels, facts
+                )
+    for of_target, maxima in zip(frames[SUMMARY.name], largest, strict=True):
+        of_all = np.max(maxima, axis=0)  # of all representations
         for row in of_target:
             row["p_max"] = p_of_largest(row["largest"].to_numpy(), of_all)
     tables = {}
@@ -172,17 +174,17 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Cohort) -> dict[str, pd.DataFrame]:
     """Rows of every table for one target and representation; `weight` is the factor of the edges in the features."""
     first, second = np.triu_indices(len(cohort.parcels), 1)
-    parcels, networks = (np.array(each, dtype=object) for each in (cohort.parcels, cohort.networks))
+    parcels, networks = (np.array(names, dtype=object) for names in (cohort.parcels, cohort.networks))
     significant, size = tests.p_family_wise < SIGNIFICANT, np.nan_to_num(np.abs(tests.size), nan=-1.0)
     # Networks of edges that count as such, the largest first, and of which each edge is part, from 1.
-    found, (p_extent, p_intensity) = tests.components, tests.p_components()
-    ranked = np.lexsort((-found.intensity, -found.extent))
-    ranked = ranked[found.extent[ranked] >= FEWEST_EDGES]
+    subnetworks, (p_extent, p_intensity) = tests.components, tests.p_components()
+    ranked = np.lexsort((-subnetworks.intensity, -subnetworks.extent))
+    ranked = ranked[subnetworks.extent[ranked] >= FEWEST_EDGES]
     numbers = np.arange(len(ranked)) + 1
-    number = np.full(len(found.extent), np.nan)
+    number = np.full(len(subnetworks.extent), np.nan)
     number[ranked] = numbers
     component = np.full(tests.t.shape, np.nan)
-    component[tests.above] = number[found.label]
+    component[tests.above] = number[subnetworks.label]
     p_extent, p_intensity = p_extent[ranked], p_intensity[ranked]
     # All significant edges and those of significant networks, and the strongest.
     order = np.argsort(-size, kind="stable")
@@ -195,10 +197,10 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
     members = np.column_stack([first, second])[tests.above]
     components = {
         "component": numbers,
-        "sign": np.where(found.graph[ranked] == 1, STRONGER, WEAKER),
-        "n_edges": found.extent[ranked],
-        "n_parcels": [np.unique(members[found.label == each]).size for each in ranked],
-        "intensity": found.intensity[ranked],
+        "sign": np.where(subnetworks.graph[ranked] == 1, STRONGER, WEAKER),
+        "n_edges": subnetworks.extent[ranked],
+        "n_parcels": [np.unique(members[subnetworks.label == label]).size for label in ranked],
+        "intensity": subnetworks.intensity[ranked],
         "p_extent": p_extent,
         "p_intensity": p_intensity,
     }
@@ -245,8 +247,8 @@ def matrices_of(
     target: str, representation: str, tests: EdgeTests, weight: float, parcels: Sequence[str], facts: Mapping[str, Any]
 ) -> dict[str, Table]:
     """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal."""
-    each = {name: Column(name, f"Edge with {name}") for name in parcels}
-    spec = replace(MATRIX, columns={"Node": MATRIX.columns["Node"], **each})
+    columns = {name: Column(name, f"Edge with {name}") for name in parcels}
+    spec = replace(MATRIX, columns={"Node": MATRIX.columns["Node"], **columns})
     wanted = f"{target}-{representation}".replace("_", "-")
     stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
     if stem != wanted:  # two names could become one
@@ -297,9 +299,11 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
         ),
         "Permutations": f"{number:,} per target"
         + (", as asked for (--permutations)." if settings.permutations is not None else "."),
-        "PositiveClasses": {each.target: each.positive for each in questions if each.positive is not None},
+        "PositiveClasses": {
+            question.target: question.positive for question in questions if question.positive is not None
+        },
         "Covariates": list(covariates),
         "ListedEdges": f"All significant ones, and the {STRONGEST} with the largest |t|.",
-        **exchange.facts([each.target for each in questions], covariates),
+        **exchange.facts([question.target for question in questions], covariates),
         **describe_people(cohort, exchange.people, settings),
     }

@@ -74,19 +74,19 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
         persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
         each_scan = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
-        found = {
-            one.name: identify(one.similarity(), persons, sessions)
-            for one in track(each_scan, "identification", settings, len(names))
+        identified = {
+            representation.name: identify(representation.similarity(), persons, sessions)
+            for representation in track(each_scan, "identification", settings, len(names))
         }
         about = {"target": IDENTIFICATION, "score": "accuracy"}
         summary += [
-            {**about, "representation": name, "pooled": each.accuracy, "fold_sd": each.interval()[0]}
-            | {"n_scored": len(each.credit)}
-            for name, each in found.items()
+            {**about, "representation": name, "pooled": result.accuracy, "fold_sd": result.interval()[0]}
+            | {"n_scored": len(result.credit)}
+            for name, result in identified.items()
         ]
         renamed = {"difference": "mean_difference", "p_people": "p_two_sided"}
-        own = pd.DataFrame(compare_pairs(found, settings)).rename(columns=renamed).assign(**about)
-        pairs.append(correct_within(own, ["target"]))
+        compared = pd.DataFrame(compare_pairs(identified, settings)).rename(columns=renamed).assign(**about)
+        pairs.append(correct_within(compared, ["target"]))
     inputs = {name: describe_input(name, cohort) for name in names}
     if unknown := [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]:
         facts["InputsNotKnown"] = f"The sidecars lack the input of: {', '.join(unknown)}."

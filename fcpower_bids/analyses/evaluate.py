@@ -92,18 +92,20 @@ def cross_validate(
     """
     folds = study.folds if folds is None else folds
 
-    def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-        found = map(function, items) if solver.fitted else map_tasks(function, items)
-        return track(found, f"cross-validation of {label}", study.settings, len(items)) if label else found
+    def map_folds(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
+        outcomes = map(function, items) if solver.fitted else map_tasks(function, items)
+        return track(outcomes, f"cross-validation of {label}", study.settings, len(items)) if label else outcomes
 
-    return nested_cv(solver, study.columns if columns is None else columns, folds, study.preset.selection, each)
+    return nested_cv(solver, study.columns if columns is None else columns, folds, study.preset.selection, map_folds)
 
 
 def evaluate(study: Study, representations: Iterable[Representation], label: str = "{}") -> dict[str, NestedResult]:
     """Cross-validate representations, one in memory at a time; `label` announces them."""
     return {
-        one.name: cross_validate(make_solver(one, study.preset), study, label.format(one.name))
-        for one in representations
+        representation.name: cross_validate(
+            make_solver(representation, study.preset), study, label.format(representation.name)
+        )
+        for representation in representations
     }
 
 
@@ -112,9 +114,9 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Regression]], s
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
-    solvers = fit([own[0].train for own in folds.values()])
-    each = zip(folds.values(), solvers, strict=True)
-    return merge_folds([cross_validate(solver, study, folds=own) for own, solver in each])
+    solvers = fit([group[0].train for group in folds.values()])
+    pairs = zip(folds.values(), solvers, strict=True)
+    return merge_folds([cross_validate(solver, study, folds=group) for group, solver in pairs])
 
 
 # --- Scores ---------------------------------------------------------------------------------------------------------
@@ -135,8 +137,8 @@ def score_targets(
         if columns.any():
             about = Training(train.mean[..., columns], train.std[..., columns])
             for name in names:
-                own = score_predictions(name, observed[:, columns], predicted[:, columns], about)
-                scores["r" if name == "pearson" else name][columns] = own
+                values = score_predictions(name, observed[:, columns], predicted[:, columns], about)
+                scores["r" if name == "pearson" else name][columns] = values
     return scores
 
 
@@ -161,8 +163,8 @@ def pooled_scores(study: Study, results: Results) -> pd.DataFrame:
         for repeat, cell in result.repeats():
             scores = score_targets(study.targets, *cell)
             for j, target in enumerate(study.targets):
-                own = {score: float(values[j]) for score, values in scores.items()}
-                rows.append({"target": target.name, "representation": name, "repeat": repeat, **own})
+                of_target = {score: float(values[j]) for score, values in scores.items()}
+                rows.append({"target": target.name, "representation": name, "repeat": repeat, **of_target})
     return pd.DataFrame(rows, columns=list(TABLES["prediction_pooled"].columns))
 
 
@@ -206,16 +208,16 @@ def describe_scores(folds: pd.DataFrame, pooled: pd.DataFrame, score: str, prefi
 def describe_each(study: Study, folds: pd.DataFrame, pooled: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     """The main score of every target and representation, of how many folds, and how often a penalty was at an edge."""
     of_folds, of_repeats = (dict(iter(frame.groupby(["target", "representation"]))) for frame in (folds, pooled))
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    described: dict[tuple[str, str], dict[str, Any]] = {}
     for target in study.targets:
         score = main_score(target)
         for name in folds["representation"].unique():
             key = target.name, name
-            own = of_folds[key]
-            row = {"target": target.name, "representation": name, "score": score, "n_folds": len(own)}
-            row |= {"n_scored": int(own[score].notna().sum())} | describe_scores(own, of_repeats[key], score)
-            found[key] = row | {"share_at_grid_edge": float(own["at_grid_edge"].mean())}
-    return found
+            part = of_folds[key]
+            row = {"target": target.name, "representation": name, "score": score, "n_folds": len(part)}
+            row |= {"n_scored": int(part[score].notna().sum())} | describe_scores(part, of_repeats[key], score)
+            described[key] = row | {"share_at_grid_edge": float(part["at_grid_edge"].mean())}
+    return described
 
 
 def notes_of(results: Results) -> dict[str, list[str]]:
@@ -242,8 +244,8 @@ def compare(
         some = np.array([people.size > 0 for people in tested])
         n_train = [np.intersect1d(fold.train, known).size for fold, keep in zip(study.folds, some, strict=True) if keep]
         tested = [people.tolist() for people in tested if people.size]
-        own = folds[folds["target"] == target.name]
-        scores = {name: part[score].to_numpy() for name, part in own.groupby(column, sort=False)}
+        of_target = folds[folds["target"] == target.name]
+        scores = {name: part[score].to_numpy() for name, part in of_target.groupby(column, sort=False)}
         for first, reference in pairs:
             differences = scores[first] - scores[reference]
             differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
@@ -302,8 +304,8 @@ def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) 
 
     rows = []
     for target, first, reference in comparisons[["target", "representation", "reference"]].astype(str).to_numpy():
-        (one, own_offsets), (other, offsets) = errors[target, first], errors[target, reference]
-        of_people = error_gains(other, one)
+        (compared, own_offsets), (other, offsets) = errors[target, first], errors[target, reference]
+        of_people = error_gains(other, compared)
         sums = sum_by_block(of_people, [units[str(name)] for name in of_people.index])
         enough = held_out or len(of_people) >= FEWEST_PEOPLE
         row = {"p_people": sign_flip_p_value(sums, seed=seed) if enough else np.nan, "n_blocks": len(sums)}
@@ -315,9 +317,9 @@ def add_people_tests(comparisons: pd.DataFrame, study: Study, results: Results) 
     return comparisons.join(pd.DataFrame(rows, index=comparisons.index, columns=columns))
 
 
-def error_gains(reference: pd.Series, own: pd.Series) -> pd.Series:
+def error_gains(reference: pd.Series, compared: pd.Series) -> pd.Series:
     """By how much an error is larger under the reference, of all who have it under both."""
-    both = pd.concat([reference, own], axis=1, join="inner").dropna()
+    both = pd.concat([reference, compared], axis=1, join="inner").dropna()
     larger = both.iloc[:, 0] - both.iloc[:, 1]
     return larger.where(larger.abs() > ROUNDING * both.abs().max(axis=1), 0.0)
 

@@ -49,12 +49,12 @@ class SharedSpectra:
     ) -> list[Spectrum]:
         """Return the spectrum of every key, decomposed by position; what is not asked for goes if memory is short."""
         lacking = [place for place, key in enumerate(keys) if key not in self.known]
-        found = list(decompose(lacking))
-        size = sum(each.nbytes for spectrum in (*self.known.values(), *found) for each in spectrum)
+        spectra = list(decompose(lacking))
+        size = sum(array.nbytes for spectrum in (*self.known.values(), *spectra) for array in spectrum)
         if size > n_bytes:
             asked = set(keys)
             self.known = {key: spectrum for key, spectrum in self.known.items() if key in asked}
-        self.known.update((keys[place], spectrum) for place, spectrum in zip(lacking, found, strict=True))
+        self.known.update((keys[place], spectrum) for place, spectrum in zip(lacking, spectra, strict=True))
         return [self.known[key] for key in keys]
 
 
@@ -108,11 +108,11 @@ class AveragedEdges:
         starts = np.cumsum(sizes) - sizes
         if self._weights is None:
             averaged, several = scans[starts], sizes > 1
-            scans, each = scans[np.repeat(several, sizes)], sizes[several]
+            scans, counts = scans[np.repeat(several, sizes)], sizes[several]
             if (np.abs(scans) >= 1).any():
                 raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
-            scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
-            averaged[several] = np.tanh(scores / each[:, None])
+            scores = np.add.reduceat(np.arctanh(scans), np.cumsum(counts) - counts, axis=0)
+            averaged[several] = np.tanh(scores / counts[:, None])
             return averaged
         weights = self._weights[places]
         means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / np.add.reduceat(weights, starts)[:, None]
@@ -202,8 +202,8 @@ class PowerFamily:
         out = np.empty(shape, precision(self.connectivity.shape))
         if self._kept is not None:
             return power_features(*self._kept, alpha, self.tolerance, out)
-        each = partial(_raise, alpha=alpha, tolerance=self.tolerance)
-        for units, block in self._each_block(each, range(shape[0])):
+        to_power = partial(_raise, alpha=alpha, tolerance=self.tolerance)
+        for units, block in self._each_block(to_power, range(shape[0])):
             out[units[0] : units[-1] + 1] = block
         return out
 
@@ -286,15 +286,15 @@ def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform
     shape, diagonal = (len(groups), cohort.edges.shape[1]), n_parcels * transform.diagonal
     features = np.empty((shape[0], shape[1] + diagonal), precision(shape))
     for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
-        own = np.zeros(features.shape[1], features.dtype)
+        mean = np.zeros(features.shape[1], features.dtype)
         for scan in scans:
             series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
             if series.shape[1] != n_parcels:
                 who = cohort.scans["participant_id"].iloc[scan]
                 raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {n_parcels}.")
             matrix = transform.transform([series])[0]
-            own += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
-        features[unit] = own
+            mean += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
+        features[unit] = mean
     return features
 
 
@@ -335,7 +335,7 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     for name in settings.representations:
         kind, _, encoder = name.partition(":")
         if kind != EMBEDDING:
-            usable = [FC, FC_POWER, *(each for each, one in TRANSFORMS.items() if one.stateless)]
+            usable = [FC, FC_POWER, *(label for label, transform in TRANSFORMS.items() if transform.stateless)]
             if name not in usable:
                 why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
                 usable.insert(2, EMBEDDING)
@@ -411,11 +411,11 @@ EMBEDDED_PEOPLE = TABLES["embedded_people"]
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
     """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
     people = cohort.scans["participant_id"].astype(str).tolist()
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     if label := encoder_of(representation):
         for person, state in zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True):
-            found[person] = min(found.get(person, state), state, key=ORDER.index)
-    return found
+            states[person] = min(states.get(person, state), state, key=ORDER.index)
+    return states
 
 
 def count_trained(cohort: Cohort, representation: str, people: set[str]) -> float:

@@ -79,21 +79,23 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     people, groups = set(persons.tolist()), [np.array([row]) for row in rows]
     blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
-    found: dict[str, Identification] = {}
+    by_name: dict[str, Identification] = {}
     summary: Rows = []
     representations = build_representations(cohort, groups, names, settings)
     for representation in track(representations, "identification", settings, len(names)):
         name, similarity = representation.name, representation.similarity()
-        found[name] = identify(similarity, persons, sessions)
+        by_name[name] = identify(similarity, persons, sessions)
         n_trained = count_trained(cohort, name, people)
         for row in describe_sessions(similarity, persons, sessions, blocks, settings):
             summary.append({**row, "representation": name, "n_trained": n_trained})
     facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(people)}
     facts["Alpha"] = settings.alpha
-    each = [pd.DataFrame({"representation": name, **vars(one)}) for name, one in found.items()]
-    searches = pd.concat(each, ignore_index=True).rename(columns={"person": "participant_id"})
+    frames = [
+        pd.DataFrame({"representation": name, **vars(identification)}) for name, identification in by_name.items()
+    ]
+    searches = pd.concat(frames, ignore_index=True).rename(columns={"person": "participant_id"})
     searches["seen_in_pretraining"] = mark_rows(cohort, searches)
-    pairs = compare_pairs(found, settings, blocks.families)
+    pairs = compare_pairs(by_name, settings, blocks.families)
     for row, adjusted in zip(pairs, adjust_p_values([row["p_people"] for row in pairs]), strict=True):
         row["p_holm"] = float(adjusted)
     return tabulate(facts, identification=summary, identification_scans=searches, identification_comparisons=pairs)
@@ -121,32 +123,38 @@ def describe_sessions(
     labels = sorted(set(sessions.tolist()))
     n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
     people = {label: set(persons[sessions == label].tolist()) for label in labels}
-    pairs = [(one, other) for one, other in combinations(labels, 2) if len(people[one] & people[other]) > 1]
+    pairs = [(first, other) for first, other in combinations(labels, 2) if len(people[first] & people[other]) > 1]
     rows = []
     for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
         scans = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
-        found, sites = identify(*scans), blocks.sites_of(scans[1])
-        apart, directions = identifiability(*scans), found.by_direction()
-        error, low, high = found.interval(blocks.families)
+        identification, sites = identify(*scans), blocks.sites_of(scans[1])
+        apart, directions = identifiability(*scans), identification.by_direction()
+        error, low, high = identification.interval(blocks.families)
         null = permutation_null(*scans, n_permutations, settings.random_seed, sites)
         # Among the people of the site too.
         within: dict[str, Any] = {"n_sites": 1 if sites is None else len(set(sites.tolist()))}
         within |= dict.fromkeys(("accuracy_within", "chance_within", "i_diff_within"), np.nan)
-        if sites is not None and (own := identify_within(*scans, sites)) is not None:
-            within |= {"accuracy_within": own.accuracy, "chance_within": own.chance}
+        if sites is not None and (within_sites := identify_within(*scans, sites)) is not None:
+            within |= {"accuracy_within": within_sites.accuracy, "chance_within": within_sites.chance}
             within["i_diff_within"] = identifiability(*scans, sites).i_diff
         row = {
             "first_session": pair[0],
             "second_session": pair[1],
-            "n_people": len(set(found.person.tolist())),
-            "n_searches": len(found.credit),
+            "n_people": len(set(identification.person.tolist())),
+            "n_searches": len(identification.credit),
             "accuracy_first_to_second": directions.get(pair, np.nan),
             "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
-            **{"sd": error, "ci_low": low, "ci_high": high, "accuracy": found.accuracy, "chance": found.chance},
+            **{
+                "sd": error,
+                "ci_low": low,
+                "ci_high": high,
+                "accuracy": identification.accuracy,
+                "chance": identification.chance,
+            },
             **{name: getattr(apart, name) for name in ("d_prime", "i_self", "i_others", "i_diff")},
             **within,
-            "p_permutation": permutation_p_value(found.accuracy, null),
+            "p_permutation": permutation_p_value(identification.accuracy, null),
             "n_permutations": len(null),
         }
         rows.append(row)
@@ -154,12 +162,14 @@ def describe_sessions(
 
 
 def compare_pairs(
-    found: Mapping[str, Identification], settings: Analysis, families: Mapping[str, str] | None = None
+    identifications: Mapping[str, Identification], settings: Analysis, families: Mapping[str, str] | None = None
 ) -> Rows:
     """Compare every representation with those before it, search by search."""
     rows = []
-    for earlier, later in combinations(found, 2):
-        test = compare_identification(found[later], found[earlier], seed=settings.random_seed, families=families)
+    for earlier, later in combinations(identifications, 2):
+        test = compare_identification(
+            identifications[later], identifications[earlier], seed=settings.random_seed, families=families
+        )
         row = {"representation": later, "reference": earlier, "difference": test.difference}
         row |= {"ci_low": float(test.bootstrap.low), "ci_high": float(test.bootstrap.high)}
         row |= {"n_searches": test.n_searches, "only_representation": test.only_first}

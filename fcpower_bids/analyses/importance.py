@@ -97,9 +97,9 @@ class EdgeImportance:
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
             both = {"importance": values, "importance_absolute": np.abs(values)}
-            means = {name: parcel_means(own, len(cohort.parcels)) for name, own in both.items()}
+            means = {name: parcel_means(edges, len(cohort.parcels)) for name, edges in both.items()}
             self.parcels.append(pd.DataFrame({**keys, **about, **means}))
-            within = {name: network_importance(own, cohort.networks) for name, own in both.items()}
+            within = {name: network_importance(edges, cohort.networks) for name, edges in both.items()}
             names = within["importance"][0]
             for a, b in zip(*np.triu_indices(len(names)), strict=True):
                 sizes = {name: float(of_pairs[a, b]) for name, (_, of_pairs) in within.items()}
@@ -142,6 +142,6 @@ class EdgeImportance:
         for i, j in np.ndindex(chosen.shape):
             train = np.flatnonzero(masks[i, :, j])
             gram, everyone = standard_kernel(features, train, train), np.ones((train.size, 1), dtype=bool)
-            own = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
-            fitted[i, train, j] = own[:, 0]
+            predicted = fit_in_sample(gram, float(chosen[i, j]), targets[i, train, j : j + 1], everyone, True)
+            fitted[i, train, j] = predicted[:, 0]
         return fitted

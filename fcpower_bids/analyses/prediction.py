@@ -191,13 +191,15 @@ def tabulate_reliability(study: Study, results: Results) -> dict[str, Table]:
                 edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
                 cut = cut_series(study.cohort, part)
                 half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
-                connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
+                connectomes = (
+                    representation for representation in half if not representation.name.startswith(EMBEDDING)
+                )
                 halves.append(evaluate(study, connectomes, "{} of half scans"))
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
     of_all = pooled_scores(study, results).groupby(["target", "representation"])["r"].mean().to_dict()
     rows = []
-    for name in (each for each in halves[0] if each in results) if len(halves) > 1 else ():
+    for name in (label for label in halves[0] if label in results) if len(halves) > 1 else ():
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
             agreement, r = split_half_reliability(first, second), of_all.get((study.targets[j].name, name), np.nan)

@@ -62,15 +62,15 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     people, groups, model = _model(cohort, people, groups, motion, settings)
     distance, summary, edges = edge_distances(cohort), list[dict[str, Any]](), list[pd.DataFrame]()
     first, second = zip(*edge_names(cohort.parcels), strict=True)
-    for each in _edge_representations(cohort, groups, settings):
-        r, pooled, strengths = correlate_edges(each.features(), model)
+    for representation in _edge_representations(cohort, groups, settings):
+        r, pooled, strengths = correlate_edges(representation.features(), model)
         plain = not model.related and model.n_sites == 1  # t holds: no one is related, no site has a spread of its own
         p = correlation_p_values(r, model.df) if plain else np.full(r.shape, np.nan)
         q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
         known = np.isfinite(r)
         both, middle = known & np.isfinite(distance), float(special.stdtrit(model.df, 0.75))
         apart = both.sum() > 2 and np.ptp(distance[both]) > 0
-        row = {"representation": each.name, "n_people": len(model.score), "n_sites": model.n_sites}
+        row = {"representation": representation.name, "n_people": len(model.score), "n_sites": model.n_sites}
         row |= {"n_covariates": model.held.shape[1] - model.n_sites, "n_permutations": len(strengths)}
         row |= {"n_edges": int(known.sum()), "median_abs_r_chance": middle / np.sqrt(model.df + middle**2)}
         row["p_all"] = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
@@ -82,7 +82,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         summary.append(row)
         columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
         absent = ["distance"] if np.isnan(distance).all() else []
-        edges.append(pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent))
+        edges.append(pd.DataFrame({"representation": representation.name, **columns}).drop(columns=absent))
     if not edges:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
@@ -123,7 +123,11 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
     wanted = [name for name in expand_names(cohort, settings) if not encoder_of(name)]
-    return (each for each in build_representations(cohort, groups, wanted, settings) if each.is_edges)
+    return (
+        representation
+        for representation in build_representations(cohort, groups, wanted, settings)
+        if representation.is_edges
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,14 +185,14 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
     """Correlate edges with motion: r (E,), |r| of all permutations, and their mean r squared (B,)."""
     # covariates are not taken from the permuted scores again, so that these are a little less spread
     wider = np.sqrt((len(model.score) - model.n_sites) / (model.df + 1))
-    found, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0
+    correlations, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0
     for start in range(0, features.shape[1], PANEL):
         block = np.asarray(features[:, start : start + PANEL], dtype=float)
         left = model.residuals(block)
         norm = np.linalg.norm(left, axis=0)
         varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
         left /= np.where(varies, norm, 1.0)
-        found.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
+        correlations.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
         left = left[:, varies].astype(np.float32)  # sizes are counted in steps of 2^-16
         n_varying += left.shape[1]
         for first in range(0, len(model.orders), TOGETHER):
@@ -196,7 +200,7 @@ def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatA
             permuted = (wider * model.score[model.orders[rows]]).astype(np.float32) @ left
             pooled.add(permuted)
             strength[rows] += np.einsum("be,be->b", permuted, permuted)
-    return np.concatenate(found), pooled, strength / max(n_varying, 1)
+    return np.concatenate(correlations), pooled, strength / max(n_varying, 1)
 
 
 def correlation_p_values(r: FloatArray, df: int) -> FloatArray:

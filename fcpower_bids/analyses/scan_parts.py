@@ -48,8 +48,8 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: A
         if fewest < MINIMUM_VOLUMES:
             raise Unfit(f"A part of a scan of {person} has {fewest} volumes, too few for a connectome.")
         try:
-            for own, cut in zip(edges, cuts, strict=True):
-                own[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
+            for of_part, cut in zip(edges, cuts, strict=True):
+                of_part[scan] = vectorise_edges(pearson_connectivity(series[cut]), weighted=False)
         except Unfit as error:
             raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
     return edges
@@ -120,9 +120,9 @@ def shorten_scans(
     for length, shorter in zip(minutes, edges, strict=True):
         embeddings = {}
         for label in labels:
-            found = _embed(cohort, label, length, settings, notes)
-            if found is not None:
-                embeddings[label] = found
+            embedding = _embed(cohort, label, length, settings, notes)
+            if embedding is not None:
+                embeddings[label] = embedding
         known = {f"{EMBEDDING}:{label}" for label in embeddings}
         there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
         scans = cohort.scans.assign(seconds=60 * length, n_runs=1)

@@ -76,18 +76,18 @@ def fit_combat(features: FeatureSource, sites: Labels, train: Rows) -> Combat:
         columns = slice(at, at + PANEL)
         block = np.asarray(features[:, columns], dtype=float)[rows]
         means = np.asarray(np.linalg.lstsq(members, block, rcond=None)[0], dtype=np.float64)
-        own = np.sqrt(np.mean((block - members @ means) ** 2, axis=0))
-        own[own <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
-        mean[columns], scale[columns] = members.mean(axis=0) @ means, own
+        sd = np.sqrt(np.mean((block - members @ means) ** 2, axis=0))
+        sd[sd <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
+        mean[columns], scale[columns] = members.mean(axis=0) @ means, sd
         about = block - mean[columns]
-        standard = np.divide(about, own, out=np.zeros_like(about), where=own > 0)
+        standard = np.divide(about, sd, out=np.zeros_like(about), where=sd > 0)
         shift[:, columns] = members.T @ standard / members.sum(axis=0)[:, None]
         residual = standard - members @ shift[:, columns]
         spread[:, columns] = members.T @ residual**2 / (members.sum(axis=0) - 1)[:, None]
     variance = np.where(spread > 0, spread, 1.0)
     if n_features > 1 and len(names):  # priors are shared by the features of a site
-        each = map(_shrink_site, shift, spread, members.sum(axis=0))
-        shift, variance = (np.stack(own) for own in zip(*each, strict=True))
+        fits = map(_shrink_site, shift, spread, members.sum(axis=0))
+        shift, variance = (np.stack(values) for values in zip(*fits, strict=True))
     return Combat(names, mean, scale, shift, np.sqrt(variance))
 
 
@@ -113,14 +113,14 @@ def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[Flo
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, what was done, and which people are tested in a fold that cannot adjust them."""
-    found: set[int] = set()
+    rows: set[int] = set()
     sites = np.asarray(study.people.sites)
     for fold in study.folds:
         for target in study.targets:
             names, counts = np.unique(sites[fold.train[target.known[fold.train]]], return_counts=True)
             known = names[counts >= SMALLEST_SITE]
-            found |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
-    unadjusted = sorted(study.people.names[row] for row in found)
+            rows |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
+    unadjusted = sorted(study.people.names[row] for row in rows)
     return {"Harmonisation": {"Method": RULE, "PeopleTestedUnadjusted": unadjusted}}
 
 
@@ -174,8 +174,8 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     """One row per site, and one over all."""
     name, parts = "pearson" if score == "r" else "auc", [part for _, part in predictions.groupby("repeat")]
     columns = [(part["observed"], part["predicted"], sites[part.index], name, part["fold"]) for part in parts]
-    each = pd.concat([pd.DataFrame(site_scores(*own)) for own in columns])
-    means = each.groupby("site", sort=True).mean().reset_index()
+    by_repeat = pd.concat([pd.DataFrame(site_scores(*cell)) for cell in columns])
+    means = by_repeat.groupby("site", sort=True).mean().reset_index()
     sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
     empty = {"site": None, "mae": np.nan, "bias": np.nan}
     rows = []

@@ -143,7 +143,7 @@ class Study:
             "Stratified": self.settings.stratify,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
             "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
-            "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
+            "PositiveClasses": {target.name: target.positive for target in self.targets if target.is_binary},
             **self.protocol.facts(self.targets),
             **describe_people(self.cohort, self.people, self.settings),
         }
@@ -230,13 +230,13 @@ class Exchange:
     def shares(self, target: str) -> list[SiteShare]:
         """The columns of sites that a target, or a part of it, goes with, the strongest first."""
         names = {target, *self.settings.composites.get(target, ())}
-        return sorted((each for each in self.found if each.target in names), key=lambda each: -each.share)
+        return sorted((share for share in self.found if share.target in names), key=lambda share: -share.share)
 
     def sites_of(self, target: str) -> Labels | None:
         """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""
         if self.people.sites is not None:
             return self.people.sites
-        columns = [self.columns[one] for one in dict.fromkeys(each.column for each in self.shares(target))]
+        columns = [self.columns[column] for column in dict.fromkeys(share.column for share in self.shares(target))]
         return np.array(["/".join(labels) for labels in zip(*columns, strict=True)]) if columns else None
 
     def variance_groups(self, target: Target) -> Labels:
@@ -244,7 +244,9 @@ class Exchange:
         sites, n = self.sites_of(target.name), len(self.people.names)
         labels = np.full(n, "all") if sites is None else sites
         if target.is_binary:
-            labels = np.array([f"{label}/{each:g}" for label, each in zip(labels, target.measures[:, 0], strict=True)])
+            labels = np.array(
+                [f"{label}/{value:g}" for label, value in zip(labels, target.measures[:, 0], strict=True)]
+            )
         return labels
 
     def orders(self, target: Target, number: int) -> Rows:
@@ -267,16 +269,16 @@ class Exchange:
 
     def _blocks(self, target: Target) -> tuple[Labels | None, Labels | None]:
         labels = self.people.families, self.sites_of(target.name)
-        families, sites = (None if each is None else each[target.known] for each in labels)
+        families, sites = (None if column is None else column[target.known] for column in labels)
         return families, sites
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site that is no covariate."""
         explained = {}
         for target in targets:
-            shares = [each for each in self.shares(target) if each.column not in covariates]
+            shares = [share for share in self.shares(target) if share.column not in covariates]
             if shares:
-                columns, most = [each.column for each in shares], shares[0]
+                columns, most = [share.column for share in shares], shares[0]
                 explained[target] = {"Columns": columns, "Share": most.share}
         return {"TargetsThatGoWithSites": explained} if explained else {}
 
@@ -286,8 +288,8 @@ def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchang
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings)}
-    found = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
-    return Exchange(people, settings, columns, found)
+    shares = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
+    return Exchange(people, settings, columns, shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,7 +323,7 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis)
     columns = site_columns(table, settings) if settings.site_column is None else [settings.site_column]
     table = table.reindex(names)
     labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
-    sites = ["/".join(each) for each in zip(*labels, strict=True)]
+    sites = ["/".join(parts) for parts in zip(*labels, strict=True)]
     families = None
     if settings.family_column is not None:
         column = column_of(table, settings.family_column)
@@ -381,7 +383,7 @@ class Protocol:
         """Describe the unit and the sites for a sidecar."""
         if self.held_out is not None:
             return {"Unit": self.unit, "SitesHeldOut": self.held_out}
-        return {"Unit": self.unit, **self.exchange.facts([each.name for each in targets], self.preset.covariates)}
+        return {"Unit": self.unit, **self.exchange.facts([target.name for target in targets], self.preset.covariates)}
 
 
 def plan_protocol(
@@ -409,7 +411,7 @@ def _draw_folds(
     strata = None
     if settings.stratify:  # combinations of site and of the classes of every target of two; an unknown class is one too
         labels = [] if people.sites is None else [people.sites]
-        labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
+        labels += [target.measures[:, 0].astype(str) for target in targets if target.is_binary]
         if not labels:
             raise Unfit("stratify needs a --site-column, or a target of two classes.")
         strata = np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
@@ -456,9 +458,9 @@ def _brought_folds(
     rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
     folds, labels = list[Fold](), dict[tuple[int, int], tuple[str, str]]()
     for repeat, (of_repeat, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
-        for number, (of_fold, one) in enumerate(one_repeat.groupby("fold", sort=False)):
-            test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
-            training = one.loc[one["role"] == "train"]
+        for number, (of_fold, part) in enumerate(one_repeat.groupby("fold", sort=False)):
+            test = part.loc[part["role"] == "test", "row"].to_numpy(dtype=np.intp)
+            training = part.loc[part["role"] == "train"]
             listed, named = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
             if not test.size or listed.size < 2 * preset.n_inner:
                 raise Unfit(

@@ -45,8 +45,8 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     if not names:
         raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
     keys = {
-        atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
-        for atlas, one in cohorts.items()
+        atlas: pd.MultiIndex.from_frame(cohort.scans[["participant_id", "session"]].astype(str))
+        for atlas, cohort in cohorts.items()
     }
     common = set.intersection(*(set(key) for key in keys.values()))
     if not common:
@@ -68,20 +68,20 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
         facts |= study.facts() | comparison_facts(study)
         studies = {SHARED: study}
         if len(shared[atlas].scans) < len(cohort.scans):
-            own = open_study(cohort, settings)
-            studies |= {OWN: own} if own.people.names != study.people.names else {}
-        for people, one in studies.items():
-            folds = fold_scores(one, evaluate(one, one.representations(), f"{atlas}, {{}}"))
+            whole = open_study(cohort, settings)
+            studies |= {OWN: whole} if whole.people.names != study.people.names else {}
+        for people, variant in studies.items():
+            folds = fold_scores(variant, evaluate(variant, variant.representations(), f"{atlas}, {{}}"))
             label = {"atlas": atlas, "people": people}
-            size = {"n_parcels": len(one.cohort.parcels), "n_people": len(one.people.names)}
+            size = {"n_parcels": len(variant.cohort.parcels), "n_people": len(variant.people.names)}
             frames.append(folds.assign(**label, **size))
-            gains.append(compare(folds, one).assign(**label))
+            gains.append(compare(folds, variant).assign(**label))
     frame = pd.concat(frames, ignore_index=True)
     of_shared = frame[frame["people"] == SHARED].groupby("representation", sort=False)
     assert first is not None
     atlases = [
-        compare(own, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
-        for name, own in of_shared
+        compare(part, first, column="atlas").rename(columns={"representation": "atlas"}).assign(representation=name)
+        for name, part in of_shared
     ]
     return tabulate(
         facts | FACTS,

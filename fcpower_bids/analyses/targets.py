@@ -90,11 +90,11 @@ def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:
     """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
     scans = scans.assign(participant_id=scans["participant_id"].astype(str))
     groups = scans.groupby("participant_id")
-    found = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
-    found["mean_fd"] = groups["mean_fd"].mean()
+    amounts = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
+    amounts["mean_fd"] = groups["mean_fd"].mean()
     known = "degrees_of_freedom" in scans
-    found["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
-    return found
+    amounts["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
+    return amounts
 
 
 def join_families(
@@ -102,12 +102,12 @@ def join_families(
 ) -> NDArray[np.str_] | None:
     """Make one family of people who seem to share a scan, and of their families; shape (n,), None without any."""
     place = {name: row for row, name in enumerate(names)}
-    pairs = [(place[one], place[other]) for one, other in alike if one in place and other in place]
+    pairs = [(place[first], place[other]) for first, other in alike if first in place and other in place]
     if not pairs:
         return families
     joined = np.array(names, dtype=str) if families is None else families.copy()
-    for one, other in pairs:
-        joined[joined == joined[other]] = joined[one]
+    for first, other in pairs:
+        joined[joined == joined[other]] = joined[first]
     return joined
 
 
@@ -315,8 +315,8 @@ def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[st
     if folds is None:
         return None
     for column, sites in columns.items():
-        own = folds.assign(site=folds["participant_id"].map(sites)).dropna(subset="site")
-        sides = own[own["role"] != "excluded"].groupby(["repeat", "fold", "site"])["role"].nunique()
+        labelled = folds.assign(site=folds["participant_id"].map(sites)).dropna(subset="site")
+        sides = labelled[labelled["role"] != "excluded"].groupby(["repeat", "fold", "site"])["role"].nunique()
         if len(sides) and (sides == 1).all():
             return column
     return None
@@ -324,15 +324,15 @@ def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[st
 
 def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel) -> tuple[SiteShare, ...]:
     """Targets whose variance lies between sites by more than chance; all tests together keep the level."""
-    found, columns = [], site_columns(table, settings)
+    shares, columns = [], site_columns(table, settings)
     for column in columns:
         known = table[column].notna().to_numpy()
         sites = table[column].astype(str).to_numpy()[known]
         for name, values in ((name, values[known]) for name, values in targets.items() if name != column):
             tested = group_share(values, sites)
             if tested.p < SIGNIFICANT / (len(targets) * len(columns)):
-                found.append(SiteShare(name, column, tested.size, len(np.unique(sites))))
-    return tuple(found)
+                shares.append(SiteShare(name, column, tested.size, len(np.unique(sites))))
+    return tuple(shares)
 
 
 def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> dict[str, FloatArray]:
@@ -341,7 +341,7 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> d
         targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
     except Unfit:  # the analysis that needs them says it
         return {}
-    whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
+    whole = {target.name: target.measures[:, 0] for target in targets if target.measures.shape[1] == 1}
     parts = sorted({name for names in settings.composites.values() for name in names})
     numbers = {name: pd.to_numeric(table[name], errors="coerce") for name in parts if name in table}
     return whole | {name: column.to_numpy(dtype=float, na_value=np.nan) for name, column in numbers.items()}
