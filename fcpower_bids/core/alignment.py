@@ -77,8 +77,8 @@ def fold_moments(
         pattern = known.tobytes()
         if pattern not in norms:
             norms[pattern] = _centred_inner(kernel, kernel if other is None else other, known)
-    each = [values for _, values in pairs]
-    numerators = [_divide(np.einsum("fi,fi->f", y @ kernel, y), (y**2).sum(axis=1)) for y in each]
+    targets = [values for _, values in pairs]
+    numerators = [_divide(np.einsum("fi,fi->f", y @ kernel, y), (y**2).sum(axis=1)) for y in targets]
     return np.stack([np.stack(numerators, axis=-1), np.stack([norms[k.tobytes()] for k, _ in pairs], axis=-1)])
 
 
@@ -206,15 +206,15 @@ class AlignmentCurves:
             if not np.isfinite(curve).all():
                 continue
             best = int(curve.argmax())
-            found = minimize_scalar(
+            result = minimize_scalar(
                 lambda alpha, moments=moments: -alignment_from((self._basis(alpha) @ moments)[None])[0],
                 bounds=(grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]),
                 method="bounded",
                 options={"xatol": 1e-6},
             )
-            alpha[fold, target], alignment[fold, target] = found.x, -found.fun
+            alpha[fold, target], alignment[fold, target] = result.x, -result.fun
             if self.slopes is not None:
-                basis = self._basis(found.x)
+                basis = self._basis(result.x)
                 slopes = basis @ self.slopes[:, :, fold, target]
                 slope[fold, target] = slope_from((basis @ moments)[:, None], slopes[:, None])[0]
         at_bound = np.isfinite(alpha) & ((alpha - low < 1e-4) | (high - alpha < 1e-4))

@@ -55,8 +55,8 @@ def corrected_resampled_t(
     if test_sets is not None and len(test_sets) != len(differences):
         raise ValueError(f"{len(test_sets)} test sets were given for {len(differences)} folds.")
     numbers: dict[object, int] = {}
-    sets = range(len(differences)) if test_sets is None else [frozenset(map(int, each)) for each in test_sets]
-    groups = np.array([numbers.setdefault(each, len(numbers)) for each in sets], dtype=np.intp)
+    sets = range(len(differences)) if test_sets is None else [frozenset(map(int, people)) for people in test_sets]
+    groups = np.array([numbers.setdefault(test_set, len(numbers)) for test_set in sets], dtype=np.intp)
     used = np.isfinite(differences)
     distinct, first = np.unique(groups[used], return_index=True)
     folds = np.array([differences[used][groups[used] == group].mean() for group in distinct])
@@ -231,10 +231,10 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
 def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
     """Sizes as multiples of their common unit; None where there is no simple one."""
     fractions = [Fraction(float(size)).limit_denominator(LARGEST_DENOMINATOR) for size in sizes]
-    if not np.allclose([float(each) for each in fractions], sizes, rtol=0, atol=1e-9):
+    if not np.allclose([float(fraction) for fraction in fractions], sizes, rtol=0, atol=1e-9):
         return None
-    unit = lcm(*{each.denominator for each in fractions})
-    return np.array([int(each * unit) for each in fractions], dtype=np.int64)
+    unit = lcm(*{fraction.denominator for fraction in fractions})
+    return np.array([int(fraction * unit) for fraction in fractions], dtype=np.int64)
 
 
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:

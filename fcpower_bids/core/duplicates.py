@@ -82,9 +82,9 @@ class PairScores:
 
 def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Pairs of scans of different people that look like one scan, and doubtful ones; the highest score first."""
-    found = np.argwhere(np.triu(scores.different & (scores.values >= STRANGE_SCORE), 1))
-    pairs = sorted((scores.pair(*each) for each in found.tolist()), key=lambda pair: -pair.score)
-    wide = {row: max(1.0, scores.spread(row) / FAR_FROM_MANY) for row in np.unique(found).tolist()}
+    places = np.argwhere(np.triu(scores.different & (scores.values >= STRANGE_SCORE), 1))
+    pairs = sorted((scores.pair(*place) for place in places.tolist()), key=lambda pair: -pair.score)
+    wide = {row: max(1.0, scores.spread(row) / FAR_FROM_MANY) for row in np.unique(places).tolist()}
     same: list[Pair] = []
     strange: list[Pair] = []
     doubtful: list[Pair] = []
@@ -103,24 +103,26 @@ def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
     times = np.asarray(sessions).astype(str)
     if not scores.known:
         return []
-    found = []
+    swaps = []
     for first, second in combinations(np.unique(times).tolist(), 2):
-        one, other = ({int(scores.persons[row]): row for row in np.flatnonzero(times == at)} for at in (first, second))
-        both = [person for person in one if person in other]
-        rows = (np.array([of_person[person] for person in both], dtype=np.intp) for of_person in (one, other))
-        found += list(_crossed(scores, *rows))
-    return sorted(found, key=lambda swap: swap.named - swap.crossed)
+        earlier, other = (
+            {int(scores.persons[row]): row for row in np.flatnonzero(times == at)} for at in (first, second)
+        )
+        both = [person for person in earlier if person in other]
+        rows = (np.array([of_person[person] for person in both], dtype=np.intp) for of_person in (earlier, other))
+        swaps += list(_crossed(scores, *rows))
+    return sorted(swaps, key=lambda swap: swap.named - swap.crossed)
 
 
 def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     """Scans far from the others of their person and near one of another person: labels that moved one way."""
     if not scores.known:
         return []
-    own = np.where(scores.different, -np.inf, scores.values)
-    np.fill_diagonal(own, -np.inf)  # a scan is not its own likeness
+    likeness = np.where(scores.different, -np.inf, scores.values)
+    np.fill_diagonal(likeness, -np.inf)  # a scan is not its own likeness
     others = np.where(scores.different, scores.values, -np.inf)
-    nearest, theirs, own = others.argmax(axis=1), others.max(axis=1), own.max(axis=1)
-    gain = theirs - np.where(np.isfinite(own), own, np.inf)  # who has one scan gains nothing
+    nearest, theirs, likeness = others.argmax(axis=1), others.max(axis=1), likeness.max(axis=1)
+    gain = theirs - np.where(np.isfinite(likeness), likeness, np.inf)  # who has one scan gains nothing
     rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
     return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
 
@@ -136,22 +138,24 @@ def _crossed(scores: PairScores, first: Rows, second: Rows) -> Iterator[Swap]:
             continue
         pairs = ((int(first[a]), int(second[b])), (int(first[b]), int(second[a])))
         crossed = np.array([scores.pair(*pair).score for pair in pairs])
-        named = np.array([scores.pair(int(first[each]), int(second[each])).score for each in (a, b)])
+        named = np.array([scores.pair(int(first[place]), int(second[place])).score for place in (a, b)])
         if crossed.min() > SWAP_SCORE and crossed.sum() - named.sum() > SWAP_GAIN:
             yield Swap(pairs, float(crossed.mean()), float(named.mean()))
 
 
 def aligned_correlation(first: ArrayLike, second: ArrayLike) -> float:
     """Mean correlation of parcels of two series (T, P), (U, P), at the shift where it is highest; NaN without any."""
-    series = [np.asarray(each, dtype=np.float64) for each in (first, second)]
-    usable = np.all([np.isfinite(each).all(axis=0) & (np.ptp(each, axis=0) > 0) for each in series], axis=0)
+    series = [np.asarray(values, dtype=np.float64) for values in (first, second)]
+    usable = np.all([np.isfinite(values).all(axis=0) & (np.ptp(values, axis=0) > 0) for values in series], axis=0)
     if not usable.any():
         return float("nan")
-    one, two = ((each[:, usable] - each[:, usable].mean(axis=0)) / each[:, usable].std(axis=0) for each in series)
-    length = len(one) + len(two) - 1
-    spectrum = (np.fft.rfft(one, length, axis=0) * np.conj(np.fft.rfft(two, length, axis=0))).sum(axis=1)
-    shifts = np.arange(-(len(two) - 1), len(one))
-    overlap = np.minimum(len(one), shifts + len(two)) - np.maximum(0, shifts)
-    enough = overlap >= min(len(one), len(two)) / 2
+    left, right = (
+        (values[:, usable] - values[:, usable].mean(axis=0)) / values[:, usable].std(axis=0) for values in series
+    )
+    length = len(left) + len(right) - 1
+    spectrum = (np.fft.rfft(left, length, axis=0) * np.conj(np.fft.rfft(right, length, axis=0))).sum(axis=1)
+    shifts = np.arange(-(len(right) - 1), len(left))
+    overlap = np.minimum(len(left), shifts + len(right)) - np.maximum(0, shifts)
+    enough = overlap >= min(len(left), len(right)) / 2
     products = np.fft.irfft(spectrum, length)[shifts] / (overlap * usable.sum())
     return float(products[enough].max())

@@ -142,12 +142,12 @@ def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> 
 
 def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, FloatArray, Rows, FloatArray]:
     """Return match, its similarity, own similarity, rank and credit; the own scan is on the diagonal."""
-    own, best = np.diag(block), block.max(axis=1)
+    self_similarity, best = np.diag(block), block.max(axis=1)
     ties = (block == best[:, None]).sum(axis=1)
-    found = own == best
-    match = np.where(found, np.arange(len(block)), block.argmax(axis=1))
-    rank = 1 + (block > own[:, None]).sum(axis=1)
-    return people[match], best, own, rank, np.where(found, 1 / ties, 0)
+    identified = self_similarity == best
+    match = np.where(identified, np.arange(len(block)), block.argmax(axis=1))
+    rank = 1 + (block > self_similarity[:, None]).sum(axis=1)
+    return people[match], best, self_similarity, rank, np.where(identified, 1 / ties, 0)
 
 
 def identify_within(
@@ -156,15 +156,18 @@ def identify_within(
     """`identify` among the people of the own site alone; sites (N,). None where no site has two people."""
     values, labels = _check_similarity(similarity), np.asarray(sites).astype(str)
     names, days = scan_labels(persons, sessions, len(values))
-    found = []
+    parts = []
     for site in np.unique(labels):
         rows = np.flatnonzero(labels == site)
         if any(_session_pairs(names[rows], days[rows])):
-            found.append(identify(values[np.ix_(rows, rows)], names[rows], days[rows]))
-    if not found:
+            parts.append(identify(values[np.ix_(rows, rows)], names[rows], days[rows]))
+    if not parts:
         return None
     return Identification(
-        **{each.name: np.concatenate([getattr(one, each.name) for one in found]) for each in fields(Identification)}
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Identification)
+        }
     )
 
 
@@ -185,7 +188,7 @@ def permutation_null(
     labels, people = np.unique(persons, return_inverse=True)
     rows = [np.flatnonzero(sessions == session) for session in np.unique(sessions)]
     # where everyone has every session, a label changes neither whom a scan is compared with nor its best match
-    same = len(rows) > 1 and len(labels) > 1 and all(len(own) == len(labels) for own in rows)
+    same = len(rows) > 1 and len(labels) > 1 and all(len(members) == len(labels) for members in rows)
     searches = []
     for seekers, searched in ordered_pairs(rows, 2) if same else ():
         block = similarity[np.ix_(seekers, searched)]
@@ -194,8 +197,8 @@ def permutation_null(
     null, place, order = np.empty(n_permutations), np.empty(len(labels), dtype=np.intp), np.arange(len(labels))
     for position in range(n_permutations):
         shuffled = people.copy()
-        for own in blocks:
-            shuffled[own] = rng.permutation(people[own])
+        for members in blocks:
+            shuffled[members] = rng.permutation(people[members])
         if not same:
             null[position] = identify(similarity, labels[shuffled], sessions).accuracy
             continue
@@ -230,18 +233,18 @@ def compare_identification(
     families: Mapping[str, str] | None = None,
 ) -> IdentificationComparison:
     """Compare two representations on shared scans; ties are no wins. Families may replace people. Raises ValueError."""
-    keys = [list(zip(each.person, each.session, each.searched, strict=True)) for each in (first, second)]
+    keys = [list(zip(result.person, result.session, result.searched, strict=True)) for result in (first, second)]
     positions = {key: position for position, key in enumerate(keys[1])}
     shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
     rows, others = shared.T
     if not len(shared) or (first.candidates[rows] != second.candidates[others]).any():
         raise Unfit("Two identifications can be compared only on the same people and sessions.")
-    one, two = first.credit[rows], second.credit[others]
-    alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
+    ours, theirs = first.credit[rows], second.credit[others]
+    alone = int(((ours == 1) & (theirs < 1)).sum()), int(((theirs == 1) & (ours < 1)).sum())
     units = units_of(first.person[rows], families)
-    spread = subject_bootstrap(one - two, units, seed=seed)
-    p_people = sign_flip_p_value(sum_by_block(one - two, units), seed=seed)
-    difference = float((one - two).mean())
+    spread = subject_bootstrap(ours - theirs, units, seed=seed)
+    p_people = sign_flip_p_value(sum_by_block(ours - theirs, units), seed=seed)
+    difference = float((ours - theirs).mean())
     return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
 
 
@@ -264,15 +267,15 @@ def identifiability(
     _, blocks = session_blocks(similarity, persons, sessions)
     places = np.zeros(len(np.asarray(persons)), dtype=str) if sites is None else np.asarray(sites).astype(str)
     alike = [places[rows][:, None] == places[rows] for _, _, rows, _ in blocks]
-    own = np.concatenate([np.diag(block) for *_, block in blocks])
+    within = np.concatenate([np.diag(block) for *_, block in blocks])
     others = np.concatenate(
         [block[same & ~np.eye(len(block), dtype=bool)] for same, (*_, block) in zip(alike, blocks, strict=True)]
     )
     if len(others) < 2:
-        return Identifiability(float(own.mean()), np.nan, np.nan, np.nan)
-    gap, spread = own.mean() - others.mean(), np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
+        return Identifiability(float(within.mean()), np.nan, np.nan, np.nan)
+    gap, spread = within.mean() - others.mean(), np.sqrt((within.var(ddof=1) + others.var(ddof=1)) / 2)
     return Identifiability(
-        float(own.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan
+        float(within.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan
     )
 
 
@@ -294,10 +297,10 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     if first.shape != second.shape:
         raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
     correlations = np.full(len(first), np.nan)
-    for row, (one, other) in enumerate(zip(first, second, strict=True)):
-        both = np.isfinite(one) & np.isfinite(other)
-        if both.sum() > 1 and np.ptp(one[both]) > 0 and np.ptp(other[both]) > 0:
-            correlations[row] = np.corrcoef(one[both], other[both])[0, 1]
+    for row, (predicted, other) in enumerate(zip(first, second, strict=True)):
+        both = np.isfinite(predicted) & np.isfinite(other)
+        if both.sum() > 1 and np.ptp(predicted[both]) > 0 and np.ptp(other[both]) > 0:
+            correlations[row] = np.corrcoef(predicted[both], other[both])[0, 1]
     known = correlations[np.isfinite(correlations)]
     mean = float(known.mean()) if len(known) else np.nan
     sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan

@@ -112,8 +112,8 @@ def find_copies(series: ArrayLike) -> Volumes:
     place = (series - series[0]) @ (direction / np.linalg.norm(direction))
     order = np.argsort(place, kind="stable")
     first = order[0]
-    for one, other in itertools.pairwise(order):
-        if place[other] - place[one] <= limit and np.linalg.norm(series[other] - series[one]) <= limit:
+    for volume, other in itertools.pairwise(order):
+        if place[other] - place[volume] <= limit and np.linalg.norm(series[other] - series[volume]) <= limit:
             copied[max(first, other)] = True
             first = min(first, other)
         else:
@@ -206,23 +206,25 @@ def compare_with_table(
     known = [pair for pair, r in zip(pairs, here, strict=True) if not np.isnan(r)]
     lag = 0
     if known and np.nanmean(here) < SURE:
-        shifted = np.mean([[_correlate(*one, good, k) for k in range(-LAGS, LAGS + 1)] for one in known], axis=0)
+        shifted = np.mean(
+            [[_correlate(*signals, good, k) for k in range(-LAGS, LAGS + 1)] for signals in known], axis=0
+        )
         best = int(np.nanargmax(shifted))
         # A lag must leave less than half unexplained of what lag 0 leaves.
         lag = best - LAGS if shifted[best] > 0.5 and 1 - shifted[best] < (1 - shifted[LAGS]) / 2 else 0
-    both = np.stack([np.asarray(each, dtype=np.float64) for each in (global_signal, table[0])])[:, good]
+    both = np.stack([np.asarray(signal, dtype=np.float64) for signal in (global_signal, table[0])])[:, good]
     both, level = both[:, np.isfinite(both).all(axis=0)], float("nan")
-    if both.shape[1] >= FEWEST_COMPARED and all(has_level(one[:, None]) for one in both):
+    if both.shape[1] >= FEWEST_COMPARED and all(has_level(signal[:, None]) for signal in both):
         level = float(np.divide(*np.median(both, axis=1)))
     return Agreement(here[0], here[1], lag, level)
 
 
 def find_spikes(global_signal: ArrayLike, of_table: ArrayLike) -> Volumes:
     """Which volumes (T,) are brighter or darker than their table says; none where these are many."""
-    both = np.stack([np.asarray(one, dtype=np.float64) for one in (global_signal, of_table)])
+    both = np.stack([np.asarray(signal, dtype=np.float64) for signal in (global_signal, of_table)])
     known = np.asarray(np.isfinite(both).all(axis=0))
     off = np.zeros(both.shape[1], dtype=np.bool_)
-    if known.sum() < FEWEST_COMPARED or not all(has_level(one[:, None]) for one in both[:, known]):
+    if known.sum() < FEWEST_COMPARED or not all(has_level(signal[:, None]) for signal in both[:, known]):
         return off
     ratio = both[0, known] / both[1, known]
     off[known] = np.abs(ratio / np.median(ratio) - 1) > OFF_TABLE
@@ -253,5 +255,5 @@ def _correlate(ours: NDArray[np.float64], theirs: NDArray[np.float64], good: Vol
     spread = _spread(both, middle, axis=1)
     if (spread == 0).any():
         return float("nan")
-    one, other = np.clip((both - middle) / spread[:, None], -CLIP_SDS, CLIP_SDS)
-    return float(np.asarray(np.corrcoef(one, other))[0, 1])
+    first, other = np.clip((both - middle) / spread[:, None], -CLIP_SDS, CLIP_SDS)
+    return float(np.asarray(np.corrcoef(first, other))[0, 1])

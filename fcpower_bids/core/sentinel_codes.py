@@ -21,7 +21,7 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     """Values (n,) that repeat and stand apart, or are the only negative ones (-1, 99, -818), and how often."""
     known = np.asarray(values, dtype=np.float64)
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
-    found = []
+    codes = []
     for end in (0, -1):
         if len(distinct) < 3:
             continue
@@ -33,8 +33,8 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
         only_negative = end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer()
         negative = (counts[end] >= FEWEST_NEGATIVE or code) and only_negative
         if negative or ((counts[end] >= FEWEST_REPEATS or code) and _apart(distinct[end], others)):
-            found.append((float(distinct[end]), int(counts[end])))
-    return found
+            codes.append((float(distinct[end]), int(counts[end])))
+    return codes
 
 
 def _apart(value: float, others: FloatArray) -> bool:
@@ -76,15 +76,15 @@ def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
 def rank_correlation(values: FloatArray, others: FloatArray) -> float:
     """Spearman's correlation of two variables of shape (n,), ties at their mean rank; scipy.stats loads for .5 s."""
     ranks = []
-    for each in (values, others):
-        _, places, counts = np.unique(each, return_inverse=True, return_counts=True)
+    for variable in (values, others):
+        _, places, counts = np.unique(variable, return_inverse=True, return_counts=True)
         ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places])
     return float(np.asarray(np.corrcoef(np.column_stack(ranks), rowvar=False))[1, 0])
 
 
 def rank_association(values: ArrayLike, others: ArrayLike) -> Association:
     """Spearman's correlation of two variables of shape (n,), over the people who have both."""
-    first, second = (np.asarray(each, dtype=np.float64) for each in (values, others))
+    first, second = (np.asarray(variable, dtype=np.float64) for variable in (values, others))
     both = np.isfinite(first) & np.isfinite(second)
     first, second = first[both], second[both]
     if len(first) < 4 or np.ptp(first) == 0 or np.ptp(second) == 0:
