@@ -96,13 +96,13 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, Any]:
     """
     radius, claimed = conformal_radius(residuals["residual"], residuals["person"])
     coverage = measure_coverage(residuals["residual"], residuals["person"], residuals["fold"])
-    found: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": claimed}
-    found |= {"Radius": radius, "Scans": len(residuals), "MeasuredCoverage": coverage}
+    facts: dict[str, Any] = {"HoldsFor": "a person like these, of the same site", "NominalCoverage": claimed}
+    facts |= {"Radius": radius, "Scans": len(residuals), "MeasuredCoverage": coverage}
     for name, part in residuals.groupby("observed_class"):
-        own = part["residual"], part["person"]
-        found.setdefault("RadiusOfClasses", {})[str(name)] = conformal_radius(*own)[0]
-        found.setdefault("CoverageOfClasses", {})[str(name)] = measure_coverage(*own, part["fold"])
-    return found
+        columns = part["residual"], part["person"]
+        facts.setdefault("RadiusOfClasses", {})[str(name)] = conformal_radius(*columns)[0]
+        facts.setdefault("CoverageOfClasses", {})[str(name)] = measure_coverage(*columns, part["fold"])
+    return facts
 
 
 # --- Skill ----------------------------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def held_out_residuals(
     for fold, test in enumerate(study.protocol.divide(known, study.settings.random_seed)):
         train, scans = np.setdiff1d(known, test), np.flatnonzero(np.isin(person, test))
         values = (built(train) if callable(built) else built)[:, 0]
-        found = predict_from_arrays(fit(values, train), single[scans])
-        observed, predicted, similarity[scans] = values[person[scans]], found.predicted[:, 0], found.similarity
+        result = predict_from_arrays(fit(values, train), single[scans])
+        observed, predicted, similarity[scans] = values[person[scans]], result.predicted[:, 0], result.similarity
         part = pd.DataFrame({"fold": str(fold), "person": person[scans], "predicted": predicted, "observed": observed})
         part = part.assign(residual=predicted - observed, guess=values[train].mean() - observed)
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
@@ -152,17 +152,17 @@ def tested_at_group_level(results: Path, target: str, representation: str) -> di
         return UNTESTED
     row = rows.iloc[0]
     score = "auc" if pd.notna(row["auc_pooled_mean"]) else "r"
-    found = {"P": row["p_max_targets"], "Permutations": row["n_permutations"]}
-    found |= {"OverPeople": row[f"{score}_pooled_mean"]}
+    facts = {"P": row["p_max_targets"], "Permutations": row["n_permutations"]}
+    facts |= {"OverPeople": row[f"{score}_pooled_mean"]}
     added = find_added(read_table(baselines), target, representation) if baselines.is_file() else None
-    return found if added is None else found | {"Added": dataclasses.asdict(added)}
+    return facts if added is None else facts | {"Added": dataclasses.asdict(added)}
 
 
 def judge_skill(tested: Mapping[str, Any], residuals: pd.DataFrame, score: str) -> dict[str, Any]:
     """Facts of a model about its skill: a test that finds it, and an error below that of the guess."""
     error, guess = (float((residuals[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
-    found = bool(tested["P"] < SIGNIFICANT and error < guess)
-    return {**tested, "Found": found, "Score": score, "Error": error, "ErrorOfGuess": guess}
+    skilled = bool(tested["P"] < SIGNIFICANT and error < guess)
+    return {**tested, "Found": skilled, "Score": score, "Error": error, "ErrorOfGuess": guess}
 
 
 # --- The model ------------------------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def fit_final_model(
     columns = settings.composites.get(target)
     wanted = f"{target}={','.join(columns)}" if columns else target
     # Of one target and one representation; the folds only serve to select the penalty.
-    one = {"targets": (wanted,), "representations": (representation,), "repeats": 1, "sites": PERMUTE}
-    study = open_study(cohort, dataclasses.replace(settings, **one))  # type: ignore[arg-type]
+    choices = {"targets": (wanted,), "representations": (representation,), "repeats": 1, "sites": PERMUTE}
+    study = open_study(cohort, dataclasses.replace(settings, **choices))  # type: ignore[arg-type]
     people, preset, binary = study.people, study.preset, study.targets[0].is_binary
     if binary and preset.covariates:
         raise Unfit(
@@ -221,12 +221,12 @@ def fit_final_model(
     facts["Skill"] = judge_skill(tested, residuals, main_score(study.targets[0]))
     edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
     measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
-    found = [  # the reference of unusual scans, rounded to the numbers of many
+    reference = [  # the reference of unusual scans, rounded to the numbers of many
         (name, int(column.count()), float(f"{column.mean():.4g}"), float(f"{column.std():.4g}"))
         for name, column in measures.items()
         if column.count() >= FEWEST_SHOWN
     ]
-    return FinalModel(arrays, facts, pd.DataFrame(found, columns=list(REFERENCE.columns)))
+    return FinalModel(arrays, facts, pd.DataFrame(reference, columns=list(REFERENCE.columns)))
 
 
 def _histogram(values: FloatArray) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _outwards(low: float, high: float) -> tuple[float, float]:
 def _step(width: float) -> float:
     """1, 2 or 5 times a power of ten, about a tenth of a width."""
     power = 10.0 ** math.floor(math.log10(width / 10))
-    return float(next(each * power for each in (1, 2, 5, 10) if each * power >= width / 10 * (1 - 1e-9)))
+    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= width / 10 * (1 - 1e-9)))
 
 
 FORMAT = "fcpower_bids model 6"
@@ -345,13 +345,13 @@ def load_model(path: Path) -> FinalModel:
     digests = facts.get("Digests")
     if not isinstance(digests, dict) or CARD not in digests:
         raise damaged
-    own = digests.pop(CARD)
+    card_digest = digests.pop(CARD)
     try:
-        found = {name: digest_of(stored_path(path, name)) for name in digests}
+        computed = {name: digest_of(stored_path(path, name)) for name in digests}
     except OSError as error:
         raise damaged from error
-    changed = [name for name, digest in digests.items() if found[name] != digest]
-    changed += [CARD] if own != _digest_of(facts) else []
+    changed = [name for name, digest in digests.items() if computed[name] != digest]
+    changed += [CARD] if card_digest != _digest_of(facts) else []
     if changed:
         raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
     # these are the files as they were written: a failure from here on is a mistake of ours
@@ -410,16 +410,18 @@ def write_model(
     model = fit_final_model(cohort, settings, target, representation, tested)
     refuse_without_skill(model.facts, settings.accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
-    own = dataclasses.replace(settings, atlas=(cohort.atlas,))
-    chosen, _ = choose_connectomes(selected_of(settings).connectomes, own)
-    used = [one for one in chosen if (one.participant, one.session) in places]
+    of_atlas = dataclasses.replace(settings, atlas=(cohort.atlas,))
+    chosen, _ = choose_connectomes(selected_of(settings).connectomes, of_atlas)
+    used = [connectome for connectome in chosen if (connectome.participant, connectome.session) in places]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {
         **model.facts,
         "Preprocessing": gather_preprocessing(used),
         "Salt": salt,
-        "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),
+        "TrainingScans": sorted(
+            scan_digest(salt, _telling(connectome.path, connectome.path.stat().st_mtime_ns)) for connectome in used
+        ),
     }
     path = model_path(settings.results / "models", target, representation)
     return save_model(path, model.arrays, facts, model.reference)

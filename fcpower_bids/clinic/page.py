@@ -56,9 +56,9 @@ def draw_strip(values: Mapping[str, Any], low: float, high: float, guess: float,
     sheet.text(at(average) + (-4 if near_end else 4), 9, "average", anchor="end" if near_end else "start")
     sheet.line([at(low), at(high)], [ground + 9] * 2, BLUE, 5)
     sheet.add("circle", cx=at(guess), cy=ground + 9, r=5.5, fill="#fff", stroke=BLUE, stroke_width=2.5)
-    said = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}"
+    label = f"{low:.3g} to {high:.3g}; best guess {guess:.3g}"
     row = Box(left, ground + 1, width, 17)
-    sheet.rectangle(row, "none", f"<title>{said}</title>", pointer_events="all")
+    sheet.rectangle(row, "none", f"<title>{label}</title>", pointer_events="all")
     sheet.line([left, left + width], [ground + 20] * 2, DARK, 0.8)
     for tick in scale.ticks(7):
         sheet.line([at(tick)] * 2, [ground + 20, ground + 23], DARK, 0.8)
@@ -111,18 +111,18 @@ def answer_person(rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[st
     low, high = ends_of(guess, facts)
     # the sentence about the skill of the model heads the page
     warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
-    sentences = [one for one in dict.fromkeys(warnings) if one]
+    sentences = [warning for warning in dict.fromkeys(warnings) if warning]
     width, values, apart = high - low, [row["prediction"] for row in done], list[str]()
     if len(done) > 1:
-        each = ", ".join(fitting(one, width) if width == width else show_number(one) for one in values)
+        listed = ", ".join(fitting(value, width) if width == width else show_number(value) for value in values)
         apart.append(
-            f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."
+            f"This is the mean of {len(done)} scans, which give {listed}; the interval is that of a single scan."
         )
     if max(values) - min(values) > width:
         apart.append("They differ by more than an interval is wide: make sure that they are of one person.")
     sentences += apart
     named = len(scans) > 1
-    sentences += [f"{one['title']}: " * named + one["unusual"] for one in scans if one["unusual"]]
+    sentences += [f"{scan['title']}: " * named + scan["unusual"] for scan in scans if scan["unusual"]]
     doubtful = (
         any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
     )
@@ -141,9 +141,9 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict
     entities = dict(parse_name(f"{name}_bold.tsv")[0])
     parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
     title = ", ".join(parts).capitalize() or "The scan"
-    said: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": (), "unusual": "", "measures": ()}
+    scan: dict[str, Any] = {"title": title, "file": name, "sentences": [], "facts": (), "unusual": "", "measures": ()}
     if row["state"] != PREDICTED:
-        return said | {"result": f"No prediction. {row['reason']}"}
+        return scan | {"result": f"No prediction. {row['reason']}"}
     result = say_result(row["prediction"], row["low"], row["high"], facts)
     sentences = [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []
     if row["differences"]:
@@ -153,8 +153,8 @@ def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> dict
         ("Mean FD, mm", show_number(row["mean_fd"], 3)),
         ("Digest of the connectome", str(row["sha256"])[:16]),
     )
-    said |= {"result": result, "sentences": sentences, "facts": about, "measures": measures}
-    return said | {"unusual": say_unusual(measures) if measures else ""}
+    scan |= {"result": result, "sentences": sentences, "facts": about, "measures": measures}
+    return scan | {"unusual": say_unusual(measures) if measures else ""}
 
 
 def ends_of(prediction: float, facts: Mapping[str, Any]) -> tuple[float, float]:
@@ -195,10 +195,10 @@ def was_tested(skill: Mapping[str, Any]) -> bool:
 def say_evidence(skill: Mapping[str, Any]) -> str:
     """The numbers behind the sentence."""
     score = "AUC" if skill["Score"] == "auc" else "r"
-    said = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if was_tested(skill) else []
+    parts = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if was_tested(skill) else []
     if "Added" in skill:
-        said.append(f"{score} of {_added(skill).clause('the connectome')}")
-    return "; ".join([*said, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
+        parts.append(f"{score} of {_added(skill).clause('the connectome')}")
+    return "; ".join([*parts, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
 
 
 def say_added(skill: Mapping[str, Any]) -> list[str]:
@@ -224,7 +224,7 @@ def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) 
         left = " or ".join(possible_classes(guess, facts)) or "neither class"
         between = f"between {facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
         return f"{_named(facts)}: {left} cannot be ruled out (score {show_number(guess)}, {between})."
-    ends = [fitting(one, high - low) for one in (low, high, guess)]
+    ends = [fitting(value, high - low) for value in (low, high, guess)]
     return f"{_named(facts)}: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
 
 
@@ -248,7 +248,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def say_unusual(measures: Sequence[Row]) -> str:
     """How unusual the connectome is, in one sentence."""
-    far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
+    far = [f"{row['measure']} (z {row['z']:.1f})" for row in measures if abs(row["z"]) > FAR]
     against = f"against the {int(measures[0]['scans'])} training scans"
     if not far:
         return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
@@ -258,8 +258,8 @@ def say_unusual(measures: Sequence[Row]) -> str:
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
     """Identity of the model, and how well held-out folds were predicted, as far as a score is defined."""
     made, groups = facts["Preprocessing"], list(facts["HeldOutScores"].values())
-    name = "auc" if any("auc" in one for one in groups) else "r"
-    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
+    name = "auc" if any("auc" in fold for fold in groups) else "r"
+    known = [fold[name] for fold in groups if fold[name] is not None and fold[name] == fold[name]]
     scores = f"{name} {median(known or [0]):.2f} at the median of {len(known)} held-out folds"
     return (
         ("Model", model),

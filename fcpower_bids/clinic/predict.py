@@ -116,8 +116,8 @@ def apply_model(
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc
     if np.ptp(matrix[np.triu_indices(len(fc), 1)]) == 0:
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
-    found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
-    prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
+    result = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
+    prediction, similarity = float(result.predicted[0, 0]), float(result.similarity[0])
     measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
     compared = tuple(
         {
@@ -288,19 +288,19 @@ def _attempt(
         seen = scan_digest(facts["Salt"], telling_edges(matrix)) in facts["TrainingScans"]
         age = people["age"].get((scan.participant, scan.session), math.nan)
         about = NewScan(quality.seconds, quality.mean_fd, quality.repetition_time, age, seen)
-        found = apply_model(model, matrix, parcels, about)
+        applied = apply_model(model, matrix, parcels, about)
     except (FcPowerError, OSError) as error:
         reason = str(error)
     except Exception as error:
         reason, state = explain(error, output_dir, f"predict_{name}"), BROKEN
     else:
         alarm = "" if facts["Skill"]["Found"] else f"{say_skill(facts)} "
-        warning = f"Treat with caution: {'; '.join(found.warnings)}." if found.warnings else ""
+        warning = f"Treat with caution: {'; '.join(applied.warnings)}." if applied.warnings else ""
         row |= _refused(name, scan.participant, scan.session, "", DONE)
-        row |= {key: getattr(found, key) for key in ("prediction", "low", "high", "similarity")}
-        row |= {"warning": f"{alarm}{warning}".rstrip(), "classes": " or ".join(found.classes)}
-        row |= {"inside_range": not found.warnings, "in_training": seen, "differences": "; ".join(named)}
-        return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, found.compared
+        row |= {key: getattr(applied, key) for key in ("prediction", "low", "high", "similarity")}
+        row |= {"warning": f"{alarm}{warning}".rstrip(), "classes": " or ".join(applied.classes)}
+        row |= {"inside_range": not applied.warnings, "in_training": seen, "differences": "; ".join(named)}
+        return row | {"minutes": quality.seconds / 60, "mean_fd": quality.mean_fd}, applied.compared
     return row | _refused(name, scan.participant, scan.session, reason, state), ()
 
 
@@ -314,9 +314,9 @@ def read_people(
 
     No number is guessed to be a code for missing values: some people are 77.
     """
-    found: Known = {"age": {}, KNOWN: {}}
+    known: Known = {"age": {}, KNOWN: {}}
     if not scans:
-        return found
+        return known
     datasets = dict.fromkeys(path.parent for path in people_tables(output_dir))
     tables: list[tuple[Sequence[Source], Path | None]] = [(tables_of(dataset), dataset) for dataset in datasets]
     tables += [([Source(phenotypes, is_given=True)], None)] if phenotypes is not None else []
@@ -332,14 +332,14 @@ def read_people(
             unknown, columns = pd.Series(np.nan, table.index), {str(name).lower(): table[name] for name in table}
             for key, values in (("age", columns.get("age", unknown)), (KNOWN, table.get(target, unknown))):
                 numbers = pd.to_numeric(values, errors="coerce").dropna()
-                found[key] |= {
+                known[key] |= {
                     (str(who), session): float(value) for who, value in numbers.items() if np.isfinite(value)
                 }
     if phenotypes is not None and "age" not in map(str.lower, names):
         raise DatasetError(f"{phenotypes} has no column 'age'. Columns: {', '.join(names)}.")
-    if phenotypes is not None and not any(scan in found["age"] for scan in scans):
+    if phenotypes is not None and not any(scan in known["age"] for scan in scans):
         raise DatasetError(f"{phenotypes} has no number in its column 'age'. Correct it, or leave the table out.")
-    return found
+    return known
 
 
 def _judge_coverage(
@@ -363,9 +363,9 @@ def _judge_coverage(
 # --- What is said ---------------------------------------------------------------------------------------------------
 
 
-def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
+def say_predictions(predictions: Predictions, say: Callable[[str], None]) -> None:
     """Print notes for a reader, warnings before results; what holds of all scans is said once."""
-    facts, frame = found.facts, found.frame
+    facts, frame = predictions.facts, predictions.frame
     say(f"{say_in_full(facts)}.")
     noted: list[tuple[str, str]] = []
     for row in frame.itertuples():
@@ -382,11 +382,11 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
             f"{100 * interval['NominalCoverage']:.0f} of 100 cases (measured on what was held out: "
             f"{100 * interval['MeasuredCoverage']:.0f} of 100)."
         )
-    if coverage := found.coverage:
+    if coverage := predictions.coverage:
         known = f"{coverage['Known']} scans with a known {facts['Target']}"
-        said = f"{coverage['Inside']} of {known} lie in their intervals"
-        say(f"{said}{'.' if coverage['Holds'] else ': here the intervals do not hold.'}")
+        sentence = f"{coverage['Inside']} of {known} lie in their intervals"
+        say(f"{sentence}{'.' if coverage['Holds'] else ': here the intervals do not hold.'}")
     say(
-        f"{done} of {len(frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
+        f"{done} of {len(frame)} scans predicted: {predictions.path}. Research use only: a prediction is not a "
         "diagnosis. Not a medical device."
     )
