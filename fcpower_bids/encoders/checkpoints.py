@@ -204,8 +204,8 @@ def read_config(
 
 def config_digest(raw: Mapping[str, Any]) -> str:
     """SHA-256 of ``config.json`` without the proof, whatever its order and spacing."""
-    said = {key: value for key, value in raw.items() if key != PROOF}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    stated = {key: value for key, value in raw.items() if key != PROOF}
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
 
 # --- Tensors, and where they come from ------------------------------------------------------------------------------
@@ -232,13 +232,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} holds more than tensors and is not loaded ({error}).") from None
 
 
-def misfits(own: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor], extra: Sequence[str]) -> str:
+def misfits(expected: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor], extra: Sequence[str]) -> str:
     """Say which tensors of a file are missing, unexpected (`extra`), of another shape than our own, or not finite."""
-    shared = [key for key in own if key in state]
+    shared = [key for key in expected if key in state]
     problems = {
-        "missing": sorted(own.keys() - state.keys()),
+        "missing": sorted(expected.keys() - state.keys()),
         "unexpected": sorted(extra),
-        "of another shape": [key for key in shared if tuple(state[key].shape) != own[key]],
+        "of another shape": [key for key in shared if tuple(state[key].shape) != expected[key]],
         "not finite": [key for key in shared if not bool(state[key].isfinite().all())],
     }
     return "; ".join(f"{what}: {', '.join(keys)}" for what, keys in problems.items() if keys)
@@ -246,11 +246,11 @@ def misfits(own: Mapping[str, tuple[int, ...]], state: Mapping[str, Tensor], ext
 
 def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Copy tensors into a model whose names and shapes must match exactly. Raises CheckpointError."""
-    own = model.state_dict()
-    shapes = {key: tuple(tensor.shape) for key, tensor in own.items()}
-    if found := misfits(shapes, state, list(state.keys() - own.keys())):
-        raise CheckpointError(f"The tensors of {source} do not fit the model of its config.json ({found}).")
-    model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
+    tensors = model.state_dict()
+    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    if problems := misfits(shapes, state, list(state.keys() - tensors.keys())):
+        raise CheckpointError(f"The tensors of {source} do not fit the model of its config.json ({problems}).")
+    model.load_state_dict({key: value.to(tensors[key].dtype) for key, value in state.items()})
 
 
 def locate(weights: str | Path, revision: str | None = None) -> Path:

@@ -81,7 +81,7 @@ class SeriesEncoder:
             logger.warning(
                 "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
             )
-        arrays = [np.asarray(one) for one in series]
+        arrays = [np.asarray(recording) for recording in series]
         for array in arrays:
             if array.ndim != 2 or array.shape[1] != len(parcel_names):
                 raise RecordingError(
@@ -97,7 +97,7 @@ class SeriesEncoder:
                 embeddings.append(self._forward(windows).mean(axis=0))
             return np.stack(embeddings)
         out = np.empty((len(prepared), self.model.config.d), np.float32)
-        lengths = np.array([len(one) for one in prepared])
+        lengths = np.array([len(recording) for recording in prepared])
         for n in np.unique(lengths):
             members, size = np.flatnonzero(lengths == n), max(1, TOKENS_PER_BATCH // int(n))
             for batch in (members[start : start + size] for start in range(0, len(members), size)):
@@ -221,9 +221,9 @@ def _load(
         )
     folder = locate(weights, revision)
     config, card = read_config(folder, aux, RELEASED.get(str(weights)) or SIZES.get(name))
-    found = {"d": config.d, "layers": config.layers, "heads": config.heads}
-    expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
-    if found != expected:  # heads too: the same tensors under another number of heads load as well, and embed otherwise
+    sizes = {"d": config.d, "layers": config.layers, "heads": config.heads}
+    expected = {field: SIZES[name][field] for field in sizes} if name in SIZES else sizes
+    if sizes != expected:  # heads too: the same tensors under another number of heads load as well, and embed otherwise
         raise CheckpointError(
             f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
             f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
