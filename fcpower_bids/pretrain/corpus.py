@@ -103,8 +103,8 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 def read_tensor(path: Path, name: str) -> Tensor:
     """Read one tensor of a ``.safetensors`` file."""
     with safe_open(path, "pt") as file:
-        found: Tensor = file.get_tensor(name)
-    return found
+        tensor: Tensor = file.get_tensor(name)
+    return tensor
 
 
 # --- The teacher: FC^alpha of whole recordings as unit vectors, and their kernel ------------------------------------
@@ -404,12 +404,12 @@ class _Arrays:
         try:
             windows, owners, teachers = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
             facts = load_json(folder / PUBLIC_FACTS) if (folder / PUBLIC_FACTS).is_file() else {}
-            found = cls(folder, windows, owners, teachers, load_json(folder / RECORDINGS), facts)
+            arrays = cls(folder, windows, owners, teachers, load_json(folder / RECORDINGS), facts)
         except (OSError, ValueError) as error:
             raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
-        if problem := found._misfit():
+        if problem := arrays._misfit():
             raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
-        return found
+        return arrays
 
     @property
     def alpha(self) -> float:

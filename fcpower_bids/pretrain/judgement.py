@@ -74,17 +74,17 @@ def judge(
     windows = [corpus.windows(*end, window) for end in ends]
 
     def describe(embed: Map, kernel: FloatArray) -> dict[str, float]:
-        block, n, found = np.ix_(judged, judged), len(people), np.nan
-        vectors = [embed(each) for each in windows]
+        block, n, accuracy = np.ix_(judged, judged), len(people), np.nan
+        vectors = [embed(batch) for batch in windows]
         if n > 1:  # every person's first window looks for the last one among all, and the other way round
             unit = normalise_rows(np.concatenate(vectors), keep_constant=True)
-            found = identify(unit @ unit.T, np.tile(people, 2), np.repeat(["first", "last"], n)).accuracy
+            accuracy = identify(unit @ unit.T, np.tile(people, 2), np.repeat(["first", "last"], n)).accuracy
         return {
             "dimensions": vectors[0].shape[1],
             "cka": kernel_alignment(kernel, teacher),
             "cka_debiased": kernel_alignment(kernel, teacher, debiased=True),
             "cka_judged": kernel_alignment(kernel[block], teacher[block], debiased=True),
-            "identification": found,
+            "identification": accuracy,
         }
 
     def ahead(model: FloatArray, others: list[FloatArray]) -> tuple[float, float]:
@@ -106,7 +106,7 @@ def judge(
     def edges(x: torch.Tensor, matrix: Callable[[FloatArray], FloatArray] = pearson_connectivity) -> FloatArray:
         """Edges of windows (n, T, P), centred and of unit norm: (n, E)."""
         matrices = [matrix(np.asarray(series, np.float64)) for series in x.cpu().numpy()]
-        return normalise_rows(np.stack([vectorise_edges(each) for each in matrices]))
+        return normalise_rows(np.stack([vectorise_edges(connectome) for connectome in matrices]))
 
     maps: dict[str, list[Map]] = {
         MODEL: [encode(model)],
@@ -139,7 +139,9 @@ def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
         f"debiased alignment {difference:+.3f} against {IN_WORDS[RANDOM]}, with {100 * CONFIDENCE:.0f} % confidence "
         f"above {low:+.3f}, over {whom}"
     )
-    said = f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw"
+    verdict = (
+        f"The model is {'' if low > 0 else 'not proven to be '}better than {IN_WORDS[RANDOM]} on people it never saw"
+    )
     plain = rows.loc[[FC, FC_POWER]]
     name = str(plain["cka_judged"].idxmax())
     ahead, ahead_low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
@@ -149,7 +151,7 @@ def _conclude(rows: pd.DataFrame, whom: str) -> dict[str, Any]:
         f"The best reference without steps of training is {IN_WORDS[name]} ({plain.loc[name, 'cka_judged']:.3f}): the "
         f"model is {where}."
     )
-    return {"Proven": low > 0, "Verdict": f"{said} ({numbers}). {best}", "Difference": difference, "LowerLimit": low}
+    return {"Proven": low > 0, "Verdict": f"{verdict} ({numbers}). {best}", "Difference": difference, "LowerLimit": low}
 
 
 def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seeds: ArrayLike | None = None) -> float:

@@ -330,8 +330,8 @@ class _Pack:
         table, facts = self._write_table(), self._facts()
         # The digest depends on sites where any is known: packs without them keep that of earlier versions.
         silent = UNTOLD if (table["site"] != "n/a").any() else (*UNTOLD, "site")
-        told = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
-        facts["sha256"] = hashlib.sha256(json.dumps([facts, told]).encode()).hexdigest()
+        described = table[[name for name in TEXT_COLUMNS if name not in silent]].to_numpy().tolist()
+        facts["sha256"] = hashlib.sha256(json.dumps([facts, described]).encode()).hexdigest()
         kernel = self.folder / KERNEL
         if not facts["sha256"] == self.sha256 == stored.kernel_corpus(kernel):
             self.digests.pop(KERNEL, None)

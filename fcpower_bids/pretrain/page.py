@@ -32,12 +32,12 @@ def write_training_page(settings: Places) -> Path:
     links = {path.name: (path.name, relative_link(path, root)) for path in paths if path.is_file()}
     facts, log = read_json(root / "encoder" / "alignment.json"), read_long(root / "encoder" / "log.tsv", TABLES["log"])
     compared = read_long(root / "encoder" / "alignment.tsv", TABLES["alignment"])
-    said = str(facts["Verdict"])
+    sentence = str(facts["Verdict"])
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
-        re.sub(r" \(.*|(?<=\.) .*", "", said).rstrip(".") + ".",
+        re.sub(r" \(.*|(?<=\.) .*", "", sentence).rstrip(".") + ".",
         tuple(_facts(log, facts)),
-        (("On people kept out of training", (said,), "comparison" if len(compared) else "files"),),
+        (("On people kept out of training", (sentence,), "comparison" if len(compared) else "files"),),
         (),
         tuple(_cautions(compared)),
     )
@@ -100,8 +100,8 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], links: dict[str, 
     grid = make_grid(titled, shown, "On people kept out of training", text, sources)
     best = titled.sort_values("cka_debiased", ascending=False, kind="stable")
     aligned = [f"{name} {value:.3f}" for name, value in zip(best["map"], best["cka_debiased"], strict=True)]
-    said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
-    yield Section("comparison", "Learning", (said,), (), (grid,))
+    sentence = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
+    yield Section("comparison", "Learning", (sentence,), (), (grid,))
 
 
 def _course(log: pd.DataFrame, compared: pd.DataFrame, links: dict[str, tuple[str, str]]) -> Section:
@@ -128,13 +128,13 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, links: dict[str, tuple[st
     ]
     panels = [panel for panel in panels if any(len(points) for points in panel[-1].values())]
     first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
-    said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
+    sentence = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
     panel = Panel(
         "Loss and alignment over steps",
         "Level lines need no training: the same windows of the same people.",
         draw_curves(panels),
-        said,
+        sentence,
         sources=tuple(links[name] for name in FILES[:2] if name in links),
         wide=True,
     )
-    return Section("course", "The course of the training", (said,), (panel,))
+    return Section("course", "The course of the training", (sentence,), (panel,))

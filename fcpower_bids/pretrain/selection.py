@@ -159,7 +159,9 @@ def write_card(rows: NDArray[np.intp], held_out: HeldOut, config: PretrainConfig
     corpus, table = held_out.corpus, held_out.corpus.table.iloc[rows]
     times, bands = table["TR"], table["band"].unique()
     people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
-    trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in own]) for own in (rows, held_out.rows))
+    trained_on, apart = (
+        people_digests(corpus.sha256, [people[i] for i in members]) for members in (rows, held_out.rows)
+    )
     cited = table[["dataset", "citation"]].drop_duplicates().to_numpy()
     citations = "; ".join(sorted(f"{dataset}: {text}" for dataset, text in cited if text != "n/a"))
     try:
@@ -268,9 +270,9 @@ class ExternalCohort:
         E = np.stack([vectors[scans == scan].mean(axis=0) for scan in range(len(self.series))])
         roles = split_families(self.families, 1.0, 0)
         everyone = np.ones(len(roles), dtype=bool)
-        found = {"probe": self._probe(E, everyone), "probe_identification": self._identify(E, everyone)}
+        scores = {"probe": self._probe(E, everyone), "probe_identification": self._identify(E, everyone)}
         choose = self._probe if self.targets else self._identify
-        return found | {"select": choose(E, roles == SELECT), "confirm": choose(E, roles == CONFIRM)}
+        return scores | {"select": choose(E, roles == SELECT), "confirm": choose(E, roles == CONFIRM)}
 
     def _probe(self, E: FloatArray, chosen: NDArray[np.bool_]) -> float:
         """Mean over targets of the pooled out-of-fold r of a linear probe: that of the paper, with fewer repeats."""
@@ -278,7 +280,7 @@ class ExternalCohort:
             return np.nan
         features = np.stack([E[self.people == name].mean(axis=0) for name in self.names[chosen]])
         folds = replicated_folds(len(features), PAPER.n_folds, PAPER.n_inner, REPEATS, families=self.families[chosen])
-        targets = [replace(each, measures=each.measures[chosen]) for each in self.targets]
+        targets = [replace(target, measures=target.measures[chosen]) for target in self.targets]
         built = join_target_builders(targets, np.empty((len(features), 0)))
         result = nested_cv(LinearProbe(features, PAPER.penalties), built, folds, PAPER.selection)
         return float(result.pooled_scores("pearson").mean())
