@@ -54,8 +54,8 @@ class Transform:
     @property
     def entities(self) -> tuple[tuple[str, str], ...]:
         """The BIDS entities that distinguish its output from others of the recording."""
-        own = () if self.label == self.statistic else (("desc", self.label),)  # another statistic is no version of FC
-        return (("stat", self.statistic), *own)
+        desc = () if self.label == self.statistic else (("desc", self.label),)  # another statistic is no version of FC
+        return (("stat", self.statistic), *desc)
 
     def _apply(self, recording: FloatArray) -> FloatArray:
         """Transform one recording of which every parcel is covered: (P, P) or (T, P) to (P, P)."""

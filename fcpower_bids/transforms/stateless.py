@@ -44,9 +44,9 @@ class Power(Transform):
         return spectral_power(recording, self.alpha)
 
     def _describe(self, recording: FloatArray) -> dict[str, Any]:
-        found, eigenvalues = describe_rank(recording)
+        facts, eigenvalues = describe_rank(recording)
         more = {"ClipTolerance": clip_tolerance(recording.dtype), "SmallestEigenvalue": float(eigenvalues[-1])}
-        return {"Alpha": float(self.alpha)} | found | more
+        return {"Alpha": float(self.alpha)} | facts | more
 
 
 @dataclass(kw_only=True, eq=False)

@@ -124,7 +124,7 @@ class Subspace:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._estimator.fit(rows)
-        notes = [" ".join(str(each.message).split()) for each in caught]
+        notes = [" ".join(str(warning.message).split()) for warning in caught]
         if not getattr(self._estimator, "converged_", True):
             notes.append(f"Factor analysis did not converge in {FACTOR_ITERATIONS} steps.")
         self.notes = tuple(dict.fromkeys(notes))
