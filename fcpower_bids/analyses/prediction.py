@@ -100,7 +100,7 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     names, labels, spec = np.array(study.people.names, dtype=object), study.protocol.labels, TABLES["folds"]
     named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
 
-    def each() -> Iterator[pd.DataFrame]:
+    def frames() -> Iterator[pd.DataFrame]:
         for fold in study.folds:
             frame = pd.DataFrame(folds_table([fold], len(names)))
             frame["participant_id"] = names[frame.pop("row").to_numpy()]
@@ -108,7 +108,7 @@ def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
                 frame["repeat_label"], frame["fold_label"] = labels[fold.repeat, fold.fold]
             yield frame[[key for key in spec.columns if key in frame]]
 
-    return Table(Blocks(each, len(names) * len(study.folds)), spec, facts)
+    return Table(Blocks(frames, len(names) * len(study.folds)), spec, facts)
 
 
 def prepare(cohort: Cohort, settings: Analysis) -> Study:

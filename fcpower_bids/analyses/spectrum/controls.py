@@ -357,7 +357,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> F
     if metric in ("power_euclidean", "log_euclidean"):
         power = metric == "power_euclidean"
         weigh = modes(0, family.n_parcels, settings.alpha) if power else logarithm(*remedy.values())
-        images = (spectral_map(*each, weigh(each[0], family.tolerance)) for each in family.each_spectrum())
+        images = (spectral_map(*spectrum, weigh(spectrum[0], family.tolerance)) for spectrum in family.each_spectrum())
     else:
         images = map(family.connectivity.connectome, range(n))
         if metric != "euclidean":

@@ -73,12 +73,14 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
             values.append(np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1]))
     spectra = Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))
     # before and after, what the paper quotes
-    each = pd.DataFrame([spectrum_summary(own, alpha, spectra.tolerance) for own in values])
-    quoted = each[[f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]]
+    summaries = pd.DataFrame([spectrum_summary(eigenvalues, alpha, spectra.tolerance) for eigenvalues in values])
+    quoted = summaries[
+        [f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]
+    ]
     means = quoted.mean().to_dict() | quoted.std().add_suffix("_sd").to_dict()
     facts = FACTS | {"Alpha": alpha, "FeaturesOfAPerson": describe_combination(settings)}
     facts |= {"Means": {name: value for name, value in means.items() if np.isfinite(value)}}
-    facts |= {"RankDeficient": int((each["n_clipped"] > 0).sum())}
+    facts |= {"RankDeficient": int((summaries["n_clipped"] > 0).sum())}
     shown, path, matrices = (sorted({*some, alpha}) for some in (HISTOGRAM_ALPHAS, PATH, MATRIX_ALPHAS))
     tables = {
         "spectrum_histogram": tabulate_histogram(spectra, shown),
@@ -125,12 +127,12 @@ def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> pd.DataFrame:
     for name, values in zip(spectra.names, spectra.eigenvalues, strict=True):
         for alpha in alphas:
             # Z(t) = tr (Sigma / lambda_1)^t; the ratios do not feel the division by lambda_1.
-            one = spectrum_summary(values, alpha, spectra.tolerance)
-            away = one["arclength"]
+            summary = spectrum_summary(values, alpha, spectra.tolerance)
+            away = summary["arclength"]
             rest = away / alpha - away if alpha else spectrum_summary(values, 1.0, spectra.tolerance)["arclength"]
             row = {"participant_id": name, "alpha": alpha, "from_identity": away, "to_fc": rest}
             ratios = ("participation_ratio", "first_to_twentieth", "first_to_last")
-            row |= {"heat_trace": one["heat_trace"]} | {ratio: one[f"{ratio}_power"] for ratio in ratios}
+            row |= {"heat_trace": summary["heat_trace"]} | {ratio: summary[f"{ratio}_power"] for ratio in ratios}
             rows.append(row)
     return pd.DataFrame(rows)
 

@@ -102,12 +102,12 @@ def filter_grams(
         panel = np.empty((n_filters, n, int(edges.sum())), dtype)
         for person, vectors in enumerate(eigenvectors()):
             left, right = vectors[start:stop].astype(dtype), vectors[start + 1 :].astype(dtype)
-            for number, own in enumerate(weights[person]):
-                modes = np.flatnonzero(own)
-                scaled = left[:, modes] * own[modes].astype(dtype)
+            for number, of_filter in enumerate(weights[person]):
+                modes = np.flatnonzero(of_filter)
+                scaled = left[:, modes] * of_filter[modes].astype(dtype)
                 panel[number, person] = (scaled @ right[:, modes].T)[edges]
         totals += panel.sum(axis=2, dtype=float)
-        grams = [each @ each.T for each in panel]
+        grams = [block @ block.T for block in panel]
         sizes = [np.sqrt(np.trace(gram)) for gram in grams]
         for pair, (first, second) in enumerate(pairs):
             if first == second:
@@ -177,7 +177,7 @@ class NetworkFilter(BinnedFilter):
         self.shapes = ((1, width), (width,), (width, width), (width,), (width, 1), (1,))
         rng = np.random.default_rng(seed)
         drawn = [rng.standard_normal(shape) / np.sqrt(shape[0]) for shape in self.shapes]
-        self.start = np.concatenate([*(each.ravel() for each in drawn[:4]), np.zeros(width + 1)])
+        self.start = np.concatenate([*(array.ravel() for array in drawn[:4]), np.zeros(width + 1)])
 
     def theta(self, parameters: FloatArray) -> FloatArray:
         """Corrections (B,) of the parameters."""
@@ -247,8 +247,8 @@ def learn_filter(
 
     bounds, most = [(None, None)] * form.start.size + [(np.log(1e-3), np.log(1e3))], {"maxiter": n_iterations}
     start = np.append(form.start, 0.0)
-    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=most)
-    return np.asarray(LIMIT * np.tanh(form.theta(found.x[:-1]) / LIMIT))
+    result = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=most)
+    return np.asarray(LIMIT * np.tanh(form.theta(result.x[:-1]) / LIMIT))
 
 
 N_BINS = 30
@@ -277,13 +277,13 @@ class LearnedFilters:
         parts = []
         for fold in track(study.folds, name.replace("_", " "), study.settings):
             targets = built(fold.train) if callable(built) else built
-            each = []
+            results = []
             for target in targets.T.copy():
                 known = np.isfinite(target)
                 inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
                 form = FORMS[name](self.bins, study.settings.random_seed)
                 theta = learn_filter(self.grams, form, target, inner, N_ITERATIONS)
                 solver = kernel_ridge(self.grams.kernel(np.exp(theta)), study.preset)
-                each.append(cross_validate(solver, study, columns=target[:, None], folds=[fold]))
-            parts.append(merge_targets(each))
+                results.append(cross_validate(solver, study, columns=target[:, None], folds=[fold]))
+            parts.append(merge_targets(results))
         return merge_folds(parts)
