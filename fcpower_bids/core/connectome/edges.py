@@ -27,8 +27,8 @@ def _flat_indices(n_parcels: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Positions of the edges in the upper and the lower triangle of a flattened (P, P) matrix."""
     rows, columns = np.triu_indices(n_parcels, 1)
     positions = rows * n_parcels + columns, columns * n_parcels + rows
-    for each in positions:
-        each.setflags(write=False)
+    for indices in positions:
+        indices.setflags(write=False)
     return positions
 
 

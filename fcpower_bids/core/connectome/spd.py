@@ -153,12 +153,12 @@ def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[
     """``mean_fc``, ``within NETWORK`` and ``participation_ratio`` of FC (P, P); networks of one parcel are left out."""
     fc = np.asarray(matrix, dtype=float)
     upper = np.triu(np.ones(fc.shape, dtype=bool), 1)
-    found = {"mean_fc": float(fc[upper].mean())}
+    summary = {"mean_fc": float(fc[upper].mean())}
     labels = np.asarray(networks, dtype=str)
     names = list(dict.fromkeys(labels.tolist()))
     for name in names if len(names) > 1 else []:
-        own = upper & np.outer(labels == name, labels == name)
-        if own.any() and name != "n/a":
-            found[f"within {name}"] = float(fc[own].mean())
-    found["participation_ratio"] = float(spectrum_summary(eigendecompose(fc)[0])["participation_ratio"])
-    return found
+        within = upper & np.outer(labels == name, labels == name)
+        if within.any() and name != "n/a":
+            summary[f"within {name}"] = float(fc[within].mean())
+    summary["participation_ratio"] = float(spectrum_summary(eigendecompose(fc)[0])["participation_ratio"])
+    return summary

@@ -83,10 +83,10 @@ def _deal_evenly(members: Rows, order: Rows, n_folds: int, strata: Rows) -> Rows
     weights = 1 / np.maximum(composition.sum(axis=0), 1)
     filled, fold_of_family = np.zeros((n_folds, weights.size)), np.empty(order.size, dtype=np.intp)
     for family in order:
-        own = composition[family]
-        fold = np.lexsort((filled.sum(axis=1), (filled @ (own * weights)).round(9)))[0]
+        counts = composition[family]
+        fold = np.lexsort((filled.sum(axis=1), (filled @ (counts * weights)).round(9)))[0]
         fold_of_family[family] = fold
-        filled[fold] += own
+        filled[fold] += counts
     return fold_of_family
 
 
@@ -233,9 +233,9 @@ def inner_folds(
     train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...], strata: NDArray[np.intp] | None = None
 ) -> tuple[Rows, ...]:
     """Divide training rows at random into inner folds, families whole; `family` and `strata` are those of all rows."""
-    own = None if strata is None else strata[train]
+    labels = None if strata is None else strata[train]
     try:
-        return partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
+        return partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), labels))
     except Unfit as problem:
         raise Unfit(f"In the inner loop (inner_folds): {problem}") from None
 

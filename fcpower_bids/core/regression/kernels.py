@@ -44,12 +44,12 @@ def correlation_kernel(
     """
     gram, total, pivot = _accumulate(features, dtype, panel, centred=True)
     width = features.shape[1]
-    for row, own in enumerate(total):  # row by row: there is no room for a second matrix
-        gram[row] -= own * total / width
+    for row, value in enumerate(total):  # row by row: there is no room for a second matrix
+        gram[row] -= value * total / width
     norm = np.sqrt(np.maximum(np.diag(gram), 0.0))
     _refuse(_is_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width)))
-    for row, own in enumerate(norm):
-        gram[row] /= own * norm
+    for row, value in enumerate(norm):
+        gram[row] /= value * norm
     np.fill_diagonal(gram, 1.0)
     return gram
 

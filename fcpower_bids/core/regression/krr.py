@@ -107,11 +107,11 @@ class Inverses(Regression):
         test = np.stack([sides.values[held]] * len(self.inverses))
         validation = [np.stack([sides.values[rows]] * len(self.inverses)) for rows in split.inner]
         # places of blocks in an inverse, row after row, computed once for all penalties
-        own, cross = (held[:, None] * n + columns for columns in (held, np.concatenate([held[:0], *split.inner])))
+        within, cross = (held[:, None] * n + columns for columns in (held, np.concatenate([held[:0], *split.inner])))
         parts = [rows[:, None] * n + rows for rows in split.inner]
         ends = np.cumsum([rows.size for rows in split.inner[:-1]])
         for i, (inverse, product) in enumerate(zip(self.inverses, sides.products, strict=True)):
-            root = _root(_block(inverse, own))
+            root = _root(_block(inverse, within))
             half = solve_lower(root, product[held])
             test[i] -= solve_lower(root, half.copy(), transposed=True)
             # The held rows of all inner folds' columns are whitened at once, which is faster.
@@ -167,10 +167,10 @@ class KernelRidge(Regression):
     def at(self, penalties: FloatArray) -> Inverses:
         """Return the regression for some penalties. Raises Unfit: one is too small."""
         inverses = [self._invert(penalty) for penalty in penalties.tolist()]
-        found = tuple(inverse for inverse in inverses if inverse is not None)
-        if len(found) < len(inverses):
+        usable = tuple(inverse for inverse in inverses if inverse is not None)
+        if len(usable) < len(inverses):
             raise Unfit(TOO_SMALL)
-        return Inverses(penalties, found)
+        return Inverses(penalties, usable)
 
     def passes(self, penalties: FloatArray) -> Iterable[FloatArray]:
         """All penalties together, or one by one where memory is short."""
@@ -300,13 +300,13 @@ class BlockRidge(Regression):
             cross, level = cross - block.mean(axis=0), values.mean(axis=0)
         across, shared = cross @ basis, basis.T @ values
         shrunk = 1 / (scales + self.penalties[:, None])
-        test = np.stack([across @ (each[:, None] * shared) + level for each in shrunk])
+        test = np.stack([across @ (weights[:, None] * shared) + level for weights in shrunk])
         validation = [np.stack([sides.values[rows]] * len(shrunk)) for rows in split.inner]
         for rows, predicted in zip(split.inner, validation, strict=True):
-            own = basis[place[rows]]
-            for i, each in enumerate(shrunk):  # less (C_RR)^-1 (C y)_R
-                half = own * np.sqrt(each)
-                _, residuals, failed = lapack.dposv(half @ half.T, own @ (each[:, None] * shared), lower=1)
+            vectors = basis[place[rows]]
+            for i, weights in enumerate(shrunk):  # less (C_RR)^-1 (C y)_R
+                half = vectors * np.sqrt(weights)
+                _, residuals, failed = lapack.dposv(half @ half.T, vectors @ (weights[:, None] * shared), lower=1)
                 if failed:
                     raise Unfit(TOO_SMALL)
                 predicted[i] -= residuals

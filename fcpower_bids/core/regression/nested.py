@@ -63,7 +63,9 @@ class NestedResult:
         """Each repeat with all its targets, predictions and training statistics together."""
         for repeat in dict.fromkeys(fold.repeat for fold in self.folds):
             cells = [i for i, fold in enumerate(self.folds) if fold.repeat == repeat]
-            observed, predicted = (np.concatenate([own[i] for i in cells]) for own in (self.observed, self.predicted))
+            observed, predicted = (
+                np.concatenate([arrays[i] for i in cells]) for arrays in (self.observed, self.predicted)
+            )
             train = pool_training([self.train[i] for i in cells], [len(self.observed[i]) for i in cells])
             yield repeat, (observed, predicted, train)
 
@@ -92,7 +94,7 @@ def nested_cv(
     targets: FloatArray | TargetBuilder,
     folds: Sequence[Fold],
     selection: str = "pooled_pearson",
-    each: Each = map,
+    map_folds: Each = map,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
@@ -115,27 +117,27 @@ def nested_cv(
         for few in regression.passes(penalties):
             part = regression.at(few)
             passes.append(
-                list(each(partial(_evaluate, part, targets, _prepare_all(part, targets, some), selection), some))
+                list(map_folds(partial(_evaluate, part, targets, _prepare_all(part, targets, some), selection), some))
             )
         outcomes, *more = passes
         for name in ("scores", "predicted", "slopes") if more else ():
             for outcome, *rest in zip(outcomes, *more, strict=True):
-                setattr(outcome, name, np.concatenate([getattr(one, name) for one in (outcome, *rest)]))
+                setattr(outcome, name, np.concatenate([getattr(result, name) for result in (outcome, *rest)]))
         return outcomes
 
     grid = regression.penalties
     outcomes = evaluate(grid, folds)
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     best = np.stack([best_penalty(outcome.scores, grid) for outcome in outcomes])
-    chosen, predicted = grid[best], [_take(one.predicted, at) for one, at in zip(outcomes, best, strict=True)]
-    slopes = np.stack([_take(one.slopes, at) for one, at in zip(outcomes, best, strict=True)])
+    chosen, predicted = grid[best], [_take(result.predicted, at) for result, at in zip(outcomes, best, strict=True)]
+    slopes = np.stack([_take(result.slopes, at) for result, at in zip(outcomes, best, strict=True)])
     best_scores = np.take_along_axis(inner_scores, best[:, None], axis=1)[:, 0]
     at_edge = (chosen == grid.min()) | (chosen == grid.max())
     notes = list(regression.notes)
     if regression.unit:
 
         def further(penalty: FloatArray, some: list[int]) -> list[tuple[FloatArray, Outcome]]:
-            return [(one.scores[0], one) for one in evaluate(penalty, [folds[i] for i in some])]
+            return [(result.scores[0], result) for result in evaluate(penalty, [folds[i] for i in some])]
 
         for i, gained, outcome in _go_on(regression, chosen, best_scores, further):
             predicted[i][:, gained], slopes[i, gained] = outcome.predicted[0][:, gained], outcome.slopes[0, gained]
@@ -150,7 +152,7 @@ def nested_cv(
     if (lacking := np.isnan(inner_scores).all(axis=1)).any():
         where = f"In {int(lacking.sum())} of {lacking.size} fits"
         notes.append(f"{where} no penalty had a score (constant target); the largest was taken.")
-    observed, train = tuple(one.observed for one in outcomes), tuple(one.train for one in outcomes)
+    observed, train = tuple(result.observed for result in outcomes), tuple(result.train for result in outcomes)
     results = folds, grid, chosen, inner_scores, best_scores, at_edge, observed, tuple(predicted), train
     return NestedResult(*results, tuple(notes), slopes)
 
@@ -174,9 +176,9 @@ def _go_on(
             if not some:
                 break
             penalty = decades(regression.unit, (decade,))
-            for i, (found, more) in zip(some, evaluate(penalty, some), strict=True):
-                going[i] &= found > scores[i] + GAIN
-                scores[i, going[i]], chosen[i, going[i]] = found[going[i]], penalty[0]
+            for i, (reached, more) in zip(some, evaluate(penalty, some), strict=True):
+                going[i] &= reached > scores[i] + GAIN
+                scores[i, going[i]], chosen[i, going[i]] = reached[going[i]], penalty[0]
                 yield i, going[i], more
 
 
@@ -232,21 +234,21 @@ def _evaluate(
         slopes=np.empty((n_penalties, m)),
     )
     for columns, split in _splits(fold, values):
-        own = sides.columns(columns)
-        test, validation = part.predict(split, own)
-        observed = [own.values[rows] for rows in split.inner]
+        block = sides.columns(columns)
+        test, validation = part.predict(split, block)
+        observed = [block.values[rows] for rows in split.inner]
         train = None
         if selection.partition("_")[2] in NEEDS_TRAINING:
             rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
-            train = [Training.of(own.values[rows]) for rows in rest]
+            train = [Training.of(block.values[rows]) for rows in rest]
         outcome.scores[:, columns] = selection_scores(selection, observed, validation, train)
         outcome.predicted[:, :, columns] = test
-        both, size = np.zeros((2, n_penalties, own.values.shape[1]))
+        both, size = np.zeros((2, n_penalties, block.values.shape[1]))
         for truth, guess in zip(observed, validation, strict=True):  # each inner fold about its own means
             about, beside = truth - truth.mean(axis=0), guess - guess.mean(axis=1, keepdims=True)
             both, size = both + (about * beside).sum(axis=1), size + (beside * beside).sum(axis=1)
         outcome.slopes[:, columns] = np.divide(both, size, out=np.zeros_like(both), where=size > 0)
-        outcome.train.mean[columns], outcome.train.std[columns] = Training.of(own.values[split.train])
+        outcome.train.mean[columns], outcome.train.std[columns] = Training.of(block.values[split.train])
     return outcome
 
 
@@ -283,9 +285,9 @@ def merge_folds(results: Sequence[NestedResult]) -> NestedResult:
     order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
     merged: dict[str, Any] = {}
     for name in MERGED:
-        found = [one for result in results for one in getattr(result, name)]
-        own = tuple(found[i] for i in order)
-        merged[name] = np.array(own) if isinstance(getattr(results[0], name), np.ndarray) else own
+        parts = [part for result in results for part in getattr(result, name)]
+        ordered = tuple(parts[i] for i in order)
+        merged[name] = np.array(ordered) if isinstance(getattr(results[0], name), np.ndarray) else ordered
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     return replace(results[0], **merged, notes=notes, slopes=np.empty(0))
 
@@ -294,12 +296,12 @@ def merge_targets(results: Sequence[NestedResult]) -> NestedResult:
     """Put the results of single targets on the same folds side by side."""
     merged: dict[str, Any] = {}
     for name in MERGED[1:-1]:
-        each = zip(*(getattr(result, name) for result in results), strict=True)
-        own = tuple(np.concatenate(values, axis=-1) for values in each)
-        merged[name] = np.array(own) if isinstance(getattr(results[0], name), np.ndarray) else own
+        parts = zip(*(getattr(result, name) for result in results), strict=True)
+        joined = tuple(np.concatenate(values, axis=-1) for values in parts)
+        merged[name] = np.array(joined) if isinstance(getattr(results[0], name), np.ndarray) else joined
     train = tuple(
-        Training(*(np.concatenate(values) for values in zip(*each, strict=True)))
-        for each in zip(*(result.train for result in results), strict=True)
+        Training(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        for parts in zip(*(result.train for result in results), strict=True)
     )
     notes = tuple(dict.fromkeys(note for result in results for note in result.notes))
     return replace(results[0], **merged, train=train, notes=notes, slopes=np.empty(0))

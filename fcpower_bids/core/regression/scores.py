@@ -44,9 +44,9 @@ def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatAr
     Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
     same covariates. Raises ValueError: if a target is neither 0 nor 1, nor the residual of such.
     """
-    own, other = _weights(observed)
-    wins = np.sum(own * _outranked(other, predicted), axis=-2)
-    return _quotient(wins, own.sum(axis=-2) * other.sum(axis=-2), _one_class(own > 0))
+    positive, other = _weights(observed)
+    wins = np.sum(positive * _outranked(other, predicted), axis=-2)
+    return _quotient(wins, positive.sum(axis=-2) * other.sum(axis=-2), _one_class(positive > 0))
 
 
 def auc_error(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
@@ -54,11 +54,11 @@ def auc_error(observed: FloatArray, predicted: FloatArray, train: Training) -> F
 
     A variance of 1/12, that of chance, for one further person in each class keeps the error above 0.
     """
-    own, other = _weights(observed)
+    positive, other = _weights(observed)
     area, variance = auc(observed, predicted, train), 0.0
     for weight, share in (
-        (own, _outranked(other, predicted) / np.maximum(other.sum(axis=-2), FLAT)[..., None, :]),
-        (other, 1 - _outranked(own, predicted) / np.maximum(own.sum(axis=-2), FLAT)[..., None, :]),
+        (positive, _outranked(other, predicted) / np.maximum(other.sum(axis=-2), FLAT)[..., None, :]),
+        (other, 1 - _outranked(positive, predicted) / np.maximum(positive.sum(axis=-2), FLAT)[..., None, :]),
     ):
         part = weight / np.maximum(weight.sum(axis=-2, keepdims=True), FLAT)
         size = np.sum(part**2, axis=-2)  # of equal weights 1 / people
@@ -72,9 +72,9 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
     A regression on 0 and 1 predicts values about the share of ones it was trained on, so the threshold is that share
     (the mean of `train`): at 0.5 a rare class would never be predicted.
     """
-    own, other = _weights(observed)
-    called, alone = predicted > train.mean, _one_class(own > 0)
-    sensitivity = _quotient(np.sum(called * own, axis=-2), own.sum(axis=-2), alone)
+    positive, other = _weights(observed)
+    called, alone = predicted > train.mean, _one_class(positive > 0)
+    sensitivity = _quotient(np.sum(called * positive, axis=-2), positive.sum(axis=-2), alone)
     specificity = _quotient(np.sum(~called * other, axis=-2), other.sum(axis=-2), alone)
     return (sensitivity + specificity) / 2
 
@@ -118,22 +118,24 @@ def score_predictions(
     metric = SCORES[name]
     y, f = np.asarray(observed, dtype=float), np.asarray(predicted, dtype=float)
     if y.ndim == 1:
-        alone = None if train is None else Training(*(np.asarray(each, dtype=float).reshape(-1, 1) for each in train))
+        alone = (
+            None if train is None else Training(*(np.asarray(values, dtype=float).reshape(-1, 1) for values in train))
+        )
         return score_predictions(name, y[:, None], f[..., None], alone)[..., 0]
     if f.shape[-2:] != y.shape:
         raise ValueError(f"Observed {y.shape} and predicted {f.shape} values do not match.")
     if train is None and name in NEEDS_TRAINING:
         raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
     n, m = y.shape
-    train = Training(*(np.asarray(each, dtype=float) for each in train or (0.0, 1.0)))
-    if any(each.shape not in ((), (1,), (m,), (1, 1), (1, m), (n, 1), (n, m)) for each in train):
+    train = Training(*(np.asarray(values, dtype=float) for values in train or (0.0, 1.0)))
+    if any(values.shape not in ((), (1,), (m,), (1, 1), (1, m), (n, 1), (n, m)) for values in train):
         raise ValueError(f"Training statistics {train.mean.shape}, {train.std.shape} do not match targets {(n, m)}.")
     present = ~np.isnan(y)
     if (np.isnan(f) & present).any():
         raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
     if present.all() and y.shape[0] > 1:
         return metric(y, f, train)
-    mean, std = (np.broadcast_to(each, y.shape) for each in train)
+    mean, std = (np.broadcast_to(values, y.shape) for values in train)
     scores = np.full((*f.shape[:-2], y.shape[1]), np.nan)
     for j, rows in enumerate(present.T):
         if rows.sum() > 1:
@@ -162,9 +164,9 @@ def selection_scores(
         scores = score_predictions(name, np.concatenate(observed), np.concatenate(predicted, axis=-2), pooled)
     else:
         folds = zip(observed, predicted, repeat(None) if train is None else train, strict=train is not None)
-        each = np.stack([score_predictions(name, *fold) for fold in folds])
-        scored = np.sum(~np.isnan(each), axis=0)
-        scores = _quotient(np.nansum(each, axis=0), scored, np.equal(scored, 0))
+        by_fold = np.stack([score_predictions(name, *fold) for fold in folds])
+        scored = np.sum(~np.isnan(by_fold), axis=0)
+        scores = _quotient(np.nansum(by_fold, axis=0), scored, np.equal(scored, 0))
     return -scores if name in LOSSES else scores
 
 
@@ -254,11 +256,11 @@ def site_scores(
     ``score``: NaN with fewer than four people, without variance, or with one class. ``mae`` and ``bias`` (mean of
     predicted minus observed) are in the unit of the target.
     """
-    truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
+    truth, guess = (np.asarray(values, dtype=np.float64) for values in (observed, predicted))
     labels = np.asarray(sites).astype(str)
     known = np.isfinite(truth) & np.isfinite(guess)
     fold = np.zeros(len(truth), dtype=np.intp) if folds is None else np.unique(folds, return_inverse=True)[1]
-    found = []
+    table = []
     for site in np.unique(labels[known]).tolist():
         rows = known & (labels == site)
         error = guess[rows] - truth[rows]
@@ -266,25 +268,25 @@ def site_scores(
         compared = n + 1 - len(set(fold[rows].tolist()))
         value = _score(truth[rows], guess[rows], fold[rows], score) if compared >= FEWEST else float("nan")
         row = {"site": site, "n": n, "n_compared": compared, "score": value}
-        found.append(row | {"mae": np.abs(error).mean(), "bias": error.mean()})
-    return found
+        table.append(row | {"mae": np.abs(error).mean(), "bias": error.mean()})
+    return table
 
 
 def _score(observed: FloatArray, predicted: FloatArray, folds: Rows, score: str) -> float:
     """Score among the people of each fold."""
     parts = [(observed[folds == fold], predicted[folds == fold]) for fold in np.unique(folds)]
     if score == "pearson":
-        one, other = (np.concatenate([part[side] - part[side].mean() for part in parts]) for side in (0, 1))
-        return float(_scores_of(one[:, None], other[:, None], score)[0])
-    each = [float(_scores_of(truth[:, None], guess[:, None], score)[0]) for truth, guess in parts if len(truth) > 1]
+        first, other = (np.concatenate([part[side] - part[side].mean() for part in parts]) for side in (0, 1))
+        return float(_scores_of(first[:, None], other[:, None], score)[0])
+    scores = [float(_scores_of(truth[:, None], guess[:, None], score)[0]) for truth, guess in parts if len(truth) > 1]
     pairs = [float((truth > 0).sum() * (truth <= 0).sum()) for truth, _ in parts if len(truth) > 1]
-    known = np.isfinite(each)
-    return float(np.average(np.array(each)[known], weights=np.array(pairs)[known])) if known.any() else float("nan")
+    known = np.isfinite(scores)
+    return float(np.average(np.array(scores)[known], weights=np.array(pairs)[known])) if known.any() else float("nan")
 
 
 def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> float:
     """Mean of the scores of sites, weighted by their people: n - 3 on Fisher's z for correlations, n for an AUC."""
-    values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
+    values, sizes = (np.asarray(array, dtype=np.float64) for array in (scores, n))
     known = np.isfinite(values) & (sizes >= FEWEST)
     if not known.any():
         return float("nan")
@@ -296,20 +298,20 @@ def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> floa
 
 def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> FloatArray:
     """`weighted_score` of the sites (n,) for many pairs of columns (n, m) at once: (m,), NaN without a score."""
-    truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
+    truth, guess = (np.asarray(values, dtype=np.float64) for values in (observed, predicted))
     known = np.isfinite(truth).all(axis=1)
     labels = np.asarray(sites).astype(str)
     members = [known & (labels == site) for site in np.unique(labels[known])]
     members = [rows for rows in members if rows.sum() >= FEWEST]
     if not members:
         return np.full(truth.shape[1], np.nan)
-    each = np.stack([_scores_of(truth[rows], guess[rows], score) for rows in members])
+    by_site = np.stack([_scores_of(truth[rows], guess[rows], score) for rows in members])
     sizes = [int(rows.sum()) for rows in members]
     if score == "auc_error":
-        shares = np.where(np.isfinite(each), np.array(sizes)[:, None], np.nan)
-        total, errors = np.nansum(shares, axis=0), np.sqrt(np.nansum((shares * each) ** 2, axis=0))
+        shares = np.where(np.isfinite(by_site), np.array(sizes)[:, None], np.nan)
+        total, errors = np.nansum(shares, axis=0), np.sqrt(np.nansum((shares * by_site) ** 2, axis=0))
         return np.divide(errors, total, out=np.full_like(errors, np.nan), where=total > 0)
-    return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in each.T])
+    return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in by_site.T])
 
 
 def _scores_of(observed: FloatArray, predicted: FloatArray, score: str) -> FloatArray:

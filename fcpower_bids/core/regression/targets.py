@@ -133,7 +133,7 @@ def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -
         if rows.size:
             scale = x[rows].std(axis=0)
             z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
-            measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
+            measured = np.array([np.unique(covariate).size > 2 for covariate in z[rows].T], dtype=bool)
             squares, smaller = z[:, measured] ** 2 - 1, int(min(values[rows].sum(), (1 - values[rows]).sum()))
             if smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
                 squares = squares[:, :0]
@@ -192,7 +192,7 @@ def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> boo
     """
     known = np.asarray(targets, dtype=float)[train]
     residuals = remove_covariates(targets, covariates, train)[train]
-    lengths = [np.sqrt(np.nansum(each**2)) for each in (residuals, known - np.nanmean(known, axis=0))]
+    lengths = [np.sqrt(np.nansum(values**2)) for values in (residuals, known - np.nanmean(known, axis=0))]
     return bool(lengths[0] <= EXPLAINED * lengths[1])
 
 
@@ -241,7 +241,7 @@ def drawn_rows(
     """
     y, odds = np.asarray(classes, dtype=float), np.asarray(log_odds, dtype=float)
     rng, blocks = np.random.default_rng(seed), _exchangeable(len(y), families, sites)
-    exchanges = [pair for _ in range(EXCHANGES) for each in blocks for pair in _pair(each, rng)]
+    exchanges = [pair for _ in range(EXCHANGES) for block in blocks for pair in _pair(block, rng)]
     start = _exchange(np.arange(len(y))[None], exchanges, y, odds, rng)
     return _exchange(np.repeat(start, n_draws, axis=0), exchanges[::-1], y, odds, rng)
 
@@ -253,11 +253,11 @@ def _exchangeable(n: int, families: ArrayLike | None, sites: ArrayLike | None) -
     family = np.unique(family * (int(site.max()) + 1) + site, return_inverse=True)[1]
     sizes, site_of = np.bincount(family), np.zeros(int(family.max()) + 1, dtype=np.intp)
     site_of[family] = site
-    by_family, found = np.argsort(family, kind="stable"), []
+    by_family, blocks = np.argsort(family, kind="stable"), []
     for size, place in sorted(set(zip(sizes.tolist(), site_of.tolist(), strict=True))):
         alike = np.flatnonzero((sizes == size) & (site_of == place))
-        found.append(by_family[np.isin(family[by_family], alike)].reshape(-1, size))
-    return found
+        blocks.append(by_family[np.isin(family[by_family], alike)].reshape(-1, size))
+    return blocks
 
 
 def _pair(blocks: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
@@ -274,9 +274,9 @@ def _exchange(
     orders: Rows, exchanges: Sequence[tuple[Rows, Rows]], y: FloatArray, odds: FloatArray, rng: np.random.Generator
 ) -> Rows:
     """Let pairs exchange their classes, each with the probability that the exchange leaves to them."""
-    for one, other in exchanges:
-        own, theirs = orders[:, one], orders[:, other]
-        gain = ((y[own] - y[theirs]) * (odds[other] - odds[one])).sum(axis=-1)
+    for first, other in exchanges:
+        ours, theirs = orders[:, first], orders[:, other]
+        gain = ((y[ours] - y[theirs]) * (odds[other] - odds[first])).sum(axis=-1)
         swap = (rng.random(gain.shape) < special.expit(gain))[..., None]
-        orders[:, one], orders[:, other] = np.where(swap, theirs, own), np.where(swap, own, theirs)
+        orders[:, first], orders[:, other] = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
     return orders
