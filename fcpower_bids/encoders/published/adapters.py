@@ -99,7 +99,7 @@ class PublishedEncoder:
         if not self.uses_statistics:
             return self
         columns = self.columns(parcel_names)
-        alone = [self.scaled_alone(self.select(one, columns)) for one in train_series]
+        alone = [self.scaled_alone(self.select(recording, columns)) for recording in train_series]
         return replace(self, statistics=fit_statistics(alone))
 
     def scaled_alone(self, series: FloatArray) -> FloatArray:
@@ -227,8 +227,8 @@ def loader(
             raise UsageError(f"There is no encoder protocol called '{protocol}'. Choose from: own, paper.")
         path, files = find_weights(recipe, weights, accept_licence), dict[str, Path]()
         for file in (*(needed or {}), *optional):  # among those that the user gave, by their published names
-            given = [each / file if each.is_dir() else each for each in map(Path, aux)]
-            here = [each for each in given if each.name == file and each.is_file()]
+            given = [candidate / file if candidate.is_dir() else candidate for candidate in map(Path, aux)]
+            here = [candidate for candidate in given if candidate.name == file and candidate.is_file()]
             if needed and not here and file in needed:
                 raise UsageError(
                     f"{recipe.name} needs {needed[file]} ({file}); give it with encoder_aux in the file of "
@@ -280,7 +280,7 @@ def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
     """Pool all volumes of all training recordings. Raises RecordingError."""
     if len(series) < 2:
         raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
-    pooled = np.concatenate([np.asarray(one, np.float64) for one in series])
+    pooled = np.concatenate([np.asarray(recording, np.float64) for recording in series])
     low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
     if not (np.isfinite(high - low).all() and (high > low).all()):
         raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
@@ -344,12 +344,12 @@ def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[
     if not isinstance(state, Mapping):
         raise CheckpointError(f"{path} does not hold named tensors, so it is not a checkpoint of this encoder.")
     plain = {str(key).removeprefix("module."): value for key, value in state.items()}
-    own = {key.removeprefix(prefix): value for key, value in plain.items() if key.startswith(prefix)}
-    if not own:
+    tensors = {key.removeprefix(prefix): value for key, value in plain.items() if key.startswith(prefix)}
+    if not tensors:
         raise CheckpointError(f"{path} has no keys under '{prefix}', so it is not a checkpoint of this encoder.")
-    if odd := [key for key, value in own.items() if not isinstance(value, Tensor)]:
+    if odd := [key for key, value in tensors.items() if not isinstance(value, Tensor)]:
         raise CheckpointError(f"{path} holds no tensor under {', '.join(odd[:3])}; download it again.")
-    return own
+    return tensors
 
 
 def fill(
@@ -363,18 +363,18 @@ def fill(
     """Make a model with the tensors of a foreign file, see `read_state`, and freeze it. Raises CheckpointError."""
     with torch.device("meta"):
         model = make()
-    own, state = model.state_dict(), read_state(path, nested, prefix)
-    parts = {key: published(key) for key in own}
+    made, state = model.state_dict(), read_state(path, nested, prefix)
+    parts = {key: published(key) for key in made}
     wanted = {
-        name: (own[key].shape[0] // len(names), *own[key].shape[1:]) if len(names) > 1 else tuple(own[key].shape)
+        name: (made[key].shape[0] // len(names), *made[key].shape[1:]) if len(names) > 1 else tuple(made[key].shape)
         for key, names in parts.items()
         for name in names
     }
     extra = [key for key in state if key not in wanted and not key.startswith(tuple(unused) or "\0")]
-    if found := misfits(wanted, state, extra):
-        raise CheckpointError(f"The tensors of {path} are not those of this encoder ({found}).")
+    if problems := misfits(wanted, state, extra):
+        raise CheckpointError(f"The tensors of {path} are not those of this encoder ({problems}).")
     tensors = {
-        key: (state[names[0]] if len(names) == 1 else torch.cat([state[name] for name in names])).to(own[key].dtype)
+        key: (state[names[0]] if len(names) == 1 else torch.cat([state[name] for name in names])).to(made[key].dtype)
         for key, names in parts.items()
     }
     model.load_state_dict(tensors, assign=True)

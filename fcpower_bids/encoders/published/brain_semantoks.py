@@ -196,12 +196,12 @@ class SemantoksEncoder(PublishedEncoder):
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the parcels of each atlas; subcortex and cerebellum may be missing, but only as a whole."""
         cortex = parcel_order("Schaefer400").match(parcel_names, self.coordinates(parcel_names))
-        found = [cortex[network_order()]]
+        columns = [cortex[network_order()]]
         for atlas in ATLASES[1:]:
             order = parcel_order(atlas)
             there = set(order.names) & set(parcel_names)
-            found.append(order.match(parcel_names) if there else np.full(len(order), -1))
-        return np.concatenate(found)
+            columns.append(order.match(parcel_names) if there else np.full(len(order), -1))
+        return np.concatenate(columns)
 
     def select(self, series: ArrayLike, columns: Columns) -> FloatArray:
         """Take the parcels, NaN for those of an atlas that is not there: (T, 457) float64."""

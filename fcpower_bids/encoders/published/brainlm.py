@@ -157,8 +157,8 @@ def build(recipe: Recipe, path: Path, aux: Mapping[str, Path], size: BrainLMSize
         except (ValueError, AttributeError, TypeError) as error:
             raise CheckpointError(f"{config} is not a JSON object ({error}); download it again.") from None
         if wrong:
-            said = ", ".join(f"{key} {value}" for key, value in wrong.items())
-            raise CheckpointError(f"{config} is of another model ({said}); give the folder of this encoder.")
+            listed = ", ".join(f"{key} {value}" for key, value in wrong.items())
+            raise CheckpointError(f"{config} is of another model ({listed}); give the folder of this encoder.")
     model = fill(lambda: BrainLM(size), path, published=published_keys, unused=("decoder.",))
     recipe = replace(recipe, n_dimensions=size.d)
     return BrainLMEncoder(recipe, model, rows=image_rows(aux[COORDINATES]), side=size.side)

@@ -107,8 +107,8 @@ def parcel_order(atlas: str) -> ParcelOrder:
 
 def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
     """Position in `names` of the parcels that are named by their label 1 ... n_labels, as ``parcel001``."""
-    found = [re.fullmatch(r"[A-Za-z]\w*?_?0*([1-9]\d*)|0*([1-9]\d*)", name) for name in names]
-    labels: Mapping[int, int] = {int(match[1] or match[2]): i for i, match in enumerate(found) if match}
+    matches = [re.fullmatch(r"[A-Za-z]\w*?_?0*([1-9]\d*)|0*([1-9]\d*)", name) for name in names]
+    labels: Mapping[int, int] = {int(match[1] or match[2]): i for i, match in enumerate(matches) if match}
     if len(names) != n_labels or set(labels) != set(range(1, n_labels + 1)):
         raise RecordingError(
             f"The {len(names)} parcels of the recording are not the labels 1 to {n_labels} (as parcel001); "
