@@ -318,7 +318,7 @@ def _join_above(above: Iterable[Above], n_parcels: int) -> tuple[Rows, Component
 class EdgeTests:
     """Results of the model for every edge (E,), and of its permutations (B,)."""
 
-    found: Statistic  # NaN for edges that do not vary
+    statistic: Statistic  # NaN for edges that do not vary
     size: FloatArray  # t at the degrees of freedom of the whole model, by which edges are compared with each other
     slope: FloatArray  # change of the edge per unit of the target
     p: FloatArray  # two-sided, by Student's t
@@ -335,7 +335,7 @@ class EdgeTests:
     @property
     def t(self) -> FloatArray:
         """Statistic of every edge, shape (E,)."""
-        return self.found.t
+        return self.statistic.t
 
     def p_components(self) -> tuple[FloatArray, FloatArray]:
         """P of the extent and of the intensity of each network against the largest of each permutation."""

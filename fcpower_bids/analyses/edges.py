@@ -82,12 +82,18 @@ class Question:
 
     def columns(self, tests: EdgeTests) -> dict[str, Any]:
         """Effect, t and p of edges, or of pairs of networks."""
-        statistic, p = tests.found, tests.p
+        statistic, p = tests.statistic, tests.p
         if self.related:  # relatives are alike: the spread of the permutations stands for that of chance
             statistic = replace(statistic, t=statistic.t / tests.inflation, spread=statistic.spread * tests.inflation)
             p = np.full(p.shape, np.nan)
         effect = dict(zip(("effect", "ci_low", "ci_high"), self.effect(statistic), strict=True))
-        columns = {"measure": R if self.positive is None else D, **effect, "t": tests.t, "df": tests.found.df, "p": p}
+        columns = {
+            "measure": R if self.positive is None else D,
+            **effect,
+            "t": tests.t,
+            "df": tests.statistic.df,
+            "p": p,
+        }
         return columns | {"p_permutation": tests.p_permutation, "p_family_wise": tests.p_family_wise}
 
 
@@ -229,7 +235,7 @@ def describe_edges(asked: Question, tests: EdgeTests, weight: float, cohort: Coh
         "measure": edges["measure"].iloc[0],
         "effect_needed": needed_effect,
         "effect_powered": powered,
-        "effect_largest": asked.effect(tests.found)[0][best],
+        "effect_largest": asked.effect(tests.statistic)[0][best],
         "threshold": asked.threshold,
         "n_components": len(ranked),
         "p_component": p_extent.min() if len(ranked) else np.nan,

@@ -85,7 +85,7 @@ class Outcome:
     slopes: FloatArray  # (n_penalties, m): of the targets on their inner predictions
 
 
-Each = Callable[[Callable[[Fold], Outcome], Sequence[Fold]], Iterable[Outcome]]
+MapFolds = Callable[[Callable[[Fold], Outcome], Sequence[Fold]], Iterable[Outcome]]
 """Goes through the folds, in their order; a fold depends on nothing else."""
 
 
@@ -94,7 +94,7 @@ def nested_cv(
     targets: FloatArray | TargetBuilder,
     folds: Sequence[Fold],
     selection: str = "pooled_pearson",
-    map_folds: Each = map,
+    map_folds: MapFolds = map,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 

@@ -182,4 +182,4 @@ def test_ratios_of_variances_are_those_of_the_sample_in_whatever_blocks_edges_ar
     parts = permute_edges(edges, np.arange(n), model, orders, THRESHOLD)
     np.testing.assert_allclose(parts.t, whole.t, rtol=1e-9)
     np.testing.assert_allclose(parts.largest, whole.largest, rtol=1e-9)
-    assert np.median(whole.found.df) > 0.9 * model.df
+    assert np.median(whole.statistic.df) > 0.9 * model.df
