@@ -393,7 +393,7 @@ def permute_edges(
     )
     inflation = np.sqrt(squares / max(n_orders, 1) * (model.df - 2) / model.df)
     return EdgeTests(
-        found=Statistic(t, df, spread),
+        statistic=Statistic(t, df, spread),
         size=size,
         slope=np.where(known, slope, np.nan),
         p=p,

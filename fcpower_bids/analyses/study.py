@@ -225,12 +225,12 @@ class Exchange:
     settings: Analysis
     # (n,): site of everyone by column: the one that is named, else those that are recognised by their names
     columns: Mapping[str, Labels]
-    shares: tuple[SiteShare, ...]  # targets that go with such a column
+    site_shares: tuple[SiteShare, ...]  # targets that go with such a column
 
     def shares(self, target: str) -> list[SiteShare]:
         """The columns of sites that a target, or a part of it, goes with, the strongest first."""
         names = {target, *self.settings.composites.get(target, ())}
-        return sorted((share for share in self.shares if share.target in names), key=lambda share: -share.share)
+        return sorted((share for share in self.site_shares if share.target in names), key=lambda share: -share.share)
 
     def sites_of(self, target: str) -> Labels | None:
         """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""
