@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in argv:
             traceback.print_exc()
         refused = _closed(argv, str(error))
-        shown = LONG.sub(lambda found: f"{found[0][:60]}... ({len(found[0])} characters)", refused or str(error))
+        shown = LONG.sub(lambda match: f"{match[0][:60]}... ({len(match[0])} characters)", refused or str(error))
         print("\n".join(f"fcpower_bids: {line}" for line in shown.splitlines()), file=sys.stderr)  # noqa: T201
         return UsageError.exit_code if refused else error.exit_code
     except BrokenPipeError:  # who reads the output, as head does, has enough

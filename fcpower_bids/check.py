@@ -97,8 +97,8 @@ class Finding:
 
 def find(check: str, level: str, n: int, value: float, words: str = "", /, **gaps: Any) -> Finding:
     """Put a finding into the words of ``data/report/check.yml``, those of its own name unless others are named."""
-    said = look_up("check", words or check)
-    filled = (said[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
+    texts = look_up("check", words or check)
+    filled = (texts[part].format(n=n, value=value, **gaps) for part in ("finding", "consequence", "remedy"))
     return Finding(check, level, int(n), float(value), *filled)
 
 
@@ -168,11 +168,13 @@ def check_columns(cohort: Cohort, settings: Analysis) -> Iterator[Finding]:
     amounts = person_amounts(cohort.scans).reindex(table.index)
     names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
     for name, (target, values) in itertools.product(names, targets.items()):
-        found = rank_association(values, amounts[name].to_numpy(dtype=float))
-        if found.p < SIGNIFICANT / (len(names) * len(targets)):
+        association = rank_association(values, amounts[name].to_numpy(dtype=float))
+        if association.p < SIGNIFICANT / (len(names) * len(targets)):
             kind = "motion and target" if name == "mean_fd" else "amount of data and target"
             level, words = (NOTE, f"removed {kind}") if name in settings.covariates else (LOOK, kind)
-            yield find(kind, level, found.n, found.size, words, target=target, amount=AMOUNTS[name], name=name)
+            yield find(
+                kind, level, association.n, association.size, words, target=target, amount=AMOUNTS[name], name=name
+            )
 
 
 def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
@@ -246,13 +248,13 @@ def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
     """How well the series of the most suspicious pairs agree, where they are stored."""
     if not cohort.series:
         return {}
-    found = {}
+    agreements = {}
     for pair in pairs[:MOST_SERIES]:
         times = {round(cohort.repetition_times[row], 3) for row in (pair.first, pair.second)}
         runs = [cohort.series[row]() for row in (pair.first, pair.second)]
         if len(times) == 1:
-            found[pair] = max(aligned_correlation(one, other) for one in runs[0] for other in runs[1])
-    return found
+            agreements[pair] = max(aligned_correlation(run, other) for run in runs[0] for other in runs[1])
+    return agreements
 
 
 def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) -> Iterator[Finding]:
@@ -260,7 +262,7 @@ def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) ->
     def words(part: pd.DataFrame) -> dict[str, str]:
         pairs = dict.fromkeys(zip(part["participant_id"], part["other"], strict=True))
         counted = f"{len(part)} pair{'s' if len(part) > 1 else ''}"
-        return {"named": name_some([f"{one} and {other}" for one, other in pairs]), "pairs": counted}
+        return {"named": name_some([f"{person} and {other}" for person, other in pairs]), "pairs": counted}
 
     same, moved, strange = (frame[frame["verdict"] == verdict] for verdict in (SAME, MISNAMED, STRANGE))
     if len(same):
@@ -268,12 +270,12 @@ def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) ->
         yield find("same scan", ALARM, len(same), same["similarity"].max(), **words(same), people=people, of=n_people)
     yield from swaps
     if len(moved):
-        said = [
-            f"{one}{'' if session == 'n/a' else ' ' + session} as {other}"
-            for one, session, other in moved[["participant_id", "session", "other"]].to_numpy().tolist()
+        moves = [
+            f"{person}{'' if session == 'n/a' else ' ' + session} as {other}"
+            for person, session, other in moved[["participant_id", "session", "other"]].to_numpy().tolist()
         ]
         scans = f"{len(moved)} scan{'s are' if len(moved) > 1 else ' is'}"
-        yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(said))
+        yield find("another name", ALARM, len(moved), moved["score"].max(), scans=scans, named=name_some(moves))
     if len(strange):
         yield find("unusually alike", LOOK, len(strange), strange["score"].max(), **words(strange))
 
@@ -281,13 +283,13 @@ def _describe_pairs(frame: pd.DataFrame, n_people: int, swaps: list[Finding]) ->
 def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
     places = [(swap.pairs[0], swap.pairs[1][0]) for swap in swaps]
     people = dict.fromkeys(
-        f"{persons[one]} and {persons[other]} ({sessions[session]} or the other session)"
-        for (one, session), other in places
+        f"{persons[person]} and {persons[other]} ({sessions[session]} or the other session)"
+        for (person, session), other in places
     )
     if people:
-        crossed, own = swaps[0].crossed, swaps[0].named
-        about = {"named": name_some(list(people)), "crossed": crossed, "own": own}
-        yield find("swapped sessions", ALARM, len(people), crossed - own, **about)
+        crossed, named = swaps[0].crossed, swaps[0].named
+        about = {"named": name_some(list(people)), "crossed": crossed, "own": named}
+        yield find("swapped sessions", ALARM, len(people), crossed - named, **about)
 
 
 READ = (
@@ -305,16 +307,16 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     pairs, findings, alike = check_pairs(cohort, representation.similarity())
     excluded = cohort.excluded
     for reason in excluded.loc[excluded["what"] == TARGET, "reason"].astype(str):  # columns that look like targets
-        said, _, remedy = reason.partition(". ")
-        findings.append(find("not predicted", LOOK, 1, math.nan, said=said, remedy=remedy))
+        sentence, _, remedy = reason.partition(". ")
+        findings.append(find("not predicted", LOOK, 1, math.nan, said=sentence, remedy=remedy))
     findings += check_seen(cohort, settings)
-    copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
+    copied = excluded[[COPIED in str(reason) and NEITHER in str(reason) for reason in excluded["reason"]]]
     if len(copied):  # scans that are one to the bit under the names of two people
         people = list(dict.fromkeys(copied["participant_id"].astype(str)))
         findings.append(find("copied scans", ALARM, len(copied), 1.0, named=name_some(people)))
     findings += [*check_joins(cohort), *check_columns(cohort, settings)]
-    ranked = sorted(findings, key=lambda each: (ALARM, LOOK, NOTE).index(each.level))
-    frame = pd.DataFrame([asdict(each) for each in ranked], columns=list(CHECK.columns))
+    ranked = sorted(findings, key=lambda finding: (ALARM, LOOK, NOTE).index(finding.level))
+    frame = pd.DataFrame([asdict(finding) for finding in ranked], columns=list(CHECK.columns))
     return {CHECK.name: Table(frame, CHECK, FACTS), CHECK_PAIRS.name: pairs}, alike
 
 
@@ -324,8 +326,8 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
     choices = {name: getattr(settings, name) for name in READ}
-    own = Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)
-    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, own)
+    of_check = Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)
+    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, of_check)
     if not finished.has(CHECK.name, key):
         say(f"{CHECK.name} ...", settings)
         finished.forget(CHECK.name)

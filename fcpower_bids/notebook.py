@@ -129,8 +129,8 @@ class LoadedCohort:
         """
         scans = [self._cohort.scans.iloc[rows] for rows in self._rows]
         facts: dict[str, Any] = {"session": self.sessions} if self.sessions else {}
-        facts["minutes"] = [float(each["seconds"].sum()) / 60 for each in scans]
-        facts["mean_fd"] = [float(each["mean_fd"].mean()) for each in scans]
+        facts["minutes"] = [float(part["seconds"].sum()) / 60 for part in scans]
+        facts["mean_fd"] = [float(part["mean_fd"].mean()) for part in scans]
         table = pd.DataFrame(facts, index=pd.Index(self.names, name="participant_id"))
         others = self.phenotypes.drop(columns=[name for name in table if name in self.phenotypes])
         return pd.concat([table, others.set_axis(table.index)], axis=1)

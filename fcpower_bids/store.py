@@ -80,7 +80,7 @@ def refuse_links(output: Path) -> None:
 
 def may_write(folder: Path) -> bool:
     """Whether files can be made in a folder that is there, or in the one in which it would be."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -128,8 +128,8 @@ def _number(error: Exception) -> int | None:
     """Number of a system's error that names no file: of a full disk, or as libraries in Rust (safetensors) write it."""
     if isinstance(error, OSError):
         return error.errno if error.errno in NO_ROOM and error.filename is None else None
-    said = re.search(r"\(os error (\d+)\)", str(error))
-    return int(said[1]) if said else None
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
 
 
 def place_of(error: OSError) -> Path:
@@ -226,8 +226,8 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
 
 def leftovers(folder: Path) -> set[str]:
     """Return the names of files in a folder of which something half-written is there, being written or left behind."""
-    found = (TEMPORARY.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
-    return {one[1] for one in found if one is not None}
+    matches = (TEMPORARY.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return {match[1] for match in matches if match is not None}
 
 
 def sweep(files: Iterable[Path]) -> None:
@@ -235,10 +235,10 @@ def sweep(files: Iterable[Path]) -> None:
     names: dict[Path, set[str]] = {}
     for file in files:
         names.setdefault(file.parent, set()).add(file.name)
-    for folder, own in names.items():
+    for folder, written in names.items():
         for path in folder.iterdir() if folder.is_dir() else ():
-            found = TEMPORARY.fullmatch(path.name)
-            if found is not None and found[1] in own:
+            match = TEMPORARY.fullmatch(path.name)
+            if match is not None and match[1] in written:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 

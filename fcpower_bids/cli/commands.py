@@ -58,10 +58,10 @@ def predict(argv: Sequence[str] | None = None) -> int:
     states: list[str] = []
     broken: list[str] = []
     for model in options.models:
-        found = predict_scans(model, *asked, command)
-        say_predictions(found, print)
-        states += found.frame["state"].tolist()
-        broken += found.broken
+        predictions = predict_scans(model, *asked, command)
+        say_predictions(predictions, print)
+        states += predictions.frame["state"].tolist()
+        broken += predictions.broken
     people = ["--participant-label", *labels] if labels else []
     note_command(options.output_dir, "predict", join_words([*words, *people], whole=True))
     for sentence in broken:

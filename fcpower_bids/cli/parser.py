@@ -107,7 +107,7 @@ class Option:
 @cache
 def options() -> Mapping[str, Option]:
     """Return the options by name."""
-    hints, found = typing.get_type_hints(Settings), {}
+    hints, known = typing.get_type_hints(Settings), {}
     for field in dataclasses.fields(Settings):
         about, hint = field.metadata, hints[field.name]
         if "section" not in about:
@@ -117,8 +117,8 @@ def options() -> Mapping[str, Option]:
         many = typing.get_origin(hint) is tuple
         kind = typing.get_args(hint)[0] if many else hint
         words = (about["section"], about["text"], about["flags"], about["choices"] or ())
-        found[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
-    return found
+        known[field.name] = Option(field.name, field.default, kind, many, *words, about["in_file"])
+    return known
 
 
 def known_names(name: str) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
         if name in MEMORY:
             given = value if equals else (rest.pop(0) if rest else "")
-            found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", given.strip(), re.I)  # else the parser refuses it
-            megabytes = str(round(float(found[1]) * MEGABYTES[found[2].upper() or "G"])) if found else given
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([TGMK]?)B?", given.strip(), re.I)  # else the parser refuses it
+            megabytes = str(round(float(match[1]) * MEGABYTES[match[2].upper() or "G"])) if match else given
             understood += ["--mem-mb", megabytes]
         elif name in SILENT:
             del rest[: 0 if equals else SILENT[name]]
@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(level: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of a level: three positionals and an option for each that it reads; without one, none."""
-    summaries = "\n".join(f"  {name:<12} {each.summary}" for name, each in LEVELS.items())
+    summaries = "\n".join(f"  {name:<12} {traits.summary}" for name, traits in LEVELS.items())
     lines = [f"bids_dir output_dir {level or '{' + ','.join(LEVELS) + '}'} [options]", *(() if level else COMMANDS)]
     parser = Parser(
         prog="fcpower_bids",
@@ -196,7 +196,7 @@ def build_parser(level: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("level", choices=LEVELS, help="what to do")
     parser.add_argument("--version", action="version", version=f"fcpower_bids {__version__}")
     groups = {name: parser.add_argument_group(title) for name, title in SECTIONS.items()}
-    for option in (each for each in options().values() if level and each.is_taken(level)):
+    for option in (option for option in options().values() if level and option.is_taken(level)):
         names = known_names(option.name) if option.name in LISTED else ()
         text = f"{option.text} ({' '.join(names)})" if names else option.text
         how: dict[str, Any] = {"action": "store_true"}
@@ -228,7 +228,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         if "level" not in str(error):
             raise
         there = next((word for word in words if word in LEVELS), None)
-        close = [found for word in words for found in difflib.get_close_matches(word, LEVELS, n=1)]
+        close = [match for word in words for match in difflib.get_close_matches(word, LEVELS, n=1)]
         meant = f" Did you mean {close[0]}?" if close else ""
         raise UsageError(
             f"The order is bids_dir output_dir level: fcpower_bids BIDS OUT {there}."
@@ -241,7 +241,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     errors += [] if flags else [f"'{item}' was not expected here." for item in unknown]
     if "config_file" in values:
         path = values["config_file"]  # a file, or the name of one that comes with the program
-        shipped = {one.stem: one for one in (DATA / "configurations").iterdir()}
+        shipped = {path.stem: path for path in (DATA / "configurations").iterdir()}
         values["config_file"] = path = path if path.exists() else shipped.get(as_known(str(path), shipped), path)
         from_file, file_errors = read_configuration(path)
         # what an option of the command line stands for: --alpha 0.5 wins over a choice in the file as well
@@ -276,15 +276,15 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
     clean = {name: _clean(name, value) for name, value in values.items()}
     if clean["level"] == "group":
-        layouts = [one.stem for one in (DATA / "layouts").iterdir()]
+        layouts = [path.stem for path in (DATA / "layouts").iterdir()]
         clean["derivatives"] = tuple(  # xcp_d=PATH as xcpd=PATH; the participant level takes names as they are
             text if not equals or Path(text).exists() else f"{as_known(name, layouts)}={place}"
             for text in clean.get("derivatives", ())
             for name, equals, place in [text.partition("=")]
         )
     settings = Settings(**clean)
-    if found := [*errors, *problems_of(settings)]:
-        raise UsageError("\n".join(found))
+    if problems := [*errors, *problems_of(settings)]:
+        raise UsageError("\n".join(problems))
     return anchor(settings)
 
 
@@ -321,13 +321,13 @@ def _anchored(value: Any, name: str) -> Any:
         return value if value == CORPUS_ID else str(path)
     if name == "derivatives":
         label, equals, place = value.partition("=") if not Path(value).exists() else ("", "", value)
-        found = Path(place or label).absolute()
-        return f"{label}={found}" if equals else str(found)
+        absolute = Path(place or label).absolute()
+        return f"{label}={absolute}" if equals else str(absolute)
     if value and value not in NO_PATHS and path.exists():
         return str(path)
     for separator in SEPARATORS[name]:
-        head, found, tail = value.rpartition(separator)
-        if found:
+        head, mark, tail = value.rpartition(separator)
+        if mark:
             return separator.join(_anchored(part, name) for part in (head, tail))
     return value
 
@@ -355,7 +355,7 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str, level: str) -> s
     if option is not None:
         levels = f"level{'s' if len(option.levels) > 1 else ''} {' and '.join(option.levels)}"
         return f"{flag} is an option of the {levels}; {level} does not use it. Leave it out."
-    close = difflib.get_close_matches(flag, [flag for one in parser._actions for flag in one.option_strings], n=1)
+    close = difflib.get_close_matches(flag, [flag for action in parser._actions for flag in action.option_strings], n=1)
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 

@@ -235,7 +235,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None) -> DemoTruth:
         head = whole.hide_top() if design.is_incomplete(person) else whole
         share = design.share_of_spikes(person, session)
         painted = write_recording(folder, design, head, (labels[person], session, run), clean, share, rng)
-        n_seen, n_voxels = (np.bincount(each.parcel, minlength=N_PARCELS + 1)[1:] for each in (head, whole))
+        n_seen, n_voxels = (np.bincount(grid.parcel, minlength=N_PARCELS + 1)[1:] for grid in (head, whole))
         drawn.append((clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS)))
     names = tuple(f"sub-{labels[who]}_ses-{session}_task-{TASK}_run-{run}" for who, session, run in keys)
     clean, painted, coverage, connectivity = map(np.stack, zip(*drawn, strict=True))

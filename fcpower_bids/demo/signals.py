@@ -244,11 +244,11 @@ def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray
     places = voxels @ affine[:3, :3].T + affine[:3, 3]
     labels = np.zeros(grey.shape, dtype=np.int16)
     for side in (-1, 1):
-        own, here = np.flatnonzero(np.sign(centres[:, 0]) == side), np.flatnonzero(np.sign(places[:, 0]) == side)
-        squares = (places[here] ** 2).sum(axis=1)[:, None] + (centres[own] ** 2).sum(axis=1)
-        squares -= 2 * places[here] @ centres[own].T
+        parcels, here = np.flatnonzero(np.sign(centres[:, 0]) == side), np.flatnonzero(np.sign(places[:, 0]) == side)
+        squares = (places[here] ** 2).sum(axis=1)[:, None] + (centres[parcels] ** 2).sum(axis=1)
+        squares -= 2 * places[here] @ centres[parcels].T
         near = squares.min(axis=1) < NEAR**2
-        labels[tuple(voxels[here].T)] = np.where(near, own[squares.argmin(axis=1)] + 1, 0)
+        labels[tuple(voxels[here].T)] = np.where(near, parcels[squares.argmin(axis=1)] + 1, 0)
     return labels, affine
 
 

@@ -144,8 +144,8 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
         LOGGER.warning("Merging %s leaves no voxel to: %s.", whole, ", ".join(lost))
     if entities is None:  # ``TianS3`` and ``Schaefer2018 7n 400`` become ``TianS3Schaefer2018 7n 450``
         values = [dict(part.entities) for part in parts]
-        segs = "".join(dict.fromkeys(each["seg"] for each in values if "seg" in each))
-        named = {"atlas": "".join(each["atlas"] for each in values), "seg": segs, "scale": str(start)}
+        segs = "".join(dict.fromkeys(chunks["seg"] for chunks in values if "seg" in chunks))
+        named = {"atlas": "".join(chunks["atlas"] for chunks in values), "seg": segs, "scale": str(start)}
         entities = tuple((key, value) for key, value in named.items() if value)
     if merged.ndim == 3:
         stored = nib.Nifti1Image(merged.astype(np.int16 if merged.max() < 2**15 else np.int32), home)
@@ -177,16 +177,16 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
     """Fetch atlases into a folder for machines without network. Raises UsageError, DatasetError."""
     queries, addresses, lacking = [], [], []
     for spec in specs:
-        found = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]
+        pairs = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]
         declared = declared_atlases().get(spec)
         if declared and declared.address and declared.dlabel and "fsLR" in spaces:
             addresses.append(f"{declared.address}/{declared.dlabel}")
-        elif not found:
+        elif not pairs:
             where = f" {declared.where}" if declared and declared.where else ""
             lacking.append(
                 f"TemplateFlow has no '{spec}' in {', '.join(spaces)}: nothing can be fetched for it.{where}"
             )
-        queries += found
+        queries += pairs
     if lacking:
         raise UsageError(" ".join(lacking))
     return prefetch_files(queries, Path(folder), addresses)
@@ -247,28 +247,28 @@ class _Search:
             return self.of_dataset(target, pick_file(target, selector, self.space, self.cifti))
         if not target.name.endswith(EXTENSIONS):
             return self.by_name(spec)
-        found, table = parse_name(target), Path(qualifier).expanduser().absolute() if qualifier else None
-        if found.space not in (None, self.space):
+        file, table = parse_name(target), Path(qualifier).expanduser().absolute() if qualifier else None
+        if file.space not in (None, self.space):
             raise UsageError(
-                f"The atlas {target} is in space {found.space} but the recording in {self.space}: "
+                f"The atlas {target} is in space {file.space} but the recording in {self.space}: "
                 f"give one in {self.space}."
             )
-        if found.is_cifti != self.cifti:
+        if file.is_cifti != self.cifti:
             kinds = ("a dtseries", "a dlabel file") if self.cifti else ("NIfTI", "a NIfTI label image")
             raise UsageError(f"The recording is {kinds[0]} but the atlas {target} is not: give {kinds[1]}.")
-        return self.describe(found, table or table_beside(target), target.name)
+        return self.describe(file, table or table_beside(target), target.name)
 
     def by_name(self, spec: str) -> Atlas:
         declared = declared_atlases().get(spec)
         try:  # what is nothing else is a selector; if it is not even that, no atlas has that name
             # entities that a file of it may have: ours, those of others, those of TemplateFlow
             known = declared and (dict(declared.entities), declared.also, declared.templateflow)
-            selectors = [dict(each) for each in known if each] if known else [parse_selector(spec)]
+            selectors = [dict(entities) for entities in known if entities] if known else [parse_selector(spec)]
         except UsageError:
             raise _unknown(spec) from None
         for folder, selector in itertools.product(self.folders, selectors):
-            found = find_files(folder, selector, self.space, self.cifti)
-            exact = [file for file in found if dict(file.entities) == selector] or found
+            matches = find_files(folder, selector, self.space, self.cifti)
+            exact = [file for file in matches if dict(file.entities) == selector] or matches
             if len(exact) == 1:
                 return self.of_dataset(folder, exact[0], declared)
             if exact:
@@ -288,7 +288,7 @@ class _Search:
     def merge(self, specs: list[str]) -> Atlas:
         if not all(specs):
             raise UsageError(f"'{'+'.join(specs)}' has an empty part: write A+B.")
-        entities = next((each.entities for each in declared_atlases().values() if list(each.parts) == specs), None)
+        entities = next((known.entities for known in declared_atlases().values() if list(known.parts) == specs), None)
         parts = [self.resolve(spec) for spec in specs]
         return merge_atlases(parts, self.writable(), entities)
 
@@ -308,15 +308,15 @@ class _Search:
         image, table = templateflow_atlas(declared.templateflow, self.space, self.cache, self.folders)
         return _declare(self.describe(parse_name(image), table, f"TemplateFlow {image.name}"), declared)
 
-    def of_dataset(self, folder: Path, found: AtlasFile, declared: Declaration | None = None) -> Atlas:
-        atlas = self.describe(found, table_beside(found.path), f"{folder.name}/{found.path.name}")
-        licence, citation = describe_dataset(folder, found.chunks.get("atlas", ""))
+    def of_dataset(self, folder: Path, file: AtlasFile, declared: Declaration | None = None) -> Atlas:
+        atlas = self.describe(file, table_beside(file.path), f"{folder.name}/{file.path.name}")
+        licence, citation = describe_dataset(folder, file.chunks.get("atlas", ""))
         atlas = replace(atlas, licence=licence, citation=citation)
         return _declare(atlas, declared) if declared else atlas
 
-    def describe(self, found: AtlasFile, table_path: Path | None, source: str) -> Atlas:
+    def describe(self, file: AtlasFile, table_path: Path | None, source: str) -> Atlas:
         """Read image and table, and hold one against the other."""
-        image, known = found.path, dict[int, str]()
+        image, known = file.path, dict[int, str]()
         if is_cifti_labels(image):
             values, _, known = read_grayordinate_labels(image)
         else:
@@ -338,7 +338,7 @@ class _Search:
                     f"The atlas {image} is flipped: the parcels that are named left lie on the right, those named "
                     "right on the left. Turn the image round, or give the table that belongs to it."
                 )
-        return Atlas(found.entities, image, self.space, *table, source=source)
+        return Atlas(file.entities, image, self.space, *table, source=source)
 
 
 def _declare(atlas: Atlas, declared: Declaration) -> Atlas:
@@ -400,8 +400,8 @@ def open_atlas(path: Path) -> Atlas:
 def _open(path: Path, size: int, time: int) -> Atlas:
     """Read a file once per process as long as its size and time stay."""
     if path.suffix != ".json":
-        found = parse_name(path)
-        return load_atlas(str(path), found.space or "unknown", cifti=found.is_cifti)
+        file = parse_name(path)
+        return load_atlas(str(path), file.space or "unknown", cifti=file.is_cifti)
     fields: dict[str, Any] = load_json(path)
     fields.pop("digest")
     entities = tuple((key, value) for key, value in fields.pop("entities"))

@@ -90,14 +90,14 @@ def find_files(folder: Path, selector: Mapping[str, str], space: str, cifti: boo
 
 def pick_file(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> AtlasFile:
     """Return the one label image of a dataset that matches. Raises UsageError."""
-    found = find_files(folder, selector, space, cifti)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        choices = ", ".join(_selector_of(one) for one in found)
+    matches = find_files(folder, selector, space, cifti)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        choices = ", ".join(_selector_of(file) for file in matches)
         raise UsageError(f"{folder} has several atlases in {space}: add one of them after a colon: {choices}.")
     kind = "CIFTI (dlabel)" if cifti else "NIfTI"
-    others = {f"{_selector_of(one)} in {one.space}" for one in label_images(folder) if one.is_cifti == cifti}
+    others = {f"{_selector_of(file)} in {file.space}" for file in label_images(folder) if file.is_cifti == cifti}
     there = "; ".join(sorted(others)) or "none"
     wanted = "".join(f" {key}-{value}" for key, value in selector.items())
     raise UsageError(f"{folder} has no {kind} label image (*_dseg){wanted} in space {space}. It has: {there}.")
@@ -119,9 +119,9 @@ def table_beside(image: Path) -> Path | None:
         return None
     for folder in image.absolute().parents[:3]:
         tables = [parse_name(path) for path in sorted(folder.glob("*_dseg.tsv"))]
-        fitting = [one for one in tables if "atlas" in one.chunks and one.chunks.items() <= known]
+        fitting = [table for table in tables if "atlas" in table.chunks and table.chunks.items() <= known]
         if fitting:
-            return max(fitting, key=lambda one: len(one.chunks)).path
+            return max(fitting, key=lambda table: len(table.chunks)).path
     return None
 
 
@@ -139,8 +139,8 @@ def describe_dataset(folder: Path, atlas: str) -> tuple[str, str]:
     return "n/a", "n/a"
 
 
-def _selector_of(found: AtlasFile) -> str:
-    chunks = [f"{key}-{value}" for key, value in found.chunks.items() if key not in SPATIAL]
+def _selector_of(file: AtlasFile) -> str:
+    chunks = [f"{key}-{value}" for key, value in file.chunks.items() if key not in SPATIAL]
     return "_".join(chunks).removeprefix("atlas-")
 
 
@@ -275,23 +275,23 @@ def unique_names(labels: Sequence[int], names: Sequence[str]) -> tuple[str, ...]
     counts = Counter(named)
     unique: dict[str, None] = {}
     for label, name in zip(labels, named, strict=True):
-        one = name if counts[name] == 1 else f"{name}_{label}"
-        while one in unique or (one != name and one in counts):
-            one = f"{one}_{label}"
-        unique[one] = None
+        distinct = name if counts[name] == 1 else f"{name}_{label}"
+        while distinct in unique or (distinct != name and distinct in counts):
+            distinct = f"{distinct}_{label}"
+        unique[distinct] = None
     return tuple(unique)
 
 
 def network_of(name: str) -> str:
     """Return the network in a Schaefer name (``7Networks_LH_Vis_1`` is in ``Vis``), or "n/a"."""
-    found = SCHAEFER_NAME.match(name)
-    return found.group(2) if found else UNSTATED
+    match = SCHAEFER_NAME.match(name)
+    return match.group(2) if match else UNSTATED
 
 
 def hemisphere_of(name: str) -> str:
     """Return "L" or "R" where the name says so as a word of its own (``HIP-head-rh``), or "n/a"."""
-    found = SIDE.search(name)
-    return next(filter(None, found.groups()))[0].upper() if found else UNSTATED
+    match = SIDE.search(name)
+    return next(filter(None, match.groups()))[0].upper() if match else UNSTATED
 
 
 def encode_table(table: AtlasTable) -> bytes:

@@ -52,36 +52,36 @@ def judge_series(
 ) -> Plausibility:
     """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
     stacked = np.hstack(means)
-    found = find_stray(stacked, None if measured is None else measured.farthest)
+    strays = find_stray(stacked, None if measured is None else measured.farthest)
     fit = Agreement(np.nan, np.nan, 0, np.nan)
     settled = np.arange(len(kept)) >= confounds.n_dummy
     table = (confounds.global_signal, confounds.dvars)
     if measured is not None:
         spikes = find_spikes(np.where(settled, measured.global_signal, np.nan), table[0])
-        found = found._replace(stray=found.stray | (spikes & ~found.volumes))
-    found = found._replace(stray=found.stray & kept)  # motion that was censored is no damage
-    usable = ~found.volumes & settled
-    size, volume = gain_step(np.where(found.parcels, np.nan, stacked), kept & usable)
+        strays = strays._replace(stray=strays.stray | (spikes & ~strays.volumes))
+    strays = strays._replace(stray=strays.stray & kept)  # motion that was censored is no damage
+    usable = ~strays.volumes & settled
+    size, volume = gain_step(np.where(strays.parcels, np.nan, stacked), kept & usable)
     if measured is not None:
         fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
-    sentences = _about_series(found, size, volume) + _about_table(fit)
+    sentences = _about_series(strays, size, volume) + _about_table(fit)
     grave = [
-        found.volumes.mean() > MOST_VOLUMES,
-        found.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
+        strays.volumes.mean() > MOST_VOLUMES,
+        strays.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
         size >= STEP_EXCLUDED,
         in_use and fit.is_foreign,
     ]
     return Plausibility(
-        found.volumes,
-        np.split(found.parcels, ends),
+        strays.volumes,
+        np.split(strays.parcels, ends),
         " ".join(["The data cannot be right.", *sentences]) if any(grave) else "",
         tuple(sentences),
         {
-            "empty_volumes": int(found.empty.sum()),
-            "copied_volumes": int(found.copied.sum()),
-            "stray_volumes": int(found.stray.sum()),
+            "empty_volumes": int(strays.empty.sum()),
+            "copied_volumes": int(strays.copied.sum()),
+            "stray_volumes": int(strays.stray.sum()),
             "gain_step": size,
             "table_global_signal": _number(fit.global_signal),
             "table_dvars": _number(fit.dvars),
@@ -91,18 +91,18 @@ def judge_series(
     )
 
 
-def _about_series(found: StrayVolumes, size: float, volume: int) -> list[str]:
+def _about_series(strays: StrayVolumes, size: float, volume: int) -> list[str]:
     sentences = []
     for which, words in (
-        (found.empty, "hold one value everywhere"),
-        (found.copied, "are copies of earlier ones"),
-        (found.stray, "have a voxel, a parcel or a whole brain far away from all others"),
+        (strays.empty, "hold one value everywhere"),
+        (strays.copied, "are copies of earlier ones"),
+        (strays.stray, "have a voxel, a parcel or a whole brain far away from all others"),
     ):
         if which.any():
             shown = ", ".join(map(str, np.flatnonzero(which)[:SHOWN])) + (", ..." if which.sum() > SHOWN else "")
             sentences.append(f"Volumes that {words} were left out: {int(which.sum())} (counted from 0: {shown}).")
-    if found.parcels.any():
-        number = int(found.parcels.sum())
+    if strays.parcels.any():
+        number = int(strays.parcels.sum())
         sentences.append(f"Parcels that are constant for long or lose their level have no value: {number}.")
     if size >= STEP_TOLD:
         sentences.append(f"The whole brain changes its level by {100 * size:.0f} % at volume {volume}, for good.")
@@ -113,9 +113,9 @@ def _about_table(fit: Agreement) -> list[str]:
     if fit.lag:
         rows = f"{abs(fit.lag)} volumes {'later' if fit.lag > 0 else 'earlier'}"
         return [f"The confounds table fits the series when it is read {rows}: it is shifted. {REMEDY_TABLE}"]
-    found = []
+    sentences = []
     if not 1 / SCALED < (fit.level if np.isfinite(fit.level) else 1.0) < SCALED:
-        found.append(
+        sentences.append(
             f"The series is {fit.level:.3g} times as bright as its table says: the data type or the scale in its "
             f"header may be wrong. {REMEDY}"
         )
@@ -123,10 +123,10 @@ def _about_table(fit: Agreement) -> list[str]:
     low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < FOREIGN]
     if low:
         whose = "it seems to be of another recording" if fit.is_foreign else "it may be of another recording"
-        found.append(
+        sentences.append(
             f"The confounds table disagrees with the series about its {' and its '.join(low)}: {whose}. {REMEDY_TABLE}"
         )
-    return found
+    return sentences
 
 
 def _number(value: float) -> float | None:
@@ -161,10 +161,10 @@ def clean_recording(
         covered.append(np.where(seen, mean, np.nan))  # what is below stays in its place everywhere
     strategy = load_strategy(settings.strategy)
     uses_table = bool(strategy.columns or strategy.optional or strategy.acompcor or settings.fd_thresh)
-    found = judge_series(covered, measured, confounds, kept, uses_table)
-    kept = kept & ~found.stray
-    excluded = found.excluded or _too_short(kept, recording.repetition_time, settings)
-    series = [np.where(lost, np.nan, mean) for mean, lost in zip(covered, found.parcels, strict=True)]
+    verdict = judge_series(covered, measured, confounds, kept, uses_table)
+    kept = kept & ~verdict.stray
+    excluded = verdict.excluded or _too_short(kept, recording.repetition_time, settings)
+    series = [np.where(lost, np.nan, mean) for mean, lost in zip(covered, verdict.parcels, strict=True)]
     cleaned: list[CleanedSeries] = []
     if not excluded:
         try:
@@ -187,15 +187,15 @@ def clean_recording(
         n_regressors=first.n_regressors if first else 0,
         repetition_time=recording.repetition_time,
         excluded=excluded,
-        notes=(*_header_notes(recording), *confounds.notes, *found.notes),
-        stray=found.stray,
-        plausibility=found.figures,
+        notes=(*_header_notes(recording), *confounds.notes, *verdict.notes),
+        stray=verdict.stray,
+        plausibility=verdict.figures,
     )
     empty = np.empty((0, 0))
-    rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
+    rows = [(of_atlas.series, of_atlas.flat_parcels) for of_atlas in cleaned] or [(empty, ())] * len(parcels)
     return cleaning, [
         ParcelSeries(coverage, mean, clean, empty, flat, tuple(np.flatnonzero(lost).tolist()))
-        for (mean, coverage), (clean, flat), lost in zip(parcels, rows, found.parcels, strict=True)
+        for (mean, coverage), (clean, flat), lost in zip(parcels, rows, verdict.parcels, strict=True)
     ]
 
 

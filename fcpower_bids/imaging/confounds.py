@@ -267,7 +267,7 @@ def _doubts(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
     both = np.stack([moved, expected])[:, np.isfinite(moved) & np.isfinite(expected)]
     if both.shape[1] < FEWEST_COMPARED:
         return notes
-    theirs, ours = (float(np.median(each)) for each in both)
+    theirs, ours = (float(np.median(displacement)) for displacement in both)
     if ours == 0 < theirs:
         notes.append("The motion parameters of the table do not move, though its framewise displacement does.")
     alike = ours and np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE

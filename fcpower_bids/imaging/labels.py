@@ -54,10 +54,10 @@ def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
     order = np.argsort(labels)
     ordered = np.asarray(labels)[order]
     labelled = values != 0  # most of an image is background: search for the rest only
-    found = values[labelled]
-    place = np.minimum(np.searchsorted(ordered, found), len(ordered) - 1)
+    foreground = values[labelled]
+    place = np.minimum(np.searchsorted(ordered, foreground), len(ordered) - 1)
     indexed = np.zeros_like(values, dtype=np.int32)
-    indexed[labelled] = np.where(ordered[place] == found, order[place] + 1, 0)
+    indexed[labelled] = np.where(ordered[place] == foreground, order[place] + 1, 0)
     return indexed
 
 
@@ -89,9 +89,9 @@ def _look_up(labels: np.ndarray, places: np.ndarray, wanted: np.ndarray, extent:
     lookup = np.zeros(extent, dtype=labels.dtype)
     lookup[tuple(places.T)] = labels
     inside = ((wanted >= 0) & (wanted < np.array(extent))).all(axis=1)
-    found = np.zeros(len(wanted), dtype=labels.dtype)
-    found[inside] = lookup[tuple(wanted[inside].T)]
-    return found
+    carried = np.zeros(len(wanted), dtype=labels.dtype)
+    carried[inside] = lookup[tuple(wanted[inside].T)]
+    return carried
 
 
 def _same_voxels(name: str, axis: Any, to_axis: Any) -> np.ndarray:
@@ -186,9 +186,9 @@ def _places_along_axes(
     longest = np.minimum(np.arange(max(shape))[:, None], np.array(shape) - 1)
     places = []
     for axis, nearest in enumerate(_nearest_voxels(longest, affine, to_affine, to_shape)[0].T):
-        own = nearest[: shape[axis]]
-        inside = np.flatnonzero((own >= 0) & (own < to_shape[axis]))
-        places.append((own[inside], slice(inside[0], inside[-1] + 1) if len(inside) else slice(0)))
+        voxels = nearest[: shape[axis]]
+        inside = np.flatnonzero((voxels >= 0) & (voxels < to_shape[axis]))
+        places.append((voxels[inside], slice(inside[0], inside[-1] + 1) if len(inside) else slice(0)))
     return places
 
 

@@ -84,11 +84,11 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     figures = stacked.figures.scaled(slope, intercept)
     ends = np.cumsum([atlas.n_parcels for atlas in atlases])
     of_parcels = (series, stacked.coverage, stacked.n_voxels, stacked.n_covered)
-    found = []
+    parcellations = []
     for atlas, end, slices in zip(atlases, ends, pictures, strict=True):
-        one, coverage, n_voxels, n_covered = (values[..., end - atlas.n_parcels : end] for values in of_parcels)
-        found.append(Parcellation(one, coverage, n_voxels, n_covered, figures, slices))
-    return found
+        means, coverage, n_voxels, n_covered = (values[..., end - atlas.n_parcels : end] for values in of_parcels)
+        parcellations.append(Parcellation(means, coverage, n_voxels, n_covered, figures, slices))
+    return parcellations
 
 
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
@@ -149,12 +149,12 @@ def average_voxels(
     """Means (T, P), coverage (P,), all and covered voxels (P,) of every atlas. Raises RecordingError."""
     brain = _read_brain(bold, header, mask)
     shape, affine = header.grid
-    found = []
+    placements = []
     for atlas in atlases:
         facts = atlas.image.stat() if atlas.image.exists() else None
         state = facts and (facts.st_size, facts.st_mtime_ns)
-        found.append(_place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel())))
-    placed, in_view = zip(*found, strict=True)
+        placements.append(_place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel())))
+    placed, in_view = zip(*placements, strict=True)
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
     in_parcels = np.any(placed, axis=0)

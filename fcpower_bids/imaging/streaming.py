@@ -254,7 +254,7 @@ class SlicePlan:
         self.affine = np.asarray(header.affine)
         shown = (brain | in_parcels).reshape(self.shape)
         used = [np.flatnonzero(shown.any(axis=axes)) for axes in ((0, 1), (0, 2), (1, 2))]
-        spans = [np.arange(max(0, one[0] - MARGIN), one[-1] + MARGIN + 1) for one in used]
+        spans = [np.arange(max(0, indices[0] - MARGIN), indices[-1] + MARGIN + 1) for indices in used]
         step = max(1, -(-max(map(len, spans[:2])) // LARGEST))
         # the person's left on the left, the front and the top of the head on top; from the side it looks to the left
         spans = [
@@ -265,8 +265,8 @@ class SlicePlan:
         ]
         counts = (N_SIDES, N_SIDES, N_SLICES)
         places = [
-            np.unique(np.linspace(one[0], one[-1], n + 2)[1:-1].round().astype(int))
-            for one, n in zip(used, counts, strict=True)
+            np.unique(np.linspace(indices[0], indices[-1], n + 2)[1:-1].round().astype(int))
+            for indices, n in zip(used, counts, strict=True)
         ]
         self.planes = np.repeat([AXIAL, SAGITTAL, CORONAL], [len(places[axis]) for axis in (AXIAL, SAGITTAL, CORONAL)])
         self.places = np.concatenate([places[axis] for axis in (AXIAL, SAGITTAL, CORONAL)])
@@ -336,6 +336,6 @@ class SliceSums:
         mean, stability = plan.fill(mean), plan.fill(stability)
         across, along = np.diag(plan.affine)[plan.planes], plan.affine[plan.planes, 3]
         heights, planes = across * plan.places + along, plan.planes.astype(np.uint8)
-        parcels = (plan.cut(one, 0).astype(np.uint16) for one in placed)
+        parcels = (plan.cut(labels, 0).astype(np.uint16) for labels in placed)
         last = (plan.template, heights, planes, plan.dice)
-        return [Slices(mean, stability, plan.brain, one, *last) for one in parcels]
+        return [Slices(mean, stability, plan.brain, labels, *last) for labels in parcels]

@@ -48,7 +48,7 @@ def rows_fault(names: Sequence[str], widths: Iterable[tuple[int, int]]) -> str |
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         return f"has the column '{twice[0]}' twice: remove or rename one of them"
-    for line, found in widths:
-        if found != len(names):
-            return f"has {found} fields in line {line} where its header has {len(names)}: correct it"
+    for line, width in widths:
+        if width != len(names):
+            return f"has {width} fields in line {line} where its header has {len(names)}: correct it"
     return None

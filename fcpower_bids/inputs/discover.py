@@ -109,9 +109,9 @@ def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[S
     """Keep the series that fulfil all conditions. Raises DatasetError."""
     kept = list(series)
     for condition in filters:
-        passing = [one for one in kept if condition.accepts(one)]
+        passing = [source for source in kept if condition.accepts(source)]
         if not passing and condition.key == "sub":
-            label, there = str(condition.values[0]), {one.labels["sub"] for one in kept}
+            label, there = str(condition.values[0]), {source.labels["sub"] for source in kept}
             raise DatasetError(f"There is no sub-{label}: {label_remedy(label, there)}")
         if not passing:
             raise DatasetError(
@@ -126,7 +126,7 @@ def note_unmatched(series: Sequence[Source], filters: Iterable[Filter]) -> list[
     """Say which labels the user asked for that no series has."""
     notes = []
     for condition in filters:
-        there = {_label(one, condition.key) for one in series}
+        there = {_label(source, condition.key) for source in series}
         missing = [value for value in condition.values if value not in there and value not in (ANY, None)]
         if missing and condition.key != "sub":
             notes.append(
@@ -152,16 +152,16 @@ def _normal(key: str, label: str) -> str:
 
 
 def _labels_there(series: Sequence[Source], key: str) -> str:
-    labels = sorted({_label(one, key) or "(none)" for one in series})
+    labels = sorted({_label(source, key) or "(none)" for source in series})
     return ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
 
 
 def label_remedy(label: str, there: Collection[str]) -> str:
     """Say how a label of the command line is meant, and which there are."""
     if "," in label:
-        several = " ".join(one.strip().removeprefix("sub-") for one in label.split(","))
+        several = " ".join(part.strip().removeprefix("sub-") for part in label.split(","))
         return f"labels are divided by blanks, so write --participant-label {several}."
-    bare = {one.lstrip("0").casefold(): one for one in there}
+    bare = {participant.lstrip("0").casefold(): participant for participant in there}
     close = bare.get(label.lstrip("0").casefold()) or next(iter(get_close_matches(label, there, n=1, cutoff=0.8)), None)
     meant = f" Did you mean {close}?" if close else ""
     return f"correct --participant-label.{meant} There are {', '.join(sorted(there)) or 'none'}."
@@ -262,22 +262,22 @@ def _collect_sources(
     return sources, problems
 
 
-def _absent_participants(asked: Collection[str], roots: Sequence[Path], found: Collection[str]) -> list[Problem]:
+def _absent_participants(asked: Collection[str], roots: Sequence[Path], present: Collection[str]) -> list[Problem]:
     """Participants without any series: named by the user, or with a folder in the derivatives."""
-    if asked and set(asked) <= set(found):
+    if asked and set(asked) <= set(present):
         return []
     folders = [path for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()]
     listed = {path.name[4:] for path in folders}
     dead = {path.name[4:]: path for path in folders if not path.exists()}
     where = " or ".join(map(str, roots))
     problems = []
-    for label in sorted(set(asked or listed) - set(found)):
+    for label in sorted(set(asked or listed) - set(present)):
         if label in dead:
             sentence = f"{dead[label]} is a link to a folder that is not there: get its content, or mend the link."
         elif label in listed:
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:
-            sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(found))}"
+            sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | set(present))}"
         problems.append(Problem(f"sub-{label}", sentence, FAILED if asked else SKIPPED))
     return problems
 
@@ -303,16 +303,18 @@ def drop_single_echoes(
 
     Returns the others, and the runs of which there are single echoes and not what fMRIPrep combines them to.
     """
-    dropped = [one for one in series if "echo" in one.labels]
+    dropped = [source for source in series if "echo" in source.labels]
     if not dropped or any(condition.key == "echo" for condition in filters):
         return list(series), []
-    kept = [one for one in series if "echo" not in one.labels]
+    kept = [source for source in series if "echo" not in source.labels]
     notes.append(
         f"{dropped[0].path} and {len(dropped) - 1} more hold single echoes and are not processed: their optimal "
         "combination is (to use an echo itself, name it in --bids-filter-file)."
     )
     unshared = {"echo", *GRID_KEYS}
-    alone = {drop(one.entities, unshared) for one in dropped} - {drop(one.entities, unshared) for one in kept}
+    alone = {drop(source.entities, unshared) for source in dropped} - {
+        drop(source.entities, unshared) for source in kept
+    }
     sentence = (
         "There are single echoes of it and not their combination: run fMRIPrep again, or use an echo with "
         '--bids-filter-file ({"bold": {"echo": 2}}).'
@@ -323,13 +325,17 @@ def drop_single_echoes(
 def prefer_cleaned(series: Sequence[Source], filters: Iterable[Filter], notes: list[str]) -> list[Source]:
     """Of a run that is there before and after ICA-FIX take the latter, unless the user asked by ``proc``; note it."""
     unshared = GRID_KEYS | {"proc"}
-    runs = {(one.root, drop(one.entities, unshared)) for one in series if CLEANED in one.entities}
+    runs = {(source.root, drop(source.entities, unshared)) for source in series if CLEANED in source.entities}
     if not runs or any(condition.key == "proc" for condition in filters):
         return list(series)
-    kept = [one for one in series if CLEANED in one.entities or (one.root, drop(one.entities, unshared)) not in runs]
+    kept = [
+        source
+        for source in series
+        if CLEANED in source.entities or (source.root, drop(source.entities, unshared)) not in runs
+    ]
     rest = f"; {len(series) - len(kept)} without it are left out" if len(kept) < len(series) else ""
     notes.append(
-        f"{sum(CLEANED in one.entities for one in kept)} series are taken as ICA-FIX left them (proc-fix){rest}. It "
+        f"{sum(CLEANED in scan.entities for scan in kept)} series are taken as ICA-FIX left them (proc-fix){rest}. It "
         "has regressed motion already: consider --strategy none or gsr_only."
     )
     return kept
@@ -340,18 +346,20 @@ def choose_spaces(
 ) -> tuple[list[Source], dict[str, str]]:
     """Choose the spaces of each run; return why others have none, and note what is not used. Raises DatasetError."""
     runs: dict[str, list[Source]] = defaultdict(list)
-    for one in series:
-        runs[join(one.run)].append(one)
+    for source in series:
+        runs[join(source.run)].append(source)
     chosen: list[Source] = []
     missing: dict[str, str] = {}
     unused: dict[str, list[str]] = defaultdict(list)
     for name, members in runs.items():
-        there = {one.space for one in members}
+        there = {source.space for source in members}
         spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
-        own = [one for one in members if any(is_in_space(one.labels, each) for each in spaces)]
-        chosen += own
+        fitting = [source for source in members if any(is_in_space(source.labels, space) for space in spaces)]
+        chosen += fitting
         lacking = [
-            each for each in spaces or DEFAULT_SPACES if not any(is_in_space(one.labels, each) for one in members)
+            space
+            for space in spaces or DEFAULT_SPACES
+            if not any(is_in_space(source.labels, space) for source in members)
         ]
         if lacking:
             missing[name] = (
@@ -359,7 +367,7 @@ def choose_spaces(
                 f"{', '.join(sorted(there))}. Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is "
                 "there with --space."
             )
-        for space in there - {one.space for one in own} if spaces else ():
+        for space in there - {source.space for source in fitting} if spaces else ():
             unused[space].append(name)
     if not chosen:
         more = f" So it is for {len(missing)} runs in all." if len(missing) > 1 else ""
@@ -397,7 +405,9 @@ def _inspect(
         return source.root, kind, drop(source.entities, {"echo", *(GRID_KEYS if kind == "confounds" else ())})
 
     companions: dict[tuple[Path, str, Entities], Path] = {}  # the newest of several confounds tables
-    for source in sorted(sources, key=lambda one: CONFOUNDS.index(one.suffix) if one.kind == "confounds" else 0):
+    for source in sorted(
+        sources, key=lambda source: CONFOUNDS.index(source.suffix) if source.kind == "confounds" else 0
+    ):
         if source.kind != "bold":
             companions.setdefault(key(source, source.kind), source.path)
     ready: list[tuple[Recording, int]] = []

@@ -134,8 +134,8 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
             f"({SHORTEST_TR:g} to {LONGEST_TR:g}): milliseconds? Correct RepetitionTime in {_stem(series.path)}.json."
         )
     if source is not None and in_header is not None and abs(stated - in_header) > TR_TOLERANCE * stated:
-        each = [_number(one, source) for one in sidecars.stated(series, "RepetitionTime")]
-        agree = all(one is not None and abs(one - stated) <= TR_TOLERANCE * stated for one in each)
+        times = [_number(entry, source) for entry in sidecars.stated(series, "RepetitionTime")]
+        agree = all(seconds is not None and abs(seconds - stated) <= TR_TOLERANCE * stated for seconds in times)
         if agree and confounds is not None and has_cosines_of(confounds, stated):
             return stated
         raise RecordingError(

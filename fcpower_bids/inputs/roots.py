@@ -153,7 +153,9 @@ def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
         if not ALLOWED.fullmatch(name):
             raise UsageError(f"dataset_name {name} must be letters, digits, '.', '+', '_' and '-'.")
         return name
-    return next((found for one in _descriptions(bids_dir.absolute()) for found in _names(one)), "")
+    return next(
+        (identity for description in _descriptions(bids_dir.absolute()) for identity in _names(description)), ""
+    )
 
 
 def _descriptions(folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -166,19 +168,23 @@ def _descriptions(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 def dataset_terms(bids_dir: Path) -> dict[str, str]:
     """Licence and citation of a dataset, or of the one that a derivative was made of; n/a where none is stated."""
-    each = list(_descriptions(bids_dir.absolute()))
+    descriptions = list(_descriptions(bids_dir.absolute()))
     # A derivative says how to acknowledge the program that made it.
-    asked = [one.get("HowToAcknowledge") for one in each if one.get("DatasetType") != "derivative"]
+    asked = [
+        description.get("HowToAcknowledge")
+        for description in descriptions
+        if description.get("DatasetType") != "derivative"
+    ]
     known = {
-        "licence": [one.get("License") for one in each],
-        "citation": asked + [doi for one in each for doi in _dois(one)],
+        "licence": [description.get("License") for description in descriptions],
+        "citation": asked + [doi for description in descriptions for doi in _dois(description)],
     }
-    return {key: " ".join(str(next(filter(None, found), "n/a")).split()) for key, found in known.items()}
+    return {key: " ".join(str(next(filter(None, values), "n/a")).split()) for key, values in known.items()}
 
 
 def _dois(description: Mapping[str, Any]) -> list[str]:
     sources = description.get("SourceDatasets") or []
-    dois = [one.get("DOI") for one in sources if isinstance(one, Mapping)] if isinstance(sources, list) else []
+    dois = [source.get("DOI") for source in sources if isinstance(source, Mapping)] if isinstance(sources, list) else []
     return [str(doi) for doi in (*dois, description.get("DatasetDOI")) if doi and _short(str(doi))]
 
 
@@ -187,27 +193,29 @@ def _names(description: Mapping[str, Any]) -> Iterator[str]:
     name = re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-")
     programs = description.get("GeneratedBy") or []
     made_by = (
-        [str(one.get("Name", "")) for one in programs if isinstance(one, Mapping)] if isinstance(programs, list) else []
+        [str(program.get("Name", "")) for program in programs if isinstance(program, Mapping)]
+        if isinstance(programs, list)
+        else []
     )
     # fMRIPrep gives all of its outputs one Name
-    starts = [each.casefold().replace("_", "-") for each in (*made_by, "fMRIPrep") if each]
+    starts = [start.casefold().replace("_", "-") for start in (*made_by, "fMRIPrep") if start]
     if name and not name.casefold().startswith(tuple(starts)):
-        said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
-        yield f"{name[:40]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+        text = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
+        yield f"{name[:40]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _short(doi: str) -> str:
     """``doi:10.5281/zenodo.12`` as ``10.5281-zenodo.12``."""
-    if found := ACCESSION.search(doi):
-        return found[1].lower()
+    if match := ACCESSION.search(doi):
+        return match[1].lower()
     bare = re.sub(r"(?i)^\s*(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", "", doi).strip().lower()
     return re.sub(r"[^a-z0-9.+_-]+", "-", bare).strip("-.")
 
 
 def people_tables(output_dir: Path) -> list[Path]:
     """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of."""
-    found = []
+    tables = []
     for root in (folder.resolve() for folder in linked_datasets(output_dir).values()):
         places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
-        found += [table for place in places if is_table(table := place / "participants.tsv")]
-    return found
+        tables += [table for place in places if is_table(table := place / "participants.tsv")]
+    return tables

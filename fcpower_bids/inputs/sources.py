@@ -119,17 +119,17 @@ class Sidecars:
     def applicable(self, series: Source) -> list[Path]:
         """Return the JSON files that apply to a series by the inheritance principle, the most specific last."""
         try:
-            own = parse_name(series.path.name)[0]
+            named = parse_name(series.path.name)[0]
         except ValueError:  # no BIDS name: the entities that it was given
-            own = series.entities
-        found = []
+            named = series.entities
+        sidecars = []
         inner = series.path.parent.relative_to(series.root)
         for root in (*self.raw_roots, series.root):
             for folder in [root / level for level in (*reversed(inner.parents), inner)]:
-                known = _values(series.run if root != series.root else own)
+                known = _values(series.run if root != series.root else named)
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
-                found += [path for _, path in sorted(fitting)]
-        return found
+                sidecars += [path for _, path in sorted(fitting)]
+        return sidecars
 
     def lookup(self, series: Source, key: str) -> tuple[Any, Path | None]:
         """Return the value of a key and the file that states it; (None, None) where none does. Raises DatasetError."""
@@ -206,14 +206,14 @@ def is_hcp(root: Path) -> bool:
 
 def hcp_sources(root: Path, subjects: Collection[str] | None = None) -> list[Source]:
     """Return series, masks and motion files of a tree, masks and motion files once for every series."""
-    found: list[Source] = []
+    sources: list[Source] = []
     for folder in _folders(root):
         label = folder.name.removeprefix("sub-")
         for results in _folders(folder / RESULTS) if label.isalnum() and label in (subjects or {label}) else ():
             if match := HCP_RUN.fullmatch(results.name):
                 run = {key: value for key, value in match.groupdict().items() if value}
-                found += _of_run(root, results, {"sub": label, **run, "task": run["task"].lower()})
-    return found
+                sources += _of_run(root, results, {"sub": label, **run, "task": run["task"].lower()})
+    return sources
 
 
 def _of_run(root: Path, results: Path, run: dict[str, str]) -> Iterator[Source]:
@@ -268,8 +268,8 @@ def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tu
     closed: list[Path] = []
     people = sorted(root.glob("sub-*")) if subjects is None else [root / f"sub-{label}" for label in sorted(subjects)]
     holders = _readable(people, closed)
-    holders += _readable((path for one in list(holders) for path in sorted(one.glob("ses-*"))), closed)
-    return tuple(sorted(_readable((one / "func" for one in holders), closed))), tuple(closed)
+    holders += _readable((path for holder in list(holders) for path in sorted(holder.glob("ses-*"))), closed)
+    return tuple(sorted(_readable((holder / "func" for holder in holders), closed))), tuple(closed)
 
 
 def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:

@@ -45,7 +45,7 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
     if not text.isascii():  # accents as one letter, without the invisible marks that come with copied text
         text = normalize("NFC", "".join(letter for letter in text if category(letter) != INVISIBLE))
     header = next((line for line in text.splitlines() if line.strip()), "")
-    separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
+    separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([header], delimiter=sign), [])))
     if not header:
         raise DatasetError(f"{path} cannot be read as a table: it is empty. Copy it again.")
     reader, numbered = csv.reader(text.splitlines(True), delimiter=separator, strict=True, skipinitialspace=True), []

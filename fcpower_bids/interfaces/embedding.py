@@ -57,12 +57,12 @@ class Embed(Step):
         settings = settings_of({name: value for name in CHOICES if (value := self.given(name)) is not None})
         atlases = {atlas.name: atlas for atlas in (open_atlas(Path(path)) for path in self.inputs.atlases)}
         person = (self.given("dataset") or "", dict(self.given("entities") or ()).get("sub", ""))
-        found = [_embed(path, settings, atlases, person) for path in self.inputs.series]
+        bundles = [_embed(path, settings, atlases, person) for path in self.inputs.series]
         self._results["embeddings"] = []
-        for arrays, facts in found:
+        for arrays, facts in bundles:
             if "problem" in facts:
                 # where it fits another atlas, the encoder is sound and this atlas is just not the one it is for
-                otherwise = "skipped" if any(arrays for arrays, _ in found) else "failed"
+                otherwise = "skipped" if any(arrays for arrays, _ in bundles) else "failed"
                 facts["problem"][0] = facts["problem"][0] or otherwise
             self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
 

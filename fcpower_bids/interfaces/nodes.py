@@ -195,10 +195,10 @@ class Bandpass(Step):
         self._results["series"] = [
             save_bundle(
                 folder / f"series_{facts['atlas']}.npz",
-                {"series": one.clean},
-                {**facts, "repetition_time": given.repetition_time, "flat": one.flat, "stray": one.stray},
+                {"series": of_atlas.clean},
+                {**facts, "repetition_time": given.repetition_time, "flat": of_atlas.flat, "stray": of_atlas.stray},
             )
-            for one, (_, facts) in zip(series, bundles, strict=True)
+            for of_atlas, (_, facts) in zip(series, bundles, strict=True)
             if not cleaning.excluded
         ]
 
@@ -229,10 +229,12 @@ class Parcellate(Step):
     def work(self, folder: Path) -> None:  # noqa: D102
         atlases = [open_atlas(Path(path)) for path in self.inputs.atlases]
         self._results["parcels"] = []
-        for atlas, one in zip(atlases, parcellate(Path(self.inputs.bold), self.path("mask"), atlases), strict=True):
-            arrays = {name: values for name, values in one._asdict().items() if isinstance(values, np.ndarray)}
-            shown = {} if one.slices is None else one.slices._asdict()
-            arrays |= one.figures._asdict() | {f"{SLICES}{name}": values for name, values in shown.items()}
+        for atlas, parcellation in zip(
+            atlases, parcellate(Path(self.inputs.bold), self.path("mask"), atlases), strict=True
+        ):
+            arrays = {name: values for name, values in parcellation._asdict().items() if isinstance(values, np.ndarray)}
+            shown = {} if parcellation.slices is None else parcellation.slices._asdict()
+            arrays |= parcellation.figures._asdict() | {f"{SLICES}{name}": values for name, values in shown.items()}
             facts = {"atlas": atlas.name, "parcels": atlas.names}
             self._results["parcels"].append(save_bundle(folder / f"parcels_{atlas.name}.npz", arrays, facts))
 
@@ -387,35 +389,35 @@ class Sink(Step):
 def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]:
     nothing = np.empty((0, 0))
     clean = {facts["atlas"]: (arrays["series"], facts) for arrays, facts in map(load_bundle, series)}
-    found = []
+    of_parcels = []
     for arrays, facts in map(load_bundle, parcels):
         values, about = clean.get(facts["atlas"], (nothing, {"flat": (), "stray": ()}))
         flat, stray = tuple(about["flat"]), tuple(about["stray"])
         fields = {name: arrays[SLICES + name] for name in Slices._fields if SLICES + name in arrays}
         slices = Slices(**fields) if fields else None
-        found.append(ParcelSeries(arrays["coverage"], arrays["series"], values, nothing, flat, stray, slices))
-    return found
+        of_parcels.append(ParcelSeries(arrays["coverage"], arrays["series"], values, nothing, flat, stray, slices))
+    return of_parcels
 
 
 def _connectomes(paths: Iterable[str], atlases: tuple[Atlas, ...], settings: Participant) -> list[Named]:
-    found: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
+    by_atlas: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
     for arrays, facts in map(load_bundle, paths):
         name = facts["transform"]
         if name != FC and facts["label"] != (label := make_transform(name, settings).label):
             raise UsageError(
                 f"Sink is given {facts['label']} but its 'method' means {label}: give it the same choices."
             )
-        found[facts["atlas"]][name] = arrays["matrix"], facts["about"]
-    return list(found.values())
+        by_atlas[facts["atlas"]][name] = arrays["matrix"], facts["about"]
+    return list(by_atlas.values())
 
 
 def _embeddings(paths: Iterable[str], atlases: tuple[Atlas, ...]) -> tuple[list[Named], dict[str, tuple[str, str]]]:
     """Embeddings by the label of the encoder, and why there are none under an atlas."""
-    found: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
+    by_atlas: dict[str, dict[str, Any]] = {atlas.name: {} for atlas in atlases}
     problems: dict[str, tuple[str, str]] = {}
     for arrays, facts in map(load_bundle, paths):
         if "problem" in facts:
             problems[facts["atlas"]] = facts["problem"]
         else:
-            found[facts["atlas"]][facts["label"]] = arrays["embedding"], facts["about"]
-    return list(found.values()), problems
+            by_atlas[facts["atlas"]][facts["label"]] = arrays["embedding"], facts["about"]
+    return list(by_atlas.values()), problems

@@ -75,9 +75,9 @@ def name_inputs(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Path]
         taken = {**known, **named}
         folder = taken.get(name)
         if folder is not None and folder.is_dir() and not (root.is_dir() and folder.samefile(root)):
-            same = (one for one, other in known.items() if other.is_dir() and other.samefile(root))
+            same = (label for label, other in known.items() if other.is_dir() and other.samefile(root))
             others = (f"{name.rstrip(digits)}{number}" for number in count(2))
-            name = next(same, None) or next(one for one in others if one not in taken)
+            name = next(same, None) or next(candidate for candidate in others if candidate not in taken)
         named[name] = root
     return named
 
@@ -113,7 +113,7 @@ def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, 
     """Return ``dataset_description.json``: this program, what made the inputs, those of earlier runs too; links."""
     links = {name: link for name, link in _links(output_dir).items() if name not in inputs}  # the last run comes last
     links |= {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
-    chain: list[Any] = [one for one in made_by(output_dir) if one.get("Name") != NAME]
+    chain: list[Any] = [program for program in made_by(output_dir) if program.get("Name") != NAME]
     for path in inputs.values():
         chain += [entry for entry in made_by(path) if entry not in chain]
     return {
@@ -206,5 +206,5 @@ def known_folders(output_dir: Path, *others: Path) -> list[str]:
     """Return the folders of the user that the outputs may name; the longest first, so that none hides another."""
     places = [output_dir, *others, Path.cwd(), *linked_datasets(output_dir).values()]
     with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
-    found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
-    return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)
+    roots = {str(path) for place in with_home for path in (place.absolute(), place.resolve())}
+    return sorted((root for root in roots if len(Path(root).parts) > 2), key=len, reverse=True)

@@ -77,11 +77,11 @@ class FinishedAnalyses:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            found = read_json(folder / NAME)
+            entries = read_json(folder / NAME)
         except DatasetError:  # not there, or damaged: every analysis runs again
-            found = {}
+            entries = {}
         self._entries: dict[str, Any] = {}
-        for name, entry in found.items():
+        for name, entry in entries.items():
             files = entry.get("files") if isinstance(entry, dict) else None
             if isinstance(files, dict) and all(map(is_inner, files)):
                 self._entries[name] = entry
@@ -106,10 +106,10 @@ class FinishedAnalyses:
     def tables_of(self, names: Iterable[str]) -> frozenset[str]:
         """Tables that these analyses wrote and none of the others."""
         names = set(names)
-        own, others = set[str](), set[str]()
+        tables, others = set[str](), set[str]()
         for name, entry in self._entries.items():
-            (own if name in names else others).update(file.partition(".")[0] for file in entry.get("files", {}))
-        return frozenset(own - others)
+            (tables if name in names else others).update(file.partition(".")[0] for file in entry.get("files", {}))
+        return frozenset(tables - others)
 
     def question(self, name: str) -> Mapping[str, Any]:
         """The question that the tables of an analysis answer; empty where it was not noted."""
@@ -217,10 +217,10 @@ class Attempts:
 
     def run(self, name: str, work: Callable[[], Result]) -> Result | None:
         """Do the work and return what it returns; None where it could not be done."""
-        found = None
+        result = None
         with self.at(name):
-            found = work()
-        return found
+            result = work()
+        return result
 
     def finish(self, name: str) -> None:
         """Count what was asked for."""

@@ -200,8 +200,8 @@ def _rows_of_other_atlases(path: Path, text: str, results: Results) -> Iterator[
         name = row.split("\t")[place] if row.count("\t") == header.count("\t") else ""
         if not ATLAS_NAME.fullmatch(name) or name in names:
             continue
-        own = results.recording.entities, parse_name(f"{name}_relmat.tsv")[0], CONNECTIVITY.entities
-        table = path.with_name(file_name(order_entities(*own), CONNECTIVITY.suffix, CONNECTIVITY.extension))
+        entities = results.recording.entities, parse_name(f"{name}_relmat.tsv")[0], CONNECTIVITY.entities
+        table = path.with_name(file_name(order_entities(*entities), CONNECTIVITY.suffix, CONNECTIVITY.extension))
         if table.is_file() or table.with_suffix(".npy").is_file():
             yield f"{row}\n"
 

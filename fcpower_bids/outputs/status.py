@@ -152,12 +152,12 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     """Return the recorded status, or None where there is none that can be read."""
     try:
         content = read_json(status_path(output_dir, recording))
-        found = Status(**{**content, "outputs": tuple(content["outputs"])})
+        status = Status(**{**content, "outputs": tuple(content["outputs"])})
     except (DatasetError, TypeError, KeyError):
         return None
-    is_sound = found.recording == recording and found.state in STATES and isinstance(found.sizes, dict)
-    is_sound = is_sound and all(map(is_inner, found.outputs))
-    return found if is_sound else None
+    is_sound = status.recording == recording and status.state in STATES and isinstance(status.sizes, dict)
+    is_sound = is_sound and all(map(is_inner, status.outputs))
+    return status if is_sound else None
 
 
 def current_status(output_dir: Path, recording: str, needed: str = "") -> Status | None:
@@ -206,7 +206,7 @@ def is_finished(
         return False
     names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
     embedded = (read_status(output_dir, name) for name in names)
-    return not any(each is not None and each.state == FAILED for each in embedded)
+    return not any(status is not None and status.state == FAILED for status in embedded)
 
 
 def remove_outdated(output_dir: Path, earlier: Status) -> list[Path]:
@@ -246,8 +246,8 @@ def write_status_table(output_dir: Path) -> pd.DataFrame:
     writes = may_write(path.parent)
     # One after the other: the last to write has seen what all others wrote.
     with lock(output_dir / LOCKS / path.name) if writes else nullcontext():
-        found = [status for name in recorded(output_dir) if (status := current_status(output_dir, name))]
-        rows = [{name: getattr(status, name) for name in columns} for status in found]
+        statuses = [status for name in recorded(output_dir) if (status := current_status(output_dir, name))]
+        rows = [{name: getattr(status, name) for name in columns} for status in statuses]
         table = pd.DataFrame(rows, columns=columns)
         if writes:
             write_declared(path, table, STATUS_TABLE)
@@ -258,10 +258,10 @@ def recorded(output_dir: Path) -> list[str]:
     """Names of the recordings that have a status, sorted."""
     try:
         with os.scandir(output_dir / STATUSES) as entries:
-            found = [RECORDED.fullmatch(entry.name) for entry in entries]
+            matches = [RECORDED.fullmatch(entry.name) for entry in entries]
     except FileNotFoundError:
         return []
-    return sorted(one[1] for one in found if one is not None)
+    return sorted(match[1] for match in matches if match is not None)
 
 
 def explain(error: Exception, output_dir: Path, name: str) -> str:
@@ -323,16 +323,20 @@ Reason = TypeVar("Reason")
 def group_alike(reasons: Sequence[Reason], text: Callable[[Reason], str], most: int = MOST_ALIKE) -> list[list[Reason]]:
     """Put together what says the same but for paths, names and numbers."""
     groups: dict[str, list[Reason]] = {}
-    for one in reasons:
-        groups.setdefault(OWN.sub("*", text(one)), []).append(one)
-    return [part for group in groups.values() for part in ([[one] for one in group] if len(group) <= most else [group])]
+    for reason in reasons:
+        groups.setdefault(OWN.sub("*", text(reason)), []).append(reason)
+    return [
+        part
+        for group in groups.values()
+        for part in ([[reason] for reason in group] if len(group) <= most else [group])
+    ]
 
 
 def describe_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
     """Return one line per recording, or per many with the same problem."""
     given = list(statuses)
     groups = group_alike(
-        given, lambda one: f"{one.state} {one.stage} {one.reason}", len(given) if every_one else MOST_ALIKE
+        given, lambda status: f"{status.state} {status.stage} {status.reason}", len(given) if every_one else MOST_ALIKE
     )
     lines = []
     for first, *others in groups:

@@ -392,12 +392,12 @@ def made_by(dataset: Path) -> list[Mapping[str, Any]]:
     """``GeneratedBy`` of a dataset, the last program first; empty where it is not stated. Raises DatasetError."""
     path = dataset / "dataset_description.json"
     entries = read_json(path).get("GeneratedBy") if path.is_file() else None
-    return [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def program_names(dataset: Path) -> list[str]:
     """Names of the programs that made a dataset, as it states them. Raises DatasetError."""
-    return [str(one.get("Name", "")) for one in made_by(dataset)]
+    return [str(program.get("Name", "")) for program in made_by(dataset)]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -121,10 +121,10 @@ class Account:
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
         """Parcels without a value under each atlas: not covered, without any variance, or no signal."""
-        found = {view.atlas: view.sidecar("bold") | view.sidecar("timeseries") for view in self.views}
+        sidecars = {view.atlas: view.sidecar("bold") | view.sidecar("timeseries") for view in self.views}
         return {
             atlas: [str(node) for kind in WITHOUT_VALUE for node in about.get(kind, [])]
-            for atlas, about in found.items()
+            for atlas, about in sidecars.items()
         }
 
     @cached_property
@@ -274,7 +274,9 @@ def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configurati
         for account in accounts
         if account.configuration not in ("", configuration)
     ]
-    problems += [Problem(one.recording, "caution", f"embedding {WORDS[one.state]}", one.reason) for one in embeddings]
+    problems += [
+        Problem(status.recording, "caution", f"embedding {WORDS[status.state]}", status.reason) for status in embeddings
+    ]
     level = "stop" if not used else "caution" if problems else "ok"
     names = {account.name for account in used}
     doubted = any(problem.level == "caution" and problem.recording in names for problem in problems)

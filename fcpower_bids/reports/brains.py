@@ -83,20 +83,24 @@ def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
     if not path.exists():
         return None
-    found = Slices(**_read(path, Slices._fields))
-    if len({one.shape for one in found[:5]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
+    slices = Slices(**_read(path, Slices._fields))
+    if (
+        len({array.shape for array in slices[:5]}) > 1
+        or slices.mean.ndim != 3
+        or len(slices.heights) != len(slices.mean)
+    ):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
-    return found
+    return slices
 
 
 def read_preview(path: Path) -> Preview | None:
     """Read a preview; None where none was kept. Raises DatasetError."""
     if not path.exists():
         return None
-    found = _read(path, ("carpet", "frequencies", "power"))
-    carpet = found["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
-    carpet[found["carpet"] == NO_VALUE] = np.nan
-    return Preview(carpet, found["frequencies"], found["power"].astype(np.float64))
+    arrays = _read(path, ("carpet", "frequencies", "power"))
+    carpet = arrays["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
+    carpet[arrays["carpet"] == NO_VALUE] = np.nan
+    return Preview(carpet, arrays["frequencies"], arrays["power"].astype(np.float64))
 
 
 def read_thumbnail(path: Path) -> bytes:
@@ -158,12 +162,12 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     known = stability[np.isfinite(stability)]
     highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
     inferno, cividis = colours("inferno", STEPS), colours("cividis")
-    sides = [one for one in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(one.mean)]
-    painted, *turned = (paint_coverage(_grey(one), one, coverage, threshold) for one in (axial, *sides))
-    turned = [_beside(outline(picture, one, of_mask_only=True)) for picture, one in zip(turned, sides, strict=True)]
+    sides = [view for view in (slices.of(SAGITTAL), slices.of(CORONAL)) if len(view.mean)]
+    painted, *turned = (paint_coverage(_grey(view), view, coverage, threshold) for view in (axial, *sides))
+    turned = [_beside(outline(picture, view, of_mask_only=True)) for picture, view in zip(turned, sides, strict=True)]
     tall = max((len(picture) for picture in turned), default=0)  # slices of several heights stand on black, centred
     gaps = [(tall - len(picture)) // 2 for picture in turned]
-    rooms = [((gap, tall - len(one) - gap), (0, 0), (0, 0)) for one, gap in zip(turned, gaps, strict=True)]
+    rooms = [((gap, tall - len(picture) - gap), (0, 0), (0, 0)) for picture, gap in zip(turned, gaps, strict=True)]
     turned = [np.pad(picture, room) for picture, room in zip(turned, rooms, strict=True)]
     rows: list[tuple[str, np.ndarray, np.ndarray | None]] = [
         ("mean", _beside(outline(_grey(axial), axial)), None),
@@ -201,9 +205,11 @@ def _grey(slices: Slices) -> np.ndarray:
 
 def _name_places(drawing: Drawing, row: Box, groups: Sequence[Slices]) -> None:
     """Write where each slice lies below it."""
-    widths = [one.mean.shape[2] for one in groups for _ in one.heights]
+    widths = [view.mean.shape[2] for view in groups for _ in view.heights]
     names = [
-        f"{'xyz'[plane]} = {place:.0f}" for one in groups for plane, place in zip(one.planes, one.heights, strict=True)
+        f"{'xyz'[plane]} = {place:.0f}"
+        for view in groups
+        for plane, place in zip(view.planes, view.heights, strict=True)
     ]
     for name, width, end in zip(names, widths, np.cumsum(widths), strict=True):
         drawing.text(row.left + (end - width / 2) / sum(widths) * row.width, row.bottom + 10, name, 7.5)
@@ -217,7 +223,7 @@ def _beside(pictures: np.ndarray) -> np.ndarray:
 def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.ndarray:
     """Draw on slices (n, rows, columns, 3), at twice their resolution, the rims of white matter, atlas and mask."""
     shown, brain, parcels, template = (
-        one.repeat(2, axis=1).repeat(2, axis=2) for one in (grey, slices.brain, slices.parcels, slices.template)
+        picture.repeat(2, axis=1).repeat(2, axis=2) for picture in (grey, slices.brain, slices.parcels, slices.template)
     )
     if not of_mask_only:
         for within, colour in ((parcels > 0, ATLAS), (template == WHITE_MATTER, TEMPLATE)):
@@ -229,14 +235,14 @@ def outline(grey: np.ndarray, slices: Slices, of_mask_only: bool = False) -> np.
 
 def borders(regions: np.ndarray) -> np.ndarray:
     """Return which pixels (n, rows, columns) lie in a region and next to a pixel of another one."""
-    found = np.zeros(regions.shape, dtype=bool)
+    bordering = np.zeros(regions.shape, dtype=bool)
     for axis in (1, 2):
-        one, other = np.moveaxis(regions, axis, 0)[:-1], np.moveaxis(regions, axis, 0)[1:]
-        seen = np.moveaxis(found, axis, 0)
-        differ = one != other
-        seen[:-1] |= differ & (one > 0)
+        region, other = np.moveaxis(regions, axis, 0)[:-1], np.moveaxis(regions, axis, 0)[1:]
+        seen = np.moveaxis(bordering, axis, 0)
+        differ = region != other
+        seen[:-1] |= differ & (region > 0)
         seen[1:] |= differ & (other > 0)
-    return found
+    return bordering
 
 
 def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, threshold: float) -> np.ndarray:

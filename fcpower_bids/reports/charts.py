@@ -182,7 +182,7 @@ class Chart(Axes):
 
 def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
     """Scale that holds all these values, with a little room."""
-    return around(np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values]))
+    return around(np.concatenate([np.ravel(np.asarray(numbers, dtype=float)) for numbers in values]))
 
 
 def rows_with_names(

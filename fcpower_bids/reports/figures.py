@@ -160,7 +160,7 @@ def draw_bar(drawing: Drawing, box: Box, palette: np.ndarray, scale: Scale, size
     """Draw the colours of an image (n, 3) from below upwards with round values."""
     column = np.arange(len(palette), dtype=np.uint8)[::-1, None]
     drawing.image(box, encode_png(column, palette), 1)
-    left, top, right, bottom = (f"{one:.1f}" for one in (box.left, box.top, box.right, box.bottom))
+    left, top, right, bottom = (f"{edge:.1f}" for edge in (box.left, box.top, box.right, box.bottom))
     corners = f"M{left} {top}H{right}V{bottom}H{left}Z"
     drawing.add("path", d=corners, fill="none", stroke="#000", stroke_width=0.5)
     for value in scale.ticks(max(2, int(box.height // (2.2 * size)))):

@@ -67,7 +67,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Iterable[AtlasFacts] = (
         before = made_by(settings.output_dir)[1:]
     except DatasetError:
         before = []
-    programs = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in before]
+    programs = [" ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in before]
     # what the strategy says of itself, with its citations before the full stop; a DOI where there is no entry
     by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
     known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
@@ -132,14 +132,14 @@ ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô", r"{\'i}": "í", r"{\~n}": "ñ", r"{\"
 
 def read_references(path: Path) -> dict[str, Entry]:
     """Read a ``.bib`` file with one ``name = {value}`` per line, by key."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for text in re.findall(r"^@\w+\{.*?^\}", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
         key = text[text.index("{") + 1 : text.index(",")]
         fields = dict(re.findall(r"^\s*(\w+) = \{(.*)\},?$", text, flags=re.MULTILINE))
         for written, letter in ACCENTS.items():
             fields["author"] = fields["author"].replace(written, letter)
-        found[key] = {**fields, "key": key, "text": text}
-    return found
+        entries[key] = {**fields, "key": key, "text": text}
+    return entries
 
 
 def cited_keys(markdown: str, references: Mapping[str, Entry]) -> list[str]:
@@ -180,7 +180,7 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
             end = match.end()
         lines.append(f"<{tag}>{''.join([*plain, html.escape(text[end:])])}</{tag}>")
     cited = sorted((in_list(references[key]) for key in cited_keys(markdown, references)), key=str.casefold)
-    items = [f"<li>{html.escape(one)}</li>" for one in cited]
+    items = [f"<li>{html.escape(entry)}</li>" for entry in cited]
     return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
 
 

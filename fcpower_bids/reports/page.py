@@ -72,7 +72,7 @@ IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 """Variables in which Apptainer names the file of the image."""
 LIBRARIES = ("numpy", "scipy", "pandas", "nibabel")
 """Whose versions stand at the foot of a page."""
-IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
+IN_ADDRESS = {ord(sign): f"%{ord(sign):02X}" for sign in "<>\"'#%&{}|\\^`"}
 """Characters that neither an address nor an attribute may hold."""
 LONG = 12
 """Characters from which on a name in a table may be broken."""
@@ -108,7 +108,7 @@ def render_page(template: str, *, script_name: str = "page.js", command: str = "
 def set_powers(text: str) -> str:
     """Raise the exponents in the running text of a page; copied and read aloud it is ``FC^0.35`` as before."""
     parts = UNSET.split(text)
-    parts[::3] = [POWER.sub(r"\1<sup><i>^</i>\2</sup>", one) for one in parts[::3]]
+    parts[::3] = [POWER.sub(r"\1<sup><i>^</i>\2</sup>", part) for part in parts[::3]]
     return "".join(part for number, part in enumerate(parts) if number % 3 < 2)
 
 

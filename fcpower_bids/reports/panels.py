@@ -170,7 +170,7 @@ def connectome_title(path: Path) -> str:
     label = entities.get("desc") or entities["stat"]
     if label == "pearsoncorrelation":
         return "FC"
-    kinds = {each().label: each.title for each in TRANSFORMS.values() if each.stateless}
+    kinds = {transform().label: transform.title for transform in TRANSFORMS.values() if transform.stateless}
     # labels without the numbers of their parameters: power of power0p35
     titles = {re.split(r"\d", name)[0]: str(title) for name, title in kinds.items()}
     try:

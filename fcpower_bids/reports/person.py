@@ -73,7 +73,7 @@ def write_index(output_dir: Path) -> Path | None:
     pictures = len(statuses) <= MOST_PICTURES
     accounts = (account_of(output_dir, status, thorough=False) for status in statuses)  # one person after the other
     people = groupby(accounts, key=lambda account: account.name.partition("_")[0])
-    rows = [row for _, own in people for row in _rows(output_dir, list(own), pictures)]
+    rows = [row for _, group in people for row in _rows(output_dir, list(group), pictures)]
     if not rows:
         return None
     try:  # the command that was last run on these outputs at participant level
@@ -89,7 +89,7 @@ def write_index(output_dir: Path) -> Path | None:
         "decided": decided,
         "others": others,
     }
-    lines = describe_reasons([one for one in statuses if one.state not in (DONE, SKIPPED)])
+    lines = describe_reasons([status for status in statuses if status.state not in (DONE, SKIPPED)])
     text = render_page(
         "index.html",
         unused=[describe_without_folders(line, known_folders(output_dir)) for line in lines],
@@ -162,16 +162,20 @@ def _rounded(value: Any, digits: int) -> float | None:
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
     """Decision, reason and day by recording, and the rows about others, which saving must not lose."""
     path = output_dir / EXCLUDE_FILE
-    found: dict[str, list[str]] = {}
+    decisions: dict[str, list[str]] = {}
     others = []
     labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}
-    for one in read_decisions(path) if path.is_file() else ():
-        meant = [one.recording] if one.recording else [name for name in labels if one.means(name, labels[name])]
+    for decision in read_decisions(path) if path.is_file() else ():
+        meant = (
+            [decision.recording]
+            if decision.recording
+            else [name for name in labels if decision.means(name, labels[name])]
+        )
         meant = [name for name in meant if name in labels]
-        found |= {name: [one.decision, one.reason, one.decided] for name in meant}
+        decisions |= {name: [decision.decision, decision.reason, decision.decided] for name in meant}
         if not meant:
-            others.append([cell or MISSING for cell in one.cells()])
-    return found, others
+            others.append([cell or MISSING for cell in decision.cells()])
+    return decisions, others
 
 
 STANDING = {"Mean FD (mm)": "mean_fd", "Minutes kept": "minutes"}
@@ -258,7 +262,9 @@ def _write(
                 for n, (atlas, panels) in enumerate(made)
             )
     try:  # the programs that made the outputs, this one first
-        chain = [" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by(output)]
+        chain = [
+            " ".join(str(program[key]) for key in ("Name", "Version") if key in program) for program in made_by(output)
+        ]
     except DatasetError:
         chain = []
     text = render_page(
@@ -283,26 +289,26 @@ def _write(
 
 def _standing(accounts: Sequence[Account], everyone: pd.DataFrame, dull: tuple[str, ...]) -> str:
     """Where the recordings of a page stand among all that are used; empty where there are no two others."""
-    own = [account for account in accounts if account.name in everyone.index]
-    if not own or len(everyone) < FEWEST_TO_STAND_AMONG:
+    used = [account for account in accounts if account.name in everyone.index]
+    if not used or len(everyone) < FEWEST_TO_STAND_AMONG:
         return ""
-    rows = everyone.loc[[account.name for account in own]]
+    rows = everyone.loc[[account.name for account in used]]
     known = {title: column for title, column in STANDING.items() if everyone[column].notna().any()}
-    names = [account.without("sub", *dull) for account in own]
+    names = [account.without("sub", *dull) for account in used]
     return draw_standing(
-        names, {title: (rows[one].to_numpy(), everyone[one].to_numpy()) for title, one in known.items()}
+        names, {title: (rows[column].to_numpy(), everyone[column].to_numpy()) for title, column in known.items()}
     )
 
 
 def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:
     """Return the atlases that the present choices were run with."""
-    found = set()
+    facts = set()
     for account in accounts:
         for view in account.views if account.configuration == settings.configuration_hash() else ():
             space, source = str(view.about["Space"]), str(view.about.get("Source", "n/a"))
             parcels = read_parcellation(settings.output_dir, view.atlas, space)
-            found.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))
-    return sorted(found)
+            facts.add(AtlasFacts(view.atlas, space, len(parcels.networks), source, parcels.citation))
+    return sorted(facts)
 
 
 def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -313,7 +319,7 @@ def _summary(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     numbers = {view.atlas: number for number, view in enumerate(account.views)}
     rows = []
     for row in account.quality:
-        own = {"anchor": f"{account.name}-{numbers.get(row['atlas'], 0)}", "minutes": kept, "of_minutes": whole}
-        own["no_value"] = len(account.uncovered.get(row["atlas"], []))
-        rows.append({**base, **row, "state": state, **own})
+        cells = {"anchor": f"{account.name}-{numbers.get(row['atlas'], 0)}", "minutes": kept, "of_minutes": whole}
+        cells["no_value"] = len(account.uncovered.get(row["atlas"], []))
+        rows.append({**base, **row, "state": state, **cells})
     return rows or [base]

@@ -80,7 +80,9 @@ RAISED = r'\1<tspan dy="-.45em" font-size="75%">\2</tspan><tspan dy=".34em">&#82
 LIGHTER = {"#000": "#e6edf3", "#0072B2": "#56b4e9", "#D55E00": "#ff8a3d", "#a3361b": "#ff9c85"}
 DARK = (
     "<style>@media screen and (prefers-color-scheme:dark){.sheet{fill:#0f1419}text:not([fill]){fill:#e6edf3}"
-    + "".join(f'[stroke="{one}"]{{stroke:{other}}}[fill="{one}"]{{fill:{other}}}' for one, other in LIGHTER.items())
+    + "".join(
+        f'[stroke="{colour}"]{{stroke:{other}}}[fill="{colour}"]{{fill:{other}}}' for colour, other in LIGHTER.items()
+    )
     + "}</style>"
 )
 """Colours of sheet, ink and dark marks on a dark page."""

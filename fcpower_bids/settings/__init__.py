@@ -394,8 +394,8 @@ def _is_key(name: str) -> bool:
 
 def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
     """Return a command line, quoted for a shell; of a path the last name alone, or all of it."""
-    paths = ((one.absolute() if isinstance(one, Path) else one) for one in words)
-    return shlex.join(one if isinstance(one, str) else str(one) if whole else one.name for one in paths)
+    paths = ((word.absolute() if isinstance(word, Path) else word) for word in words)
+    return shlex.join(word if isinstance(word, str) else str(word) if whole else word.name for word in paths)
 
 
 def _option(name: str, value: Any, level: str, in_file: bool = False) -> Iterator[str]:

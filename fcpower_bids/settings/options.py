@@ -60,7 +60,9 @@ class Choices:
     def question(self) -> dict[str, Any]:
         """Return the options that make the question, as plain values."""
         fields = dataclasses.fields(self)
-        return {each.name: plain_value(getattr(self, each.name)) for each in fields if each.metadata.get("question")}
+        return {
+            field.name: plain_value(getattr(self, field.name)) for field in fields if field.metadata.get("question")
+        }
 
 
 def plain_value(value: Any) -> Any:
@@ -227,8 +229,8 @@ TOLERATED = ("nprocs", "omp_nthreads", "mem_mb", "random_seed", "quiet")
 
 def is_read(level: str, name: str, section: str) -> bool:
     """Whether a level reads an option, given the section of the latter."""
-    own = LEVELS[level]
-    return name not in own.without and (section in own.sections or name in (*own.also, *ALL_LEVELS))
+    traits = LEVELS[level]
+    return name not in traits.without and (section in traits.sections or name in (*traits.also, *ALL_LEVELS))
 
 
 def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:

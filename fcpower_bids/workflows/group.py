@@ -150,11 +150,11 @@ def describe_unused(settings: Settings) -> Iterator[str]:
 
 def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as own, memory_limit(settings.mem_mb):
-        bring_sources(own)
-        cohort, by_atlas = open_cohorts(own)
-        left_out = _check_choices(() if settings.check else analyses_to_run(settings), cohort, by_atlas, own)
-        _describe_left_out(cohort, own)
+    with untouched(settings) as choices, memory_limit(settings.mem_mb):
+        bring_sources(choices)
+        cohort, by_atlas = open_cohorts(choices)
+        left_out = _check_choices(() if settings.check else analyses_to_run(settings), cohort, by_atlas, choices)
+        _describe_left_out(cohort, choices)
     sessions = ", ".join(f"{name}: {count}" for name, count in cohort.scans["session"].value_counts().items())
     columns = ", ".join(map(str, cohort.phenotypes.columns)) or "none"
     say(
@@ -217,11 +217,12 @@ def _refuse_other_question(settings: Settings) -> None:
     finished, now = FinishedAnalyses(settings.results), settings.question()
     for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
         before = finished.question(name)
-        other = [each for each in before if each in now and _in_words(before[each]) != _in_words(now[each])]
+        other = [option for option in before if option in now and _in_words(before[option]) != _in_words(now[option])]
         if other and not settings.replace:
             check_names(settings)  # a slip of the pen is no other question
             changes = "; ".join(
-                f"--{one.replace('_', '-')} {_in_words(before[one])}, now {_in_words(now[one])}" for one in other
+                f"--{option.replace('_', '-')} {_in_words(before[option])}, now {_in_words(now[option])}"
+                for option in other
             )
             raise UsageError(
                 f"{settings.results} holds results of another question ({changes}). Give this run"
@@ -242,7 +243,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Sett
         return
     names = analyses_to_run(settings)
     finished = FinishedAnalyses(settings.results)
-    by_atlas = {name: replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
+    by_atlas = {name: replace(of_atlas, alike=cohort.alike) for name, of_atlas in by_atlas.items()}
     if cohort.alike:  # once more: the check has made one family of two people
         _check_choices(names, cohort, by_atlas, settings)
     keys = [analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)]
@@ -315,13 +316,13 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     atlases = list(dict.fromkeys(settings.atlas))
     if settings.atlas == Method.atlas:
         default = join(declared_atlases()[Method.atlas[0]].entities)
-        there = {one.atlas_name for one in selected_of(settings).connectomes}
+        there = {connectome.atlas_name for connectome in selected_of(settings).connectomes}
         atlases = sorted(there, key=lambda name: (name != default, name))
     if not atlases:
         return open_cohort(settings), {}
-    each = {name: dataclasses.replace(settings, atlas=(name,)) for name in atlases}
-    cohorts = {name: open_cohort(own) for name, own in each.items()}
-    return complete_cohort(cohorts[atlases[0]], each[atlases[0]]), cohorts
+    choices = {name: dataclasses.replace(settings, atlas=(name,)) for name in atlases}
+    cohorts = {name: open_cohort(chosen) for name, chosen in choices.items()}
+    return complete_cohort(cohorts[atlases[0]], choices[atlases[0]]), cohorts
 
 
 def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
@@ -390,36 +391,46 @@ def embed_stored(settings: Settings) -> None:
     label, output = embedding_label(settings), settings.output_dir
     of_sites = "" not in output_folders(settings, output)  # which are read and not written to
     if of_sites or not (settings.encoder_weights or settings.encoder == "random-init"):
-        if not any(label in one.encoders for one in selected_of(settings).connectomes):
+        if not any(label in connectome.encoders for connectome in selected_of(settings).connectomes):
             raise UsageError(
                 f"{output} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or leave it out."
             )
         return
     there = asked_for(selected_of(settings).connectomes, settings)
-    with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
-    if there and not with_series and not any(label in one.encoders for one in there):
+    with_series = [connectome for connectome in there if series_file(connectome.beside(TIMESERIES)).is_file()]
+    if there and not with_series and not any(label in connectome.encoders for connectome in there):
         raise DatasetError(
             f"{output} holds no series, so there is nothing to embed: matrices do not say how a scan went on in time. "
             "Give the series, or leave out --encoder."
         )
     # without an embedding of this label, or with one of their own that may be outdated
-    lacking = [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
-    names = {one: embedding_names(one.recording, [one.atlas_name], settings)[one.atlas_name] for one in lacking}
-    forget_embeddings(output, {one.recording for one in lacking}, set(names.values()))
+    lacking = [
+        connectome
+        for connectome in with_series
+        if label not in connectome.encoders or dict(connectome.embeddings)[label] == connectome.atlas
+    ]
+    names = {
+        connectome: embedding_names(connectome.recording, [connectome.atlas_name], settings)[connectome.atlas_name]
+        for connectome in lacking
+    }
+    forget_embeddings(output, {connectome.recording for connectome in lacking}, set(names.values()))
     done, failed = 0, list[str]()
-    named = sorted(((tuple(column_names(one.path)), one) for one in lacking), key=lambda each: (each[0], each[1].path))
-    for parcels, of_parcels in groupby(named, key=lambda each: each[0]):  # an encoder is loaded once for each
+    named = sorted(
+        ((tuple(column_names(connectome.path)), connectome) for connectome in lacking),
+        key=lambda pair: (pair[0], pair[1].path),
+    )
+    for parcels, of_parcels in groupby(named, key=lambda pair: pair[0]):  # an encoder is loaded once for each
         encoder = open_encoder(settings, parcels, {})
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
             continue  # it is fitted to the training people of every fold where encoders are compared
-        for _, one in of_parcels:
+        for _, connectome in of_parcels:
             try:
-                done += _embed(one, encoder, label, settings)
-                status_path(output, names[one]).unlink(missing_ok=True)  # of an earlier failure
+                done += _embed(connectome, encoder, label, settings)
+                status_path(output, names[connectome]).unlink(missing_ok=True)  # of an earlier failure
             except (RecordingError, DatasetError) as error:
-                one.beside(Output("embedding", (("desc", label),))).unlink(missing_ok=True)
-                write_status(output, Status(names[one], FAILED, "embed", str(error)))
-                failed.append(one.recording)
+                connectome.beside(Output("embedding", (("desc", label),))).unlink(missing_ok=True)
+                write_status(output, Status(names[connectome], FAILED, "embed", str(error)))
+                failed.append(connectome.recording)
     if done:
         say(f"{label}: {done} stored series embedded", settings)
     if failed:
@@ -429,18 +440,18 @@ def embed_stored(settings: Settings) -> None:
         )
 
 
-def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> bool:
+def _embed(connectome: Connectome, encoder: Any, label: str, settings: Settings) -> bool:
     """Embed one series and write vector and sidecar, unless they are there: made by this encoder from this series."""
-    series = series_file(one.beside(TIMESERIES))
-    target = one.beside(Output("embedding", (("desc", label),)))
-    person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
+    series = series_file(connectome.beside(TIMESERIES))
+    target = connectome.beside(Output("embedding", (("desc", label),)))
+    person = dataset_identity(settings.bids_dir, settings.dataset_name), connectome.participant
     stated = {OF_SERIES: known_digest(series), OF_DATASET: person[0]}  # which a node does not state
     about = {**encoder.provenance(settings.encoder_read), **stated}
     if target.is_file() and target.with_suffix(".json").is_file():
         known = {**stated, **read_json(target.with_suffix(".json"))}
         plain = json.loads(json.dumps(about))
         if {name: known.get(name) for name in plain} == plain and not (
-            label in one.encoders and one.is_embedding_outdated(label)
+            label in connectome.encoders and connectome.is_embedding_outdated(label)
         ):
             return False
     values, parcels = read_series(series)
@@ -448,7 +459,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> boo
     time = float(facts.get("RepetitionTime", math.nan))
     vector, training = embed_recording(encoder, values, tuple(parcels), time, settings.encoder_read, person)
     write_matrix(target, vector[None], [f"dim{number:04d}" for number in range(len(vector))])
-    own = {key: facts[key] for key in INHERITED if key in facts}
+    inherited = {key: facts[key] for key in INHERITED if key in facts}
     sources = [bids_uri(series, {"": settings.output_dir})]
-    describe_files({"Sources": sources, **own, **about, **training}, target)
+    describe_files({"Sources": sources, **inherited, **about, **training}, target)
     return True

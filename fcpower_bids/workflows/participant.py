@@ -133,7 +133,10 @@ def run_participants(settings: Settings) -> int:
     table = whole[whole["recording"].isin([*names, *refused, *embeddings])]
     states = _summarise(table.to_dict("records"), settings)
     failures = _report(table["recording"], settings, not settings.participant_label or len(whole) <= FEW)
-    pages = {output / name for name in ("index.html", *(f"{one.partition('_')[0]}.html" for one in table["recording"]))}
+    pages = {
+        output / name
+        for name in ("index.html", *(f"{recording.partition('_')[0]}.html" for recording in table["recording"]))
+    }
     first = "  ".join(map(str, sorted(path for path in pages if path.is_file())[:2]))
     say(f"Status: {output}/logs/status.tsv  Pages: {first or 'none'}", settings)
     with suppress(OSError):
@@ -152,23 +155,29 @@ def _refuse_another(jobs: Sequence[Job], settings: Settings) -> None:
     written = [] if settings.replace or settings.reports_only else list_connectomes(out)
     if settings.participant_label and len(written) > FEW:  # a job of many reads what it touches, and some of the rest
         people = {f"sub-{label}" for label in settings.participant_label}
-        written = [one for one in written if one.participant in people] + written[:: len(written) // FEW]
+        written = [connectome for connectome in written if connectome.participant in people] + written[
+            :: len(written) // FEW
+        ]
     datasets, asked = name_inputs(derivative_roots(settings), out), {job.recording.name for job in jobs}
-    sources = {one: source for one in written if (source := source_of(one))}
-    others = [one for one, source in sources.items() if source not in datasets]
-    if another := [one for one in others if one.recording in asked] or (others if len(others) == len(sources) else []):
+    sources = {connectome: source for connectome in written if (source := source_of(connectome))}
+    others = [connectome for connectome, source in sources.items() if source not in datasets]
+    if another := [connectome for connectome in others if connectome.recording in asked] or (
+        others if len(others) == len(sources) else []
+    ):
         raise UsageError(
             f"{out} holds {len(another)} recordings of another dataset, {sources[another[0]]} in "
             f"dataset_description.json; the first is {another[0].recording}. Give each dataset an output folder of its "
             "own (group reads several: -d one=OUT1 two=OUT2), or --replace."
         )
     now = settings.cleaning()
-    cleaned = [(one, before) for one in written if (before := cleaning_choices(one)) and before != now]
+    cleaned = [
+        (connectome, before) for connectome in written if (before := cleaning_choices(connectome)) and before != now
+    ]
     if cleaned:
-        one, before = cleaned[0]
+        connectome, before = cleaned[0]
         raise UsageError(
-            f"{out} holds {len({each.recording for each, _ in cleaned})} recordings that were cleaned otherwise "
-            f"({describe_choices(before, now)}); the first is {one.recording}. Give another output folder, or "
+            f"{out} holds {len({other.recording for other, _ in cleaned})} recordings that were cleaned otherwise "
+            f"({describe_choices(before, now)}); the first is {connectome.recording}. Give another output folder, or "
             "--replace to make those anew that this command asks for."
         )
 
@@ -263,7 +272,7 @@ def _note_killed(names: Iterable[str], error: WorkerDied, count: Count) -> list[
             if is_free and status is not None and status.state == RUNNING:  # of this run: its workers have ended
                 at_work.append(status)
     remedy = "Give more memory, or fewer atlases at a time, and run the same command again."
-    for status in [one for one in at_work if one.process in error.processes] or at_work:
+    for status in [status for status in at_work if status.process in error.processes] or at_work:
         write_status(output, Status(status.recording, FAILED, status.stage, f"{error.cause}. {remedy}"))
         count.step(status.recording, "failed")
     states = {name: read_status(output, name) for name in names} if at_work else {}
@@ -274,7 +283,7 @@ def _summarise(rows: Sequence[dict[Any, Any]], settings: Settings) -> list[str]:
     """Say how the recordings ended, with the reason of each that is not done, and return their states."""
     ends = [Status(row["recording"], row["state"], row["stage"], row["reason"]) for row in rows]
     failed = [status for status in ends if status.state == FAILED]
-    for line in describe_reasons([one for one in ends if one.state not in ("done", FAILED)], settings.verbose):
+    for line in describe_reasons([status for status in ends if status.state not in ("done", FAILED)], settings.verbose):
         say(line, settings)
     for line in describe_reasons(failed, settings.verbose):
         tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too

@@ -128,13 +128,13 @@ def plan_run(settings: Settings, cache: Path) -> Plan:
     discovery = find_recordings(settings)
     refused = []
     for name, problems in groupby(discovery.problems, key=lambda problem: problem.recording):
-        found = list(problems)
-        state = SKIPPED if all(problem.kind == SKIPPED for problem in found) else FAILED
-        refused.append(Status(name, state, "inputs", " ".join(problem.sentence for problem in found)))
+        listed = list(problems)
+        state = SKIPPED if all(problem.kind == SKIPPED for problem in listed) else FAILED
+        refused.append(Status(name, state, "inputs", " ".join(problem.sentence for problem in listed)))
     jobs, without_atlas = _with_atlases(discovery, settings, cache)
     verdicts = _judge_all(jobs, settings)
-    refused += [*without_atlas, *(each for each in verdicts if isinstance(each, Status))]
-    jobs = [each for each in verdicts if isinstance(each, Job)]
+    refused += [*without_atlas, *(verdict for verdict in verdicts if isinstance(verdict, Status))]
+    jobs = [verdict for verdict in verdicts if isinstance(verdict, Job)]
     sizes = [(atlas.n_parcels, job.volumes) for job in jobs if not job.finished for atlas in job.atlases]
     matrices = 1 + len(settings.transforms)
     wanted = DIGITS * sum(parcels * (volumes // 2 + parcels * matrices) for parcels, volumes in sizes)
@@ -152,7 +152,7 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (absolute, *absolute.parents) if path.exists())
 
 
-def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:
+def _with_atlases(discovery: Discovery, settings: Settings, cache: Path) -> tuple[list[Job], list[Status]]:
     """Give each recording its atlases, each loaded once for all in a space; so it is with errors. Raises FcPowerError.
 
     Two atlases of one name are refused: one would overwrite what the other gave.
@@ -160,7 +160,7 @@ def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[li
     loaded: dict[Any, Atlas | FcPowerError] = {}
     jobs: list[Job] = []
     errors: dict[str, FcPowerError] = {}
-    for recording, volumes in zip(found.recordings, found.volumes, strict=True):
+    for recording, volumes in zip(discovery.recordings, discovery.volumes, strict=True):
         atlases: dict[str, Atlas] = {}
         for spec in settings.atlas:
             key = (spec, recording.space, recording.is_cifti)
@@ -172,7 +172,7 @@ def _with_atlases(found: Discovery, settings: Settings, cache: Path) -> tuple[li
             if isinstance(atlas := loaded[key], FcPowerError):
                 errors[recording.name] = atlas
                 break
-            twin = next((other for other, one in atlases.items() if one.name == atlas.name), None)
+            twin = next((other for other, earlier in atlases.items() if earlier.name == atlas.name), None)
             if twin is not None:
                 raise UsageError(
                     f"Two atlases of --atlas would write the same files, for both are called '{atlas.name}': {twin} "
@@ -192,11 +192,11 @@ def _judge_all(jobs: Sequence[Job], settings: Settings) -> list[Job | Status]:
     blocks = [
         (number, jobs[first : first + BLOCK], settings) for number, first in enumerate(range(0, len(jobs), BLOCK))
     ]
-    found: dict[int, list[Job | Status]] = {}
+    verdicts: dict[int, list[Job | Status]] = {}
     if (at_once := min(workers(settings), len(blocks))) > 1:
         with suppress(WorkerDied):  # what it leaves is judged here
-            found |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.parcellation",))
-    return [verdict for block in blocks for verdict in found.get(block[0]) or _judge_block(*block)[1]]
+            verdicts |= run_calls(_judge_block, blocks, at_once, ("fcpower_bids.imaging.parcellation",))
+    return [verdict for block in blocks for verdict in verdicts.get(block[0]) or _judge_block(*block)[1]]
 
 
 def _judge_block(number: int, jobs: Sequence[Job], settings: Settings) -> tuple[int, list[Job | Status]]:
@@ -253,9 +253,11 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
         rows.append((recording.name, *files, f"{seconds:g}", str(job.volumes), *long, output))
     problems = {problem.recording: problem for problem in plan.discovery.problems}
     # one row each; of many with the same problem the first
-    for status, *_ in group_alike(plan.refused, lambda each: each.reason, len(plan.refused) if every else MOST_ALIKE):
-        found = problems[status.recording].found if status.recording in problems else PARTS
-        marks = ("-" if found is None else "yes" if part in found else "NO" for part in PARTS)
+    for status, *_ in group_alike(
+        plan.refused, lambda status: status.reason, len(plan.refused) if every else MOST_ALIKE
+    ):
+        usable = problems[status.recording].found if status.recording in problems else PARTS
+        marks = ("-" if usable is None else "yes" if part in usable else "NO" for part in PARTS)
         rows.append((status.recording, *marks, "-", "-", "-", f"none ({status.state})"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

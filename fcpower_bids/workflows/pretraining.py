@@ -108,7 +108,7 @@ def pretrain_config(settings: Settings) -> Any:
     )
 
 
-def _read_probe(settings: Settings, out: Path, found: list[Any]) -> str:
+def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     """Read the cohort of ``probe`` into a list, and return what it is called."""
     from fcpower_bids.notebook import load_cohort  # only the probe needs it, as the others
     from fcpower_bids.pretrain.selection import ExternalCohort
@@ -131,7 +131,7 @@ def _read_probe(settings: Settings, out: Path, found: list[Any]) -> str:
     groups = dict(zip(cohort.names, cohort.groups, strict=True))
     known = (dataset_identity(bids) if bids else "") or out.resolve().name
     people, sessions, families = map(np.array, (cohort.names, cohort.sessions, [groups[name] for name in names]))
-    found.append(ExternalCohort(known, cohort.parcels, series, people, sessions, families, targets))
+    cohorts.append(ExternalCohort(known, cohort.parcels, series, people, sessions, families, targets))
     return f"{known} ({len(names)} people: {', '.join(target.name for target in targets) or 'identification'})"
 
 
@@ -140,10 +140,12 @@ def _tell(settings: Settings, result: Any) -> None:
 
     say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
     if result.confirmed is not None:
-        said = f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+        sentence = (
+            f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint"
+        )
         if settings.probe is not None:
-            said = f"Probe {result.selected:.3f} at the checkpoint that it chose"
-        say(f"{said}; optimism of the choice {result.optimism:+.3f}", settings)
+            sentence = f"Probe {result.selected:.3f} at the checkpoint that it chose"
+        say(f"{sentence}; optimism of the choice {result.optimism:+.3f}", settings)
     say(f"Page: {write_training_page(settings)}", settings)
     if result.proven:
         say(result.verdict, settings)
@@ -189,13 +191,13 @@ def _pack(settings: Settings, corpus: Path) -> Any:
             "be distinguished from those of other datasets in the corpus. Name it by dataset_name in a file."
         )
     door = selected(settings.output_dir)
-    found = sorted(_atlases(door, settings.output_dir))
-    match = found
-    if len(found) > 1 or settings.atlas != Method.atlas:
-        match = sorted({name for spec in settings.atlas for name in match_atlases(spec, found)})
+    atlases = sorted(_atlases(door, settings.output_dir))
+    match = atlases
+    if len(atlases) > 1 or settings.atlas != Method.atlas:
+        match = sorted({name for spec in settings.atlas for name in match_atlases(spec, atlases)})
     if len(match) != 1:
-        many = "Several atlases were" if len(found) > 1 else "Another atlas was"
-        raise UsageError(f"{many} written: {', '.join(found)}. Choose one with --atlas.")
+        many = "Several atlases were" if len(atlases) > 1 else "Another atlas was"
+        raise UsageError(f"{many} written: {', '.join(atlases)}. Choose one with --atlas.")
     (atlas,) = match
     chosen = {label.removeprefix("sub-") for label in settings.participant_label}
     sources = _sources(settings, door, atlas, dataset)
@@ -223,8 +225,8 @@ def _series(door: Selected) -> dict[Path, str]:
 
 def _atlases(door: Selected, output_dir: Path) -> set[str]:
     """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
-    if found := set(_series(door).values()):
-        return found
+    if names := set(_series(door).values()):
+        return names
     if door.connectomes:
         raise DatasetError(
             f"{output_dir} holds matrices and no series, and training needs series: give the group level the series of "

@@ -88,11 +88,11 @@ def init_recording_wf(
     ]
     if choices.head_radius == "auto":
         edges.append((inputs, bandpass, same("mask")))
-    for each in (sink, outputs):
+    for target in (sink, outputs):
         edges += [
-            (parcellate, each, same("parcels")),
-            (bandpass, each, same("cleaning", "series")),
-            (connectivity, each, same("connectivity")),
+            (parcellate, target, same("parcels")),
+            (bandpass, target, same("cleaning", "series")),
+            (connectivity, target, same("connectivity")),
         ]
     for number, transform in enumerate(choices.transforms, 2):
         parameters = transform_parameters(transform, choices)
@@ -102,13 +102,13 @@ def init_recording_wf(
             made = node(transform, Transform, transform=transform, parameters=parameters)
             edges.append((bandpass, made, same("series")))
         edges += [(connectivity, made, same("connectivity")), (made, connectomes, [("transformed", f"in{number}")])]
-    edges += [(connectomes, each, [("out", "connectomes")]) for each in (sink, outputs)]
+    edges += [(connectomes, target, [("out", "connectomes")]) for target in (sink, outputs)]
     if choices.encoder is not None:
         given = {name: getattr(choices, name) for name in ENCODER}
         given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
         embed = node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
         edges += [(bandpass, embed, same("series")), (inputs, embed, same("atlases", "entities"))]
-        edges += [(embed, each, same("embeddings")) for each in (sink, outputs)]
+        edges += [(embed, target, same("embeddings")) for target in (sink, outputs)]
     workflow = Workflow(name=name)
     workflow.connect([*edges, (sink, outputs, same("files", *SUMMARIES))])
     return workflow
@@ -178,7 +178,7 @@ def process_recording(
                 if (path := getattr(recording, field)) is not None:
                     setattr(inputs, field, str(path))
             inputs.repetition_time, inputs.entities = recording.repetition_time, list(recording.entities)
-            inputs.atlases = [str(describe_atlas(each, settings.work / "atlases")) for each in atlases]
+            inputs.atlases = [str(describe_atlas(atlas, settings.work / "atlases")) for atlas in atlases]
             files = [path for path in (recording.bold, recording.mask) if path is not None]
             workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
             workflow.run(plugin=plugin)
@@ -227,7 +227,7 @@ def make_runner(path: Path) -> PluginBase:
         name, arguments = str(content["plugin"]), dict(content.get("plugin_args") or {})
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} must be YAML with 'plugin: NAME' and optionally 'plugin_args:' ({error}).") from error
-    known = sorted(each.removesuffix("Plugin") for each in dir(plugins) if each.endswith("Plugin"))
+    known = sorted(plugin.removesuffix("Plugin") for plugin in dir(plugins) if plugin.endswith("Plugin"))
     if name not in known:
         raise UsageError(
             f"{path} names the plugin {name}, which nipype does not have. Choose from: {', '.join(known)}."

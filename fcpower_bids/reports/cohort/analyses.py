@@ -90,14 +90,19 @@ def _draw_rows(
             sentence = f"by target: {', '.join(batch)}"
         else:
             sentence = "; ".join(
-                f"{one}: {_tally(part.dropna(subset='mean_difference'))}" for one, part in parts.items()
+                f"{target}: {_tally(part.dropna(subset='mean_difference'))}" for target, part in parts.items()
             )
         svg = draw_rows(
             list(map(tables.title, entries)),
-            {one: part.reindex(columns=columns, index=entries).to_numpy(dtype=float) for one, part in parts.items()},
+            {
+                target: part.reindex(columns=columns, index=entries).to_numpy(dtype=float)
+                for target, part in parts.items()
+            },
             [f"{'mean' if scores else 'difference in'} {label}" for label in labels],
             np.nan if scores else 0.0,
-            None if cloud is None else {one: own_rows(cloud, one)["mean_difference"].to_numpy(float) for one in batch},
+            None
+            if cloud is None
+            else {target: own_rows(cloud, target)["mean_difference"].to_numpy(float) for target in batch},
         )
         yield tables.panel(
             name, svg, n=len(entries), sentence=sentence, power=tables.title("fc_power"), plain=tables.title("fc")
@@ -259,7 +264,7 @@ def _draw_learning(tables: GroupTables) -> Iterator[Panel]:
         if len(gains):
             first = gains[["representation", "reference"]].eq(["fc_power", "fc"]).all(axis=1)
             named = tables.titled(gains[first] if first.any() else gains)
-            lengths = ["whole scans" if missing(one) else f"{one:.3g} min" for one in named["minutes"]]
+            lengths = ["whole scans" if missing(minutes) else f"{minutes:.3g} min" for minutes in named["minutes"]]
             pairs = named["representation"] + " − " + named["reference"] + ", " + lengths
             shown = named.assign(cell=pairs, gain=named["mean_difference"])
             yield from _draw_lines(
@@ -279,13 +284,13 @@ def _notes_of_curves(tables: GroupTables) -> Iterator[str]:
 def _say_exponent(tables: GroupTables) -> Iterator[str]:
     """What the folds chose by each criterion."""
     optimum = tables.rows("alpha_optimum")
-    for (target, criterion), own in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
-        alphas = own["alpha"].dropna().to_numpy(dtype=float)
+    for (target, criterion), rows in optimum.groupby(["target", "criterion"], sort=False) if len(optimum) else ():
+        alphas = rows["alpha"].dropna().to_numpy(dtype=float)
         if not alphas.size:
             yield f"{target} ({criterion}): no fold could choose an exponent."
             continue
         low, middle, high = np.quantile(alphas, [0.25, 0.5, 0.75])
-        bound, gain = (own["at_bound"].astype(str) == "true").mean(), (own["score"] - own["score_at_star"]).mean()
+        bound, gain = (rows["at_bound"].astype(str) == "true").mean(), (rows["score"] - rows["score_at_star"]).mean()
         ends = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
         yield (
             f"{target} ({criterion}): the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
@@ -355,7 +360,9 @@ def _draw_spectrum(tables: GroupTables) -> Iterator[Panel]:
     if len(table):
         matrices = {float(str(a)): square(part, "parcel", "other", "value")[1] for a, part in table.groupby("alpha")}
         # one scale, which the first and the last do not set
-        beside = np.abs(np.concatenate([one[np.triu_indices(len(one), 1)] for one in list(matrices.values())[1:-1]]))
+        beside = np.abs(
+            np.concatenate([matrix[np.triu_indices(len(matrix), 1)] for matrix in list(matrices.values())[1:-1]])
+        )
         titled = {f"α = {alpha:g}{' (FC)' if alpha == 1 else ''}": matrix for alpha, matrix in matrices.items()}
         svg = draw_matrices(titled, (), max(float(np.percentile(beside, 95)), 1e-6), columns=len(titled))
         person = str(tables.facts("spectrum_matrices").get("Person", "one person"))

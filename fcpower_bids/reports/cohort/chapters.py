@@ -53,11 +53,11 @@ def _check(tables: GroupTables) -> Iterator[Section]:
     """The findings of the check with consequence and remedy, and the suspicious pairs."""
     if not tables.has("check"):
         return
-    found = tables.rows("check")
-    serious = int((found["level"] != NOTE).sum()) if len(found) else 0
-    sentence = f"{count(serious, 'thing')} to look at, {count(len(found) - serious, 'note')}."
+    rows = tables.rows("check")
+    serious = int((rows["level"] != NOTE).sum()) if len(rows) else 0
+    sentence = f"{count(serious, 'thing')} to look at, {count(len(rows) - serious, 'note')}."
     sentence = sentence if serious else "Nothing was found that would mislead."
-    pairs = tables.grid("check_pairs") if len(found) else ()
+    pairs = tables.grid("check_pairs") if len(rows) else ()
     yield Section("check", "Check before the first model", (sentence,), (), (*tables.grid("check"), *pairs))
 
 
@@ -110,8 +110,8 @@ def _say_motion(tables: GroupTables) -> Iterator[str]:
     summary = tables.rows("qcfc_summary")
     if len(summary):
         shares = zip(map(tables.title, summary["representation"]), summary["share_significant"], strict=True)
-        each = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
-        yield f"Edges that go with motion (q < {SIGNIFICANT:g}): {each}."
+        texts = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
+        yield f"Edges that go with motion (q < {SIGNIFICANT:g}): {texts}."
 
 
 def _draw_motion(tables: GroupTables) -> Iterator[Panel]:
@@ -137,11 +137,16 @@ def _prediction(tables: GroupTables) -> Iterator[Section]:
     findings = find_targets(tables)
     if not findings:
         return
-    lowest = {one.target: float(np.nan_to_num(one.p, nan=np.inf)) for one in findings}
-    highest = {one.target: float(np.nan_to_num(one.summary[one.leading].iloc[0], nan=-np.inf)) for one in findings}
+    lowest = {finding.target: float(np.nan_to_num(finding.p, nan=np.inf)) for finding in findings}
+    highest = {
+        finding.target: float(np.nan_to_num(finding.summary[finding.leading].iloc[0], nan=-np.inf))
+        for finding in findings
+    }
     drawn, sentences = findings, list(_limits(tables.facts("prediction")))
     if len(findings) > MOST_PREDICTED:
-        drawn = sorted(findings, key=lambda one: (lowest[one.target], -highest[one.target]))[:MOST_PREDICTED]
+        drawn = sorted(findings, key=lambda finding: (lowest[finding.target], -highest[finding.target]))[
+            :MOST_PREDICTED
+        ]
         sentences.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     grids = [*tables.grid("prediction_summary", _summary(tables))]
     for name in ("prediction_baselines", "comparisons", "reliability"):
@@ -208,9 +213,9 @@ def _scatter(target: str, tables: GroupTables) -> Iterator[Panel]:
 def _networks(target: str, tables: GroupTables) -> Iterator[Panel]:
     """Draw what the networks contribute, of representations that predict the target better than chance."""
     summary = own_rows(tables.rows("prediction_summary"), target)
-    found = set(summary.loc[summary["p_max_targets"] < SIGNIFICANT, "representation"])
+    significant = set(summary.loc[summary["p_max_targets"] < SIGNIFICANT, "representation"])
     for name, part in by_representation(tables.rows("importance_networks"), target).items():
-        if name in found:
+        if name in significant:
             names, values = square(part, "network_a", "network_b", "importance")
             title = tables.title(name)
             svg = draw_matrices({title: values}, [(label, i, i + 1) for i, label in enumerate(names)])
@@ -287,7 +292,7 @@ def _draw_edges(tables: GroupTables) -> Iterator[Panel]:
         names = sorted(set(ends.ravel().tolist()))
         joined = [(a, b) for a, b in np.searchsorted(names, ends).tolist()]
         svg = draw_brain(
-            [places[one] for one in names], joined, known["t"].tolist(), TABLES["edges"].columns["t"].heading
+            [places[name] for name in names], joined, known["t"].tolist(), TABLES["edges"].columns["t"].heading
         )
         alone = (edges["p_family_wise"] < SIGNIFICANT).all()
         holds = row["p_max"] < SIGNIFICANT or n * row["p_component"] < SIGNIFICANT

@@ -97,14 +97,14 @@ def find_targets(tables: GroupTables) -> list[Finding]:
     summary, comparisons, baselines = (
         tables.rows(name) for name in ("prediction_summary", "comparisons", "prediction_baselines")
     )
-    sites, found = tables.facts("prediction").get("TargetsThatGoWithSites", {}), []
+    sites, findings = tables.facts("prediction").get("TargetsThatGoWithSites", {}), []
     asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique()) if len(summary) else 0
     for target, part in summary.groupby("target", sort=False) if len(summary) else ():
         name = str(target)
         score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
         leading, seen = f"{score}_{part['ranked_by'].iloc[0]}", seen_rows(part)
         if seen.all():
-            found.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None))
+            findings.append(Finding(name, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None))
             continue
         ranked = part[~seen].sort_values(leading, ascending=False, na_position="last", kind="stable")
         best, few = float(ranked["p_max_targets"].min()), ranked["n_permutations"].max() < FEWEST_PERMUTATIONS
@@ -119,8 +119,8 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         added = find_added(baselines, name, str(ranked["representation"].iloc[0]))
         pair = pairs.iloc[0] if len(pairs) else None
         ranked = ranked.reset_index(drop=True)
-        found.append(Finding(name, score, ranked, leading, state, best, pair, added, site, asked))
-    return found
+        findings.append(Finding(name, score, ranked, leading, state, best, pair, added, site, asked))
+    return findings
 
 
 def known_people(tables: GroupTables) -> str:
@@ -198,9 +198,9 @@ def _answer(finding: Finding) -> str:
     text = f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
     if needed >= 1:
         return f"{text} With so few people no {finding.label} is high enough to be found."
-    found = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
+    detected = "none is" if powered >= 1 else f"a true one of {powered:.2f} is"
     return (
-        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {found} found in 80 of "
+        f"{text} The threshold was an observed {finding.label} of {needed:.2f} {where}, and {detected} found in 80 of "
         "100 cohorts."
     )
 
@@ -281,7 +281,7 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> Ite
             f"In {percent(edge)} of the folds the selected penalty is the smallest or the largest of the grid: the "
             "best one may lie outside."
         )
-    skipped = sum(int(own_rows(folds, one.target)[one.score].isna().sum()) for one in findings)
+    skipped = sum(int(own_rows(folds, finding.target)[finding.score].isna().sum()) for finding in findings)
     if skipped:
         yield f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
 

@@ -75,13 +75,18 @@ def group_methods(tables: GroupTables) -> str:
     scans, excluded = tables.rows("scans"), tables.rows("excluded")
     kinds = excluded["what"].value_counts().to_dict() if len(excluded) else {}
     edges = [tables.facts("edges_summary")] if EDGES in texts else []
-    said = next(
-        (str(one["FeaturesOfAPerson"]) for one in (*facts.values(), *edges, motion) if "FeaturesOfAPerson" in one), ""
+    features = next(
+        (
+            str(sidecar["FeaturesOfAPerson"])
+            for sidecar in (*facts.values(), *edges, motion)
+            if "FeaturesOfAPerson" in sidecar
+        ),
+        "",
     )
     embedded = any(name.startswith("embedding") for name in chosen["representations"])
     places = map(str, chosen["derivatives"])
     names = [place.partition("=")[0] if "=" in place else Path(place).name for place in places]
-    selected = [(said, chosen[key]) for key, said in SELECTIONS.items() if chosen[key]]
+    selected = [(words, chosen[key]) for key, words in SELECTIONS.items() if chosen[key]]
     if labels := chosen["participant_label"]:
         selected.append((count(len(labels), "named person", "named people"), []))
     return fill(
@@ -90,7 +95,7 @@ def group_methods(tables: GroupTables) -> str:
         command=command_of(chosen),
         imported=["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)],
         selected=selected,
-        features=said if embedded else said.partition(";")[0],
+        features=features if embedded else features.partition(";")[0],
         own=[text for name, text in texts.items() if name == EDGES],
         further=[text for name, text in texts.items() if name != EDGES],
         motion=motion,
@@ -133,7 +138,9 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "composites": [(name.strip(), [part.strip() for part in parts.split(",")]) for name, _, parts in composites],
         "by_site": chosen["sites"] == HOLD_OUT and "folds_file" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
-        "fitted": [_raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
+        "fitted": [
+            _raised(tables.title(name)) for name in names if name in TRANSFORMS and not TRANSFORMS[name].stateless
+        ],
         "people": known_people(tables),
         "n_permutations": _count_permutations(summary),
         "compared": len(tables.rows("comparisons")) > 0,

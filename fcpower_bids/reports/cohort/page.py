@@ -274,16 +274,16 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
     """Draw a row per target: a mark per representation, shaded up to the score that chance may give."""
     first, kind = findings[0], findings[0].score
     column = first.leading if first.is_within else f"{kind}_{POOLED_MEAN}"  # what the permutations are about
-    rows = pd.concat([one.summary.assign(target=one.target) for one in findings])
+    rows = pd.concat([finding.summary.assign(target=finding.target) for finding in findings])
     table = rows.pivot(index="target", columns="representation", values=[column, "score_needed"])
-    table = table.loc[[one.target for one in findings]].astype(float)
+    table = table.loc[[finding.target for finding in findings]].astype(float)
     looks = {name: style(number) for number, name in enumerate(sorted(table[column]))}
     order = table[column].mean().sort_values(ascending=False, kind="stable").index
     values, needed = (table[name][order].to_numpy() for name in (column, "score_needed"))
-    without = np.array([np.nan if one.added is None else one.added.alone for one in findings])
+    without = np.array([np.nan if finding.added is None else finding.added.alone for finding in findings])
     scale, titles = reaching(values, without, needed, first.chance), list(map(tables.title, order))
     key = {title: looks[name] for title, name in zip(titles, order, strict=True)}
-    sheet, (chart,) = rows_with_names([one.target for one in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
+    sheet, (chart,) = rows_with_names([finding.target for finding in findings], {"": scale}, ROW_WIDTH, ROW_HEIGHT, key)
     heights = -np.arange(len(findings), dtype=float)
     places = np.linspace(SPREAD, -SPREAD, 2 * len(titles) + 1)[1::2]
     for (row, lane), end in np.ndenumerate(needed):
@@ -299,8 +299,8 @@ def _draw_scores(findings: Sequence[Finding], tables: GroupTables) -> Panel:
         text += " A score in the shaded range of its representation could have come by chance."
     if np.isfinite(without).any():
         text += " The cross is the score of columns that are known without a scan."
-    each = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
-    numbers = "; ".join(f"{one.target}: {scores}" for one, scores in zip(findings, each, strict=True))
+    texts = (", ".join(map("{} {}".format, titles, map(show_number, row))) for row in values)
+    numbers = "; ".join(f"{finding.target}: {scores}" for finding, scores in zip(findings, texts, strict=True))
     sources = tables.links("prediction_summary", "prediction_baselines")
     return Panel(f"Prediction ({first.label})", text, sheet.svg(), f"{label}, by target. {numbers}.", sources=sources)
 

@@ -318,8 +318,8 @@ def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
 
 def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFrame]:
     """Rows of a target by representation, in the order of the table."""
-    own = own_rows(frame, target)
-    return {str(name): part for name, part in own.groupby("representation", sort=False)} if len(own) else {}
+    rows = own_rows(frame, target)
+    return {str(name): part for name, part in rows.groupby("representation", sort=False)} if len(rows) else {}
 
 
 def square(part: pd.DataFrame, first: str, second: str, value: str) -> tuple[list[str], np.ndarray]:
