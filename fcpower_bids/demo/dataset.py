@@ -276,9 +276,15 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
 
 
 def write_recording(
-    folder: Path, design: DemoDesign, head: Head, scan: tuple[str, str, int], clean: FloatArray,
-    share_of_spikes: float, rng: np.random.Generator,
-) -> FloatArray:  # fmt: skip
+    folder: Path,
+    design: DemoDesign,
+    head: Head,
+    scan: tuple[str, str, int],
+    clean: FloatArray,
+    share_of_spikes: float,
+    rng: np.random.Generator,
+    voxel_type: type[np.number] = np.float32,
+) -> FloatArray:
     """Add artefacts to series (T, P), write voxels, mask and confounds of a scan; return what is painted."""
     physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
     painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
@@ -288,8 +294,7 @@ def write_recording(
         name: ["n/a" if np.isnan(value) else f"{value:.10g}" for value in column] for name, column in confounds.items()
     }
     about = {"SkullStripped": True, "SliceTimingCorrected": False, "TaskName": TASK}
-    kind = np.int16 if np.abs(voxels).max() < 2**15 else np.float32  # as scanners write them
-    series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=kind, order="F")
+    series = np.zeros((*head.brain.shape, voxels.shape[1]), dtype=voxel_type, order="F")
     series[head.brain] = voxels
     scanned = f"sub-{scan[0]}_ses-{scan[1]}_task-{TASK}_run-{scan[2]}_"
     space = f"{scanned}space-{design.space}_res-2_"
@@ -379,5 +384,5 @@ def paint_series(
         rng = np.random.default_rng([seed, number])
         centred = series[row["key"]] - series[row["key"]].mean(axis=0)
         clean = quantise(SIGNAL_SD * (centred / centred.std(axis=0)))
-        write_recording(folder, design, head, (person, session, 1), clean, SPIKES, rng)
+        write_recording(folder, design, head, (person, session, 1), clean, SPIKES, rng, np.int16)
     return [row["key"] for row in wanted], folder / atlas

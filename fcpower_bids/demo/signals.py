@@ -87,7 +87,7 @@ SIGNAL_SD = 100.0
 """Standard deviation of a clean parcel series, about 1 % of the baseline of 10,000, as in real BOLD."""
 
 QUANTUM = 2.0
-"""Every painted number is a multiple of this, so 16 bits hold it without error and the files compress well."""
+"""Every painted number is a multiple of this, so float32 holds it without error and the files compress well."""
 
 BAND = (0.011, 0.078)
 """Hz; inside the default pass-band, so that filtering leaves the clean series almost alone."""
