@@ -179,7 +179,7 @@ class Problem:
     sentence: str  # faults of files, with the remedy
     kind: str = FAILED  # ``failed``, or ``skipped`` for what the user's own choices left out
     # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at
-    found: tuple[str, ...] | None = None
+    usable: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -421,7 +421,7 @@ def _inspect(
             continue
         if recording is None:
             usable = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
-            faults.append(Problem(series.name, " ".join(wrong.values()), found=usable))
+            faults.append(Problem(series.name, " ".join(wrong.values()), usable=usable))
         else:
             ready.append((recording, volumes))
     return ready, faults

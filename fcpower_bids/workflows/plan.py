@@ -256,7 +256,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     for status, *_ in group_alike(
         plan.refused, lambda status: status.reason, len(plan.refused) if every else MOST_ALIKE
     ):
-        usable = problems[status.recording].found if status.recording in problems else PARTS
+        usable = problems[status.recording].usable if status.recording in problems else PARTS
         marks = ("-" if usable is None else "yes" if part in usable else "NO" for part in PARTS)
         rows.append((status.recording, *marks, "-", "-", "-", f"none ({status.state})"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

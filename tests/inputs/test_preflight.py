@@ -92,8 +92,8 @@ def test_each_fault_has_its_sentence(root, folder, fault):
     with pytest.raises(AssertionError, match=sentence):
         raise AssertionError(problem.sentence)
     assert str(folder) in problem.sentence
-    assert ALL - set(problem.found) - {"TR"} == wrong - {"TR"}
-    assert ("TR" in problem.found) == ("TR" not in wrong)
+    assert ALL - set(problem.usable) - {"TR"} == wrong - {"TR"}
+    assert ("TR" in problem.usable) == ("TR" not in wrong)
 
 
 @pytest.mark.parametrize("name", [BOLD, MASK, CONFOUNDS])
@@ -108,7 +108,7 @@ def test_all_that_is_wrong_is_told_at_once(root, folder):
     put(folder / CONFOUNDS, table(2))
     put(folder / SIDECAR, {"RepetitionTime": 1.0})
     problem = the_problem(root)
-    assert problem.found == ("bold",)
+    assert problem.usable == ("bold",)
     for part in ("has no brain mask", "has 2 rows", "of 1 s but the header"):
         assert part in problem.sentence
 
