@@ -18,7 +18,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes, sessions_of
 from fcpower_bids.cohort.features import NO_SESSION
 from fcpower_bids.cohort.people import PERSON, read_rows, tables_of
-from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
+from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
 from fcpower_bids.core.connectome.edges import (
     ORDERS,
     SCALES,
@@ -316,7 +316,7 @@ def _read(recording: Offered, source: str, root: Path) -> tuple[Output, np.ndarr
         series = np.ascontiguousarray(
             _series(values.T if recording.parcels_first else values, recording)  # copies are alike
         )
-        volumes, connectivity = float(len(series)), pearson_connectivity(standardise(series))
+        volumes, connectivity = float(len(series)), pearson_connectivity(series)
         covered = covered_parcels(connectivity)
         spectrum = eigenvalues(connectivity[np.ix_(covered, covered)])
         kind, array = TIMESERIES, series

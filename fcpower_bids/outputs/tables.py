@@ -210,10 +210,10 @@ def is_cut_short(path: Path) -> bool:
         return file.read() != b"\n" or last.count(b"\t") != separators
 
 
-def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
+def read_series(path: Path, z_scored: bool = True) -> tuple[np.ndarray, list[str]]:
     """Read a series (T, P) or a matrix (P, P), table or array, and the names of its columns. Raises DatasetError.
 
-    An array of a series is as its source had it, and z-scored here.
+    An array of a series is as its source had it, and z-scored here unless it is wanted as it is.
     """
     if path.suffix == ".npy":
         values: np.ndarray = read_array(path).astype(np.float64)
@@ -224,7 +224,7 @@ def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
             raise DatasetError(
                 f"{path} does not have the {len(names)} columns of its JSON. Run participant level again."
             )
-        if path.stem.endswith(SERIES_END):
+        if z_scored and path.stem.endswith(SERIES_END):
             values = _of_series(standardise, values, path)
     else:
         values, names = read_matrix(path)
@@ -240,7 +240,7 @@ def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
 
 def read_connectome(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read an FC (P, P) and the names of its parcels; of a series alone it is computed. Raises DatasetError."""
-    values, names = read_series(path)
+    values, names = read_series(path, z_scored=False)
     if path.stem.endswith(SERIES_END):
         values = _of_series(partial(call_alone, pearson_connectivity), values, path)
     if values.shape != (len(names), len(names)):
