@@ -138,8 +138,8 @@ check_demo() { # the image makes the same dataset as this machine
   same_kernel "the image" as "$OWN" --entrypoint python "$IMAGE"
   say "the demo dataset made inside"
   local out; out=$(open_folder demo)
-  as "$OWN" -v "$out:/out" --entrypoint python "$IMAGE" -m fcpower_bids.demo /out/bids --subjects 2 --no-truth > /dev/null
-  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/demo" --subjects 2 --no-truth > /dev/null
+  as "$OWN" -v "$out:/out" --entrypoint python "$IMAGE" -m fcpower_bids.demo /out/bids --subjects 2 > /dev/null
+  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/demo" --subjects 2 > /dev/null
   "$PYTHON" compare_outputs.py "$SCRATCH/demo" "$out/bids"
 }
 
