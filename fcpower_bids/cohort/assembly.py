@@ -25,7 +25,7 @@ from fcpower_bids.cohort.inclusion import (
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
 from fcpower_bids.cohort.people import WITH, Phenotypes, Scanned, count_people, load_phenotypes, match_ids, read_rows
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
-from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected_of
+from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected, selected_of
 from fcpower_bids.cohort.scans import (
     Run,
     assemble_edges,
@@ -38,11 +38,16 @@ from fcpower_bids.cohort.scans import (
     series_of,
     tabulate_scans,
 )
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.edges import rebuild_connectome, vectorise_edges
 from fcpower_bids.core.duplicates import COPIED, NEITHER
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel
+
+REFERENCE_BLOCK = 256
+"""Recordings of ``tangent_reference`` in memory at a time."""
 
 
 def exclude_duplicates(
@@ -153,6 +158,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
         atlas=chosen[0].atlas_name,
+        reference=_read_reference(chosen[0].atlas_name, parcels, {*edges.contents}, settings),
         cleaning=cleaning_of(chosen),
         joined={
             **count_people(phenotypes.frame.index, people, phenotypes.renamed, settings),
@@ -163,6 +169,43 @@ def load_cohort(settings: Assembly) -> Cohort:
             },
         },
     )
+
+
+def _read_reference(
+    atlas: str, parcels: Sequence[str], contents: Collection[str], settings: Assembly
+) -> FloatArray | None:
+    """Mean edges (E,) over the recordings of the folder of ``tangent_reference``. Raises DatasetError.
+
+    `contents`: digests of the recordings of this cohort, which must not be among them.
+    """
+    if (folder := settings.tangent_reference) is None:
+        return None
+    paths = [connectome.path for connectome in selected(folder).connectomes if connectome.atlas_name == atlas]
+    if not paths:
+        raise DatasetError(
+            f"tangent_reference {folder} has no FC of {atlas}: run the participant level there with this atlas, or "
+            "name another output folder."
+        )
+    total, known = np.zeros((2, len(parcels), len(parcels)))
+    for start in range(0, len(paths), REFERENCE_BLOCK):
+        edges = read_edges(paths[start : start + REFERENCE_BLOCK], settings)
+        if not set(contents).isdisjoint(edges.contents):
+            raise DatasetError(
+                f"tangent_reference {folder} holds recordings of this cohort, and a reference must be of other people: "
+                "name another output folder."
+            )
+        there = np.isin(parcels, edges.parcels)
+        place = [edges.parcels.index(name) for name in compress(parcels, there)]
+        for row in edges.array[: len(edges.digests)]:
+            matrix = np.full_like(total, np.nan)
+            matrix[np.ix_(there, there)] = rebuild_connectome(row)[np.ix_(place, place)]
+            total, known = total + np.nan_to_num(matrix), known + np.isfinite(matrix)
+    if lacking := list(compress(parcels, (known == 0).any(axis=0))):
+        raise DatasetError(
+            f"The recordings of tangent_reference {folder} lack {len(lacking)} parcels of this cohort "
+            f"({', '.join(lacking[:3])}): name another output folder."
+        )
+    return np.asarray(vectorise_edges(total / known, weighted=False), dtype=float)
 
 
 def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:

@@ -65,7 +65,7 @@ ROWS = 256
 THROUGH_THE_COHORT = frozenset(
     {
         *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "exclude_file"),
-        *("atlas_dir", "folds_file", "accept_no_skill"),
+        *("atlas_dir", "folds_file", "accept_no_skill", "tangent_reference"),
     }
 )
 """Choices that say which analyses run, or that change numbers through the cohort alone."""
@@ -165,8 +165,9 @@ def digest_cohort(cohort: Cohort) -> str:
         digest.update(frame.to_csv().encode())
     for label, embedding in sorted(cohort.embeddings.items()):
         digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())
-    if cohort.centroids is not None:
-        digest.update(np.ascontiguousarray(cohort.centroids, dtype=float).tobytes())
+    for array in (cohort.centroids, cohort.reference):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array, dtype=float).tobytes())
     # Edges that are computed from series differ in the last bit between processors; what the files hold does not.
     for start in range(0, 0 if cohort.contents else len(cohort.edges), ROWS):
         digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)

@@ -158,6 +158,12 @@ class GroupLevel(Choices):
         reader="learning_curves",
         in_file=True,
     )
+    tangent_reference: Path | None = refines(
+        None,
+        "transform_screen: outputs of other people, whose mean FC is the reference of one more tangent row",
+        reader="transform_screen",
+        in_file=True,
+    )
     nbs_threshold: float | None = refines(
         None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges", in_file=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +143,45 @@ def subsampled(three_targets):
     words = ("--targets", "score", "--analyses", "learning_curves", "--sample-sizes", 18, "--subsamples", "--replace")
     assert group(three_targets, *words) == 0
     return three_targets, read(three_targets, "learning_curves")
+
+
+def test_the_tangent_space_of_a_corpus_whitens_by_the_mean_of_its_people(three_targets, tmp_path, capsys):
+    """Twenty others, two of whom lack a parcel; then a scan of this cohort among them, which is refused."""
+    corpus = write_series(tmp_path / "corpus", MANY[:20], parcels=12, volumes=100, seed=9)
+    for name in MANY[3:5]:
+        series = np.load(corpus / f"{name}.npy")
+        series[:, 7] = 1.0
+        np.save(corpus / f"{name}.npy", series)
+    assert group(corpus, "--analyses", "spectrum_geometry") == 0
+    chosen = tmp_path / "more.toml"
+    chosen.write_text(f'tangent_reference = "{corpus / "out"}"\npenalties = [0.1]\n')
+    words = ("--targets", "score", "--analyses", "transform_screen", "--preset", "paper", "--config-file", chosen)
+    assert group(three_targets, *words, "--replace") == 0
+    screen = read(three_targets, "transform_screen").set_index("representation")
+    folds = read(three_targets, "transform_screen_folds").query("representation == 'tangent_corpus'")
+    assert screen.loc["tangent_corpus", "status"] == "scored"
+
+    others = np.array([np.corrcoef(np.load(corpus / f"{name}.npy").T) for name in MANY[:20]])
+    values, vectors = np.linalg.eigh(np.nanmean(others, axis=0))
+    whitener = (vectors / np.sqrt(values)) @ vectors.T
+    tangents = []
+    for name in MANY:
+        fc = np.corrcoef(np.load(three_targets / f"{name}.npy").T)
+        values, vectors = np.linalg.eigh(whitener @ fc @ whitener)
+        tangents.append(((vectors * np.log(values)) @ vectors.T)[np.triu_indices(12, 1)])
+    kernel, expected, ones = np.corrcoef(tangents), [], np.ones(20)
+    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t")["score"].to_numpy()
+    for fold in replicated_folds(30, 3, 2, 1, 0):
+        inverse = np.linalg.inv(kernel[np.ix_(fold.train, fold.train)] + 0.1 * np.eye(20))
+        intercept = ones @ inverse @ table[fold.train] / (ones @ inverse @ ones)
+        predicted = intercept + kernel[np.ix_(fold.test, fold.train)] @ inverse @ (table[fold.train] - intercept)
+        expected.append(np.corrcoef(predicted, table[fold.test])[0, 1])
+    np.testing.assert_allclose(folds["r"], expected, rtol=0, atol=1e-3)
+
+    (corpus / "out" / "sub-001" / "func").rename(tmp_path / "away")
+    shutil.copytree(three_targets / "out" / "sub-001" / "func", corpus / "out" / "sub-001" / "func")
+    assert group(three_targets, *words, "--replace") == 3
+    assert "recordings of this cohort" in capsys.readouterr().err
+    chosen.write_text(f'tangent_reference = "{tmp_path / "away"}"\n')
+    assert group(three_targets, *words, "--replace") == 3
+    assert "has no FC of" in capsys.readouterr().err

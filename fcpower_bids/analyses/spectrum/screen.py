@@ -23,6 +23,7 @@ from fcpower_bids.analyses.features import (
 from fcpower_bids.analyses.spectrum.controls import filtered_features, logarithm
 from fcpower_bids.analyses.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.edges import rebuild_connectome
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.krr import Regression
 from fcpower_bids.core.regression.nested import NestedResult
@@ -37,6 +38,9 @@ POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
 NEAR = 1e-4
 """Tolerance of tangent spaces with which single precision and few passes will do: kernels are off by less than this."""
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
+
+CORPUS = "tangent_corpus"
+"""The row of the paper that needs recordings of other people, the mean of which is its reference."""
 
 PAPER_SCREEN: Mapping[str, str] = {
     FC_POWER: "FC^alpha with the exponent of --alpha",
@@ -80,8 +84,8 @@ FACTS = {
         "(fit_transforms_on cohort). The paper measures a difference of at most 0.004; PCA of 150 people loses 0.07."
     ),
     "TangentReference": (
-        "The paper's corpus reference is the mean of an external corpus; the arithmetic mean of the cohort stands in "
-        "its place."
+        "The paper's corpus reference is the mean of an external corpus: the row tangent_corpus, where "
+        "tangent_reference names outputs of other people."
     ),
     "OursWhereThePaperIsSilent": (
         "Tucker keeps a quarter as many factors as parcels and half as many directions as people; factor analysis and "
@@ -101,7 +105,10 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from every transform on the same folds (the paper, Appendix "The transform screen"). Raises Unfit."""
     study = prepare(cohort, settings)
     screen, rows, fit_transforms_on = Screen(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
-    for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
+    entries = dict(SCREEN)
+    if cohort.reference is not None:
+        entries[CORPUS] = "tangent space, mean FC of the recordings of tangent_reference"
+    for name, words in track(entries.items(), "transforms", settings, len(entries)):
         fitted = name in GROUP_FIT
         about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}
         screen.add(name, partial(rows.make, name, fitted and fit_transforms_on == "fold"), **about)
@@ -140,7 +147,7 @@ class ScreenRows:
         elif name == LOG_EUCLIDEAN:
             log = logarithm(*self.settings.full_rank_remedy.values())
             compute = partial(filtered_features, self.family, log)
-        elif name in SUBSPACES or name in GROUP_FIT:
+        elif name in SUBSPACES or name in (*GROUP_FIT, CORPUS):
             compute = partial(self._fit, name, train)
         else:
             scans = self.study.people.scans
@@ -157,11 +164,15 @@ class ScreenRows:
                 self.notes[name] = list(subspace.notes)
             return scores
         choices: dict[str, Any] = {"single": True} if name == "tucker" else {}
-        if name in TANGENTS:
-            choices = {"reference": TANGENTS[name], "tolerance": NEAR, **self.settings.full_rank_remedy}
-        transform = TRANSFORMS["tangent" if name in TANGENTS else name](**choices)
+        if name in (*TANGENTS, CORPUS):
+            mean = TANGENTS.get(name, "arithmetic")
+            choices = {"reference": mean, "tolerance": NEAR, **self.settings.full_rank_remedy}
+        transform = TRANSFORMS["tangent" if name in (*TANGENTS, CORPUS) else name](**choices)
         everyone = np.arange(self.connectivity.shape[0])
-        transform.fit(_Connectomes(self.connectivity, everyone if train is None else train))
+        people: Sequence[Any] = _Connectomes(self.connectivity, everyone if train is None else train)
+        if name == CORPUS and (reference := self.study.cohort.reference) is not None:
+            people = [rebuild_connectome(reference)]  # the mean of others, which nobody here has a part in
+        transform.fit(people)
         return transform_features(transform, self.connectivity)
 
 
