@@ -412,7 +412,7 @@ def find_known(study: Study, target: Target) -> Known:
     forms = {
         name: covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
         for name in names
-        if name != target.name
+        if name not in (target.name, *settings.classes.get(target.name, ())[:1])
     }
     candidates = [(name, columns) for name, columns in forms.items() if name != MOTION or name in declared]
     if MOTION in forms:  # what goes with motion need not do so in a straight line

@@ -162,6 +162,30 @@ class Phenotypes:
 
 def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
     """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
+    return _with_classes(_load_tables(settings, scanned), scanned, settings)
+
+
+def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) -> Phenotypes:
+    """Add a column of zeros and ones for every target that is a column cut in two. Raises DatasetError."""
+    frame, conflicts, notes = phenotypes.frame.copy(), dict(phenotypes.conflicts), list(phenotypes.notes)
+    for name, (column, number) in settings.classes.items():
+        if name in frame:
+            raise DatasetError(f"The target '{name}={column}>={number:g}' has the name of a column. Give it another.")
+        if column not in frame:
+            raise DatasetError(f"No phenotype table has a column {describe_unknown(column, list(map(str, frame)))}")
+        values = pd.to_numeric(frame[column], errors="coerce")
+        if column in conflicts or values.notna().sum() < frame[column].notna().sum():
+            conflicts[name] = conflicts.get(column, f"The column '{column}' of the target '{name}' is not numeric.")
+        frame[name] = values.ge(number).astype(float).where(values.notna())
+        there = frame[name][frame.index.isin(list(scanned))]
+        notes.append(
+            f"{name} is {column} of {number:g} or more: {int((there == 1).sum())} people, {int((there == 0).sum())} "
+            "below it."
+        )
+    return replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
+
+
+def _load_tables(settings: Assembly, scanned: Scanned) -> Phenotypes:
     folders = output_folders(settings, settings.output_dir)
     if "" not in folders:
         return _unite([_load_site(site, folder, settings, scanned) for site, folder in folders.items()], folders)

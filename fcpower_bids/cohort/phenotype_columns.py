@@ -53,7 +53,10 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
             problems.append(f"The composite '{name}' has the name of a column. Give it another name.")
         if len(set(columns)) < 2:
             problems.append(f"The composite '{name}' needs two different columns or more, as NAME=COLUMN,COLUMN.")
-    problems += [f"'{name}' is both target and covariate; name it once." for name in predicted if name in covariates]
+    sources = [column for column, _ in settings.classes.values()]
+    problems += [
+        f"'{name}' is both target and covariate; name it once." for name in (*predicted, *sources) if name in covariates
+    ]
     problems += [f"'{name}' is both target and site or family; name it once." for name in predicted if name in groups]
     notes: list[str] = []
     frame = frame.copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +81,8 @@ class GroupLevel(Choices):
 
     targets: tuple[str, ...] = asks(
         (),
-        "columns to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component [all numeric "
-        "columns of --phenotypes]",
+        "columns to predict; hcp58: those of Ooi et al. 2022; NAME=COLUMN,COLUMN,...: first component; "
+        "'NAME=COLUMN>=NUMBER': two classes [all numeric columns of --phenotypes]",
     )
     covariates: tuple[str, ...] = asks((), "columns regressed from the targets, and in the model of edges")
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
@@ -176,8 +177,19 @@ class GroupLevel(Choices):
 
     @property
     def target_columns(self) -> tuple[str, ...]:
-        """Targets that are columns."""
-        return tuple(item for item in self.targets if not is_composite(item))
+        """Targets that are columns, those of `classes` among them."""
+        cut = {item: name for item, name, _, _ in self._cut()}
+        return tuple(cut.get(item, item) for item in self.targets if not is_composite(item))
+
+    @property
+    def classes(self) -> dict[str, tuple[str, float]]:
+        """Column and number of each target of two classes by its name: ``NAME=COLUMN>=NUMBER``."""
+        return {name: (column, number) for _, name, column, number in self._cut()}
+
+    def _cut(self) -> Iterator[tuple[str, str, str, float]]:
+        for item in self.targets:
+            if match := re.fullmatch(r"([^=]+)=([^=,]+)>=\s*([-+]?[\d.]+)\s*", item):
+                yield item, match[1].strip(), match[2].strip(), float(match[3])
 
     @property
     def composites(self) -> dict[str, tuple[str, ...]]:

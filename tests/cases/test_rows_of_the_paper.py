@@ -71,6 +71,47 @@ def test_the_peak_of_an_exponent_is_that_of_the_parabola_through_its_table(three
     assert known or criterion == "align"
 
 
+def test_a_number_that_is_cut_in_two_is_predicted_as_a_column_of_classes(three_targets, tmp_path):
+    """The paper's AUC of age: the same scores as of a column that was cut beforehand, one unknown value kept so."""
+    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t")
+    age = (20 + 5 * table["score"]).round(1)
+    age[4] = np.nan
+    table = table.assign(age=age, cut=np.where(age.isna(), np.nan, age >= 22.5))
+    shutil.copytree(three_targets, tmp_path / "cohort", ignore=shutil.ignore_patterns("out"))
+    table.to_csv(tmp_path / "cohort" / "bids" / "participants.tsv", sep="\t", index=False, na_rep="n/a")
+    words = ("--analyses", "prediction", "--permutations", 50, "--targets", "cut", "old = age>=22.5", "age")
+    assert group(tmp_path / "cohort", *words) == 0
+    for name in ("prediction", "predictions", "comparisons", "prediction_summary"):
+        rows = read(tmp_path / "cohort", name).round(9)
+        cut, old = (rows[rows["target"] == target].drop(columns="target") for target in ("cut", "old"))
+        assert len(cut) > 0
+        assert cut.reset_index(drop=True).equals(old.reset_index(drop=True)), name
+    observed = read(tmp_path / "cohort", "predictions").query("target == 'old'").groupby("participant_id")["observed"]
+    expected = dict(zip(table["participant_id"], table["cut"], strict=True))
+    assert observed.first().dropna().to_dict() == {name: value for name, value in expected.items() if value == value}
+    known = read(tmp_path / "cohort", "prediction_baselines").set_index("target")["known"].dropna()
+    assert "age" in " ".join(known[known.index == "cut"])
+    assert "age" not in " ".join(known[known.index == "old"])
+
+
+@pytest.mark.parametrize(
+    ("target", "covariates", "sentence"),
+    [
+        ("old=aeg>=22", (), "Did you mean 'age'"),
+        ("age=score>=1", (), "has the name of a column"),
+        ("old=arm>=22", (), "is not numeric"),
+        ("old=age>=22", ("--covariates", "age"), "both target and covariate"),
+        ("old=age>=99", (), "constant"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_is_refused(three_targets, tmp_path, target, covariates, sentence, capsys):
+    table = pd.read_csv(three_targets / "bids" / "participants.tsv", sep="\t").assign(age=np.arange(30))
+    shutil.copytree(three_targets, tmp_path / "cohort", ignore=shutil.ignore_patterns("out"))
+    table.to_csv(tmp_path / "cohort" / "bids" / "participants.tsv", sep="\t", index=False)
+    assert group(tmp_path / "cohort", "--analyses", "prediction", "--targets", target, *covariates) == 3
+    assert sentence in capsys.readouterr().err
+
+
 def connectome(series: np.ndarray, alpha: float = 1.0) -> np.ndarray:
     values, vectors = np.linalg.eigh(np.corrcoef(series.T))
     return ((vectors * np.clip(values, 0, None) ** alpha) @ vectors.T)[UPPER]
