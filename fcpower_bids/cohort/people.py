@@ -169,8 +169,11 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) 
     """Add a column of zeros and ones for every target that is a column cut in two. Raises DatasetError."""
     frame, conflicts, notes = phenotypes.frame.copy(), dict(phenotypes.conflicts), list(phenotypes.notes)
     for name, (column, number) in settings.classes.items():
-        if name in frame:
-            raise DatasetError(f"The target '{name}={column}>={number:g}' has the name of a column. Give it another.")
+        if name in frame or [item.partition("=")[0].strip() for item in settings.targets].count(name) > 1:
+            raise DatasetError(
+                f"The target '{name}={column}>={number:g}' has the name of a column or of another target. Give it a "
+                "name of its own."
+            )
         if column not in frame:
             raise DatasetError(f"No phenotype table has a column {describe_unknown(column, list(map(str, frame)))}")
         values = pd.to_numeric(frame[column], errors="coerce")

@@ -99,6 +99,8 @@ def test_a_number_that_is_cut_in_two_is_predicted_as_a_column_of_classes(three_t
     [
         ("old=aeg>=22", (), "Did you mean 'age'"),
         ("age=score>=1", (), "has the name of a column"),
+        ("old=age>=5", ("old=age>=9",), "or of another target"),
+        ("old=age>=5", ("old=age,score",), "or of another target"),
         ("old=arm>=22", (), "is not numeric"),
         ("old=age>=22", ("--covariates", "age"), "both target and covariate"),
         ("old=age>=99", (), "constant"),
