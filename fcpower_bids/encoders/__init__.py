@@ -7,39 +7,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.registry import Registry
+from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Embedding, Participant
 
-OF_OTHERS = {
-    "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
-    "brainlm-650m": "fcpower_bids.encoders.published.brainlm:load_brainlm_650m",
-    "brain-jepa": "fcpower_bids.encoders.published.patches:load_brain_jepa",
-    "brainmass": "fcpower_bids.encoders.published.brainmass:load_brainmass",
-    "brain-harmonix-f": "fcpower_bids.encoders.published.patches:load_brain_harmonix",
-    "brain-semantoks": "fcpower_bids.encoders.published.brain_semantoks:load_brain_semantoks",
-}
-ENCODERS = Registry(
-    "encoder",
-    {
-        "fbert-1m": "fcpower_bids.encoders.embedding:load_fbert_1m",
-        "fbert-8m": "fcpower_bids.encoders.embedding:load_fbert_8m",
-        "fbert": "fcpower_bids.encoders.embedding:load_fbert",
-        "random-init": "fcpower_bids.encoders.embedding:load_random_init",
-        **OF_OTHERS,
-    },
-)
-"""Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names, aux, ...) -> Encoder``."""
-PUBLISHED = tuple(OF_OTHERS)
 RANDOM = "random-init"
+FBERT = ("fbert-1m", "fbert-8m", "fbert", RANDOM)
+"""F-BERT of 850,944 parameters at 450 parcels, of 8,069,632, of any size, and with seeded random weights of the sizes
+of ``fbert-1m`` or of a checkpoint."""
+PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
+ENCODERS = (*FBERT, *PUBLISHED)
 CHOICES = {"revision", "seed", "allow_missing_parcels", "parcel_names", "protocol", "accept_licence", "places"}
 """What can be chosen of an encoder; each takes what concerns it."""
 
 
 def load_encoder(name: str, weights: str | Path | None, *, aux: Sequence[str | Path] = (), **choices: Any) -> Any:
-    """Load an encoder of the registry, with `CHOICES`. Raises UsageError, CheckpointError, TypeError."""
+    """Load one of `ENCODERS`, with `CHOICES`. Raises UsageError, CheckpointError, TypeError."""
     if unknown := sorted(choices.keys() - CHOICES):
         raise TypeError(f"load_encoder has no choice '{unknown[0]}'. Choose from: {', '.join(sorted(CHOICES))}.")
-    return ENCODERS[name](weights, aux=tuple(map(Path, aux)), **choices)
+    if name not in ENCODERS:
+        raise UsageError(f"There is no encoder called '{name}'. Choose from: {', '.join(ENCODERS)}.")
+    files = tuple(map(Path, aux))
+    if name in FBERT:  # models are imported where they are asked for: torch is large, and an extra
+        from fcpower_bids.encoders.embedding import load_fbert
+
+        return load_fbert(weights, name=name, aux=files, **choices)
+    from fcpower_bids.encoders.published import LOADERS
+
+    return LOADERS[name](weights, aux=files, **choices)
 
 
 def open_encoder(

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -187,7 +186,7 @@ RELEASED: dict[str, dict[str, Any]] = {
 """Facts that the cards of the released models and the paper state; activation, norms and parcels are not among them."""
 
 
-def _load(
+def load_fbert(
     weights: str | Path | None = None,
     *,
     name: str,
@@ -241,11 +240,6 @@ def _load(
     return ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
-load_fbert, load_fbert_1m, load_fbert_8m, load_random_init = (
-    partial(_load, name=name) for name in ("fbert", "fbert-1m", "fbert-8m", RANDOM)
-)
-"""F-BERT of any size, of 850,944 parameters at 450 parcels, of 8,069,632, and with seeded random weights of the sizes
-of ``fbert-1m`` or of a checkpoint."""
 STEM = {
     "input_projection": ("input_proj", "projection", "proj", "embed", "embedding", "token_embedding"),
     "cls_token": ("cls", "cls_embedding"),
