@@ -28,8 +28,7 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Analysis, Messages
-from fcpower_bids.transforms import TRANSFORMS
-from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.contract import Transform
 
 Spectrum = tuple[FloatArray, FloatArray]

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, is_composite
-from fcpower_bids.transforms import TRANSFORMS
 
 OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
@@ -117,13 +117,13 @@ def _choices(settings: Settings) -> Iterator[str]:
 
 
 def _names(settings: Settings) -> Iterator[str]:
-    for option, names, registry in (
-        ("--transforms", settings.transforms, TRANSFORMS),
-        ("--analyses", [name for name in settings.analyses if name != ALL], ANALYSES),
+    for option, kind, names, known in (
+        ("--transforms", "transform", settings.transforms, transforms.NAMES),
+        ("--analyses", "analysis", [name for name in settings.analyses if name != ALL], tuple(ANALYSES)),
     ):
         for name in names:
-            if name not in registry:
-                yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
+            if name not in known:
+                yield f"{option} {name}: there is no such {kind}. Choose from: {', '.join(known)}."
     composites = [item for item in settings.targets if is_composite(item)]
     for item in composites:
         if not all(part.strip() for part in item.partition("=")):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from fcpower_bids import __version__
+from fcpower_bids import __version__, transforms
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
@@ -24,7 +24,6 @@ from fcpower_bids.imaging.atlas_files import declared_atlases
 from fcpower_bids.imaging.strategies import strategy_names
 from fcpower_bids.settings import LEVELS, METHOD_SECTIONS, SECTIONS, Settings
 from fcpower_bids.settings.options import TOLERATED, is_read
-from fcpower_bids.transforms import TRANSFORMS
 
 MEMORY = ("--mem", "--mem-gb")
 """Memory as fMRIPrep and XCP-D take it: 8, 8G or 8GB."""
@@ -129,7 +128,7 @@ def known_names(name: str) -> tuple[str, ...]:
         "encoder": lambda: ENCODERS,
         "representations": lambda: ("fc", "fc_power", "embedding"),
         "strategy": strategy_names,
-        "transforms": lambda: TRANSFORMS,
+        "transforms": lambda: transforms.NAMES,
     }
     return tuple(known[name]()) if name in known else ()
 

@@ -21,8 +21,7 @@ from fcpower_bids.outputs.tables import made_by
 from fcpower_bids.reports.page import templates
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.store import write_shared
-from fcpower_bids.transforms import TRANSFORMS
-from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.transforms.connectomes import TRANSFORMS, make_transform
 from fcpower_bids.transforms.contract import FullRankTransform
 
 FOLDER = Path(__file__).parents[1] / "data" / "boilerplate"

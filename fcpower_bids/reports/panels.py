@@ -24,7 +24,7 @@ from fcpower_bids.reports.brains import Preview, draw_brain, make_preview, media
 from fcpower_bids.reports.charts import draw_curves, draw_row_bars, network_spans
 from fcpower_bids.reports.page import Panel, make_panel, relative_link
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 EIGENVALUES = ("eigenvalue", "eigenvalue_power")
 MOST_NAMED = 8

@@ -13,8 +13,31 @@ from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.contract import Transform
+from fcpower_bids.transforms.fitted import Tangent, Tucker
+from fcpower_bids.transforms.stateless import (
+    Cholesky,
+    Degree,
+    FisherZ,
+    LogCholesky,
+    LogEuclidean,
+    PartialCorrelation,
+    Power,
+    Precision,
+)
 
+TRANSFORMS: Mapping[str, type[Transform]] = {
+    "power": Power,
+    "fisher_z": FisherZ,
+    "log_euclidean": LogEuclidean,
+    "partial_correlation": PartialCorrelation,
+    "tangent": Tangent,
+    "degree": Degree,
+    "cholesky": Cholesky,
+    "log_cholesky": LogCholesky,
+    "precision": Precision,
+    "tucker": Tucker,
+}
 FC = "fc"
 ESTIMATOR = "Pearson correlation"
 Connectome = tuple[np.ndarray, dict[str, Any]]
@@ -34,7 +57,8 @@ def make_transform(name: str, settings: Method) -> Any:
 
 def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
     """Return a transform of single recordings with these parameters. Raises UsageError."""
-    transform = TRANSFORMS[name]
+    if (transform := TRANSFORMS.get(name)) is None:
+        raise UsageError(f"There is no transform called '{name}'. Choose from: {', '.join(TRANSFORMS)}.")
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
     return transform(**parameters)

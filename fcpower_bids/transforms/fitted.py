@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy  # its `linalg` is loaded by the first use
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import (
@@ -71,7 +71,7 @@ COARSE, COARSE_PASSES = 1e-3, 3
 def _coarse_vector(matrix: ArrayLike, whitener: FloatArray, product: Any = np.float64) -> NDArray[np.floating]:
     """:func:`_tangent_vector` decomposed in single precision, in half the time, where its rounding is small enough."""
     whitened = whiten(matrix, whitener.astype(product)).astype(np.float32)
-    values, vectors = linalg.eigh(whitened, driver="evd", check_finite=False)
+    values, vectors = scipy.linalg.eigh(whitened, driver="evd", check_finite=False)
     small = values[0] < SMALLEST * values[-1]
     return _tangent_vector(matrix, whitener) if small else spectral_map(values, vectors, np.log(values))
 
@@ -228,7 +228,7 @@ def decompose_tensor(tensor: NDArray[np.floating], n_factors: int, n_people: int
         half = tensor @ narrow
         cores = _cores(half, narrow).astype(float)
         # Left singular vectors of the cores from inner products: people are far fewer than the numbers of a core.
-        values, people = linalg.eigh(cores @ cores.T, driver="evd")
+        values, people = scipy.linalg.eigh(cores @ cores.T, driver="evd")
         kept = float(np.sqrt(np.maximum(values[-n_people:], 0).sum()) / total)
         if kept - last <= TUCKER_TOLERANCE:
             break
@@ -236,7 +236,7 @@ def decompose_tensor(tensor: NDArray[np.floating], n_factors: int, n_people: int
         mixed = people[:, -n_people:].T.astype(half.dtype) @ half.reshape(len(half), -1)
         factors = _leading(_sum_of_squares(mixed.reshape(-1, *half.shape[1:])), n_factors)
     cores = np.concatenate([_cores(matrix[None] @ factors, factors) for matrix in tensor])
-    squares, people = linalg.eigh(cores @ cores.T, driver="evd")
+    squares, people = scipy.linalg.eigh(cores @ cores.T, driver="evd")
     leading = np.arange(len(tensor))[: -n_people - 1 : -1]
     leading = leading[squares[leading] > RANK * squares[-1]]
     return factors, cores.T @ (people[:, leading] / np.sqrt(squares[leading]))
@@ -256,5 +256,5 @@ def _sum_of_squares(matrices: NDArray[np.floating]) -> FloatArray:
 
 
 def _leading(matrix: FloatArray, number: int) -> FloatArray:
-    _, vectors = linalg.eigh(matrix, driver="evd")
+    _, vectors = scipy.linalg.eigh(matrix, driver="evd")
     return vectors[:, ::-1][:, :number]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids import transforms
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
@@ -70,7 +71,6 @@ from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Method, Settings, command_of
 from fcpower_bids.settings.options import PERMUTE, describe_unread
 from fcpower_bids.store import LOCKS, known_digest, leftovers, lock, sweep, sweep_shared, write_shared
-from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import describe_unread_remedy
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
@@ -144,7 +144,7 @@ def describe_unused(settings: Settings) -> Iterator[str]:
     analyses = analyses_to_run(settings)
     yield from describe_unread(settings, analyses)
     yield from describe_unread_remedy(
-        settings.representations if SCREENS.isdisjoint(analyses) else TRANSFORMS, settings
+        settings.representations if SCREENS.isdisjoint(analyses) else transforms.NAMES, settings
     )
 
 

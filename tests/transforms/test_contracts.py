@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 N_PARCELS = 7
 

@@ -30,7 +30,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS
 from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
 LOG_EUCLIDEAN = "log_euclidean"

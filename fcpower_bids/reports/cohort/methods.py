@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.methods import fill, fill_part
 from fcpower_bids.settings import command_of
 from fcpower_bids.settings.options import HOLD_OUT, is_composite
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions"}
 """Choices of recordings, as the text calls them."""

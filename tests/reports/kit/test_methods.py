@@ -19,7 +19,7 @@ from fcpower_bids.reports.methods import (
     write_methods,
 )
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
-from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import TRANSFORMS
 
 PLAIN = Settings(Path("bids"), Path("out"), "participant")
 RICH = replace(
