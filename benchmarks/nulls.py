@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.special import expit
 from scipy.stats import binom
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.records import Cohort, Table
 from tests.analyses.cohorts import choose, cohort_of
 

@@ -32,7 +32,8 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fcpower_bids.analyses import ANALYSES, OF_COHORTS
+from fcpower_bids.analyses import OF_COHORTS
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import sharing_spectra
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.records import Cohort

@@ -34,8 +34,8 @@ from fcpower_bids.analyses.targets import (
     site_columns,
     site_labels,
 )
+from fcpower_bids.cohort.assembly import describe_join
 from fcpower_bids.cohort.inclusion import TARGET
-from fcpower_bids.cohort.people import describe_join
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.duplicates import (
     COPIED,

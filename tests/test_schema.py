@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TABLES, read_rows
 

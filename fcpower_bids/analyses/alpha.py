@@ -39,12 +39,10 @@ OPTIMISM = (
 STEP = 1e-3
 """Half the step of the central difference."""
 
-prepare = open_study
-
 
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested validation. Raises Unfit."""
-    study = prepare(cohort, settings)
+    study = open_study(cohort, settings)
     return tabulate_alpha(study, None if settings.alpha_selection == "align" else nested_exponent(study))
 
 

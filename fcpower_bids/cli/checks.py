@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fcpower_bids import transforms
-from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids import analyses, transforms
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.options import HOLD_OUT, PERMUTE, is_composite
@@ -119,7 +118,7 @@ def _choices(settings: Settings) -> Iterator[str]:
 def _names(settings: Settings) -> Iterator[str]:
     for option, kind, names, known in (
         ("--transforms", "transform", settings.transforms, transforms.NAMES),
-        ("--analyses", "analysis", [name for name in settings.analyses if name != ALL], tuple(ANALYSES)),
+        ("--analyses", "analysis", [name for name in settings.analyses if name != analyses.ALL], analyses.NAMES),
     ):
         for name in names:
             if name not in known:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from fcpower_bids import __version__, transforms
-from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids import __version__, analyses, transforms
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.encoders import CORPUS_ID, ENCODERS
 from fcpower_bids.errors import DatasetError, UsageError
@@ -121,10 +120,10 @@ def options() -> Mapping[str, Option]:
 
 
 def known_names(name: str) -> tuple[str, ...]:
-    """Return what an option of names of a registry or of the shipped data takes; empty for any other."""
+    """Return what an option of names takes; empty for any other."""
     known: dict[str, Callable[[], Iterable[str]]] = {
         "atlas": lambda: ("builtin", *declared_atlases()),
-        "analyses": lambda: (ALL, *ANALYSES),
+        "analyses": lambda: (analyses.ALL, *analyses.NAMES),
         "encoder": lambda: ENCODERS,
         "representations": lambda: ("fc", "fc_power", "embedding"),
         "strategy": strategy_names,
@@ -261,7 +260,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
             ]
         values = {**made_with, **values}
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
-        values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
+        values["analyses"] = [analyses.ALL]  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from fcpower_bids.cohort.inclusion import (
     tabulate_exclusions,
 )
 from fcpower_bids.cohort.people import PERSON as PERSON_ID
-from fcpower_bids.cohort.people import WITH, Phenotypes, Scanned, count_people, load_phenotypes, match_ids, read_rows
+from fcpower_bids.cohort.people import Phenotypes, Scanned, load_phenotypes, match_ids, read_rows
 from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns, unknown_columns
 from fcpower_bids.cohort.recordings import Selected, describe_nothing_left, selected, selected_of
 from fcpower_bids.cohort.scans import (
@@ -46,6 +46,10 @@ from fcpower_bids.outputs.dataset import describe_without_folders, known_folders
 from fcpower_bids.records import Cohort, label_order
 from fcpower_bids.settings import Assembly, GroupLevel
 
+FEWEST_MATCHED = 0.5
+"""Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
+WITH = "with "
+"""Before the name of a target: how many of the people in both have it."""
 REFERENCE_BLOCK = 256
 """Recordings of ``tangent_reference`` in memory at a time."""
 
@@ -161,7 +165,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         reference=_read_reference(chosen[0].atlas_name, parcels, {*edges.contents}, settings),
         cleaning=cleaning_of(chosen),
         joined={
-            **count_people(phenotypes.frame.index, people, phenotypes.renamed, settings),
+            **count_people(phenotypes.frame.index, people, phenotypes.renamed),
             **{
                 f"{WITH}{name}": int(columns.frame[name].notna().sum())
                 for name in columns.targets
@@ -212,7 +216,7 @@ def check_phenotypes(settings: Assembly, scanned: Scanned) -> None:
     """Read the phenotype tables, and refuse those that do not fit the people who are scanned. Raises DatasetError."""
     phenotypes = load_phenotypes(settings, scanned)
     _columns_of(phenotypes, list(scanned), settings)
-    count_people(phenotypes.frame.index, scanned, phenotypes.renamed, settings)
+    count_people(phenotypes.frame.index, scanned, phenotypes.renamed)
 
 
 def check_names(settings: Assembly) -> None:
@@ -222,6 +226,29 @@ def check_names(settings: Assembly) -> None:
     )
     if problems := list(unknown_columns(load_phenotypes(settings, scans), settings)):
         raise DatasetError("\n".join(problems))
+
+
+def count_people(tables: Collection[str], people: Collection[str], renamed: int) -> dict[str, int]:
+    """Count the people with scans, in the tables, and in both. Raises DatasetError."""
+    named = {str(name) for name in tables}
+    matched = len(named & set(people))
+    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
+    if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
+        raise DatasetError(
+            f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
+            f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
+            "the participant_id."
+        )
+    return counts
+
+
+def describe_join(counts: Mapping[str, int]) -> str:
+    """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
+    known = {name: n for name, n in counts.items() if name.startswith(WITH)}
+    fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
+    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
+    people = f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables"
+    return ", ".join([people, f"{counts['matched']} in both", *some])
 
 
 def sessions_of(scans: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

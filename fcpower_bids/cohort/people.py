@@ -118,10 +118,6 @@ PERSON_NAMES = (
 SESSIONS = "sub-*/sub-*_sessions.tsv"
 NAMED = 8
 """So many columns or sessions are named in a sentence."""
-FEWEST_MATCHED = 0.5
-"""Share of the people with scans and phenotypes below which the tables are of others, or the names are wrong."""
-WITH = "with "
-"""Before the name of a target: how many of the people in both have it."""
 
 Scanned = Mapping[str, Sequence[str]]
 """Sessions of the scans of each person that are used, in their order; ``n/a`` of a scan without one."""
@@ -162,7 +158,16 @@ class Phenotypes:
 
 def load_phenotypes(settings: Assembly, scanned: Scanned) -> Phenotypes:
     """Load the tables that the settings name, or those of the dataset. Raises DatasetError."""
-    return _with_classes(_load_tables(settings, scanned), scanned, settings)
+    folders = output_folders(settings, settings.output_dir)
+    if "" not in folders:
+        of_sites = [_load_site(site, folder, settings, scanned) for site, folder in folders.items()]
+        return _with_classes(_unite(of_sites, folders), scanned, settings)
+    given = {path.absolute() for path in settings.phenotypes}
+    paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
+    sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
+    sources += [Source(path, not settings.phenotypes) for path in paths]
+    phenotypes = load_people(sources, scanned, settings.bids_dir, settings.missing_values)
+    return _with_classes(phenotypes, scanned, settings)
 
 
 def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) -> Phenotypes:
@@ -170,10 +175,7 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) 
     frame, conflicts, notes = phenotypes.frame.copy(), dict(phenotypes.conflicts), list(phenotypes.notes)
     for name, (column, number) in settings.classes.items():
         if name in frame or [item.partition("=")[0].strip() for item in settings.targets].count(name) > 1:
-            raise DatasetError(
-                f"The target '{name}={column}>={number:g}' has the name of a column or of another target. Give it a "
-                "name of its own."
-            )
+            raise DatasetError(f"The target '{name}' has the name of a column or of another target. Give it its own.")
         if column not in frame:
             raise DatasetError(f"No phenotype table has a column {describe_unknown(column, list(map(str, frame)))}")
         values = pd.to_numeric(frame[column], errors="coerce")
@@ -181,22 +183,9 @@ def _with_classes(phenotypes: Phenotypes, scanned: Scanned, settings: Assembly) 
             conflicts[name] = conflicts.get(column, f"The column '{column}' of the target '{name}' is not numeric.")
         frame[name] = values.ge(number).astype(float).where(values.notna())
         there = frame[name][frame.index.isin(list(scanned))]
-        notes.append(
-            f"{name} is {column} of {number:g} or more: {int((there == 1).sum())} people, {int((there == 0).sum())} "
-            "below it."
-        )
+        counts = [int((there == value).sum()) for value in (1, 0)]
+        notes.append(f"{name} is {column} of {number:g} or more: {counts[0]} people, {counts[1]} below it.")
     return replace(phenotypes, frame=frame, conflicts=conflicts, notes=tuple(notes))
-
-
-def _load_tables(settings: Assembly, scanned: Scanned) -> Phenotypes:
-    folders = output_folders(settings, settings.output_dir)
-    if "" not in folders:
-        return _unite([_load_site(site, folder, settings, scanned) for site, folder in folders.items()], folders)
-    given = {path.absolute() for path in settings.phenotypes}
-    paths = [source.path for source in tables_of(settings.bids_dir) if source.path.absolute() not in given]
-    sources = [Source(path, is_default=True, is_given=True) for path in settings.phenotypes]
-    sources += [Source(path, not settings.phenotypes) for path in paths]
-    return load_people(sources, scanned, settings.bids_dir, settings.missing_values)
 
 
 def _load_site(site: str, folder: Path, settings: Assembly, scanned: Scanned) -> Phenotypes:
@@ -450,29 +439,6 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
 def without_zeros(name: str) -> str:
     """``sub-0012A`` and ``sub-12a`` alike."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
-
-
-def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
-    """Count the people with scans, in the tables, and in both. Raises DatasetError."""
-    named = {str(name) for name in tables}
-    matched = len(named & set(people))
-    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
-    if named and matched < FEWEST_MATCHED * min(len(people), len(named)):
-        raise DatasetError(
-            f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
-            f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
-            "the participant_id."
-        )
-    return counts
-
-
-def describe_join(counts: Mapping[str, int]) -> str:
-    """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
-    known = {name: n for name, n in counts.items() if name.startswith(WITH)}
-    fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
-    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
-    people = f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables"
-    return ", ".join([people, f"{counts['matched']} in both", *some])
 
 
 def _merge(tables: Sequence[PeopleTable], frames: Sequence[pd.DataFrame], conflicts: dict[str, str]) -> Phenotypes:

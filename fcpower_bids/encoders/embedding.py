@@ -55,7 +55,7 @@ def ready(encoder: E, parcel_names: Sequence[str] | None) -> E:
 class SeriesEncoder:
     """A model of series, F-BERT with its weights."""
 
-    name: str  # the registry entry it was loaded as
+    name: str  # that of `encoders.ENCODERS` it was loaded as
     model: FBert  # in evaluation mode
     card: ModelCard  # parcels, window, range of repetition times, licence
     source: Mapping[str, Any]  # where the weights came from: ``weights``, ``revision``, ``sha256``

@@ -1,6 +1,6 @@
 """Reductions of the edges of a group to a few components: PCA, factor analysis, ICA, random projection.
 
-Unlike the transforms of the registry their result is not a connectome but a row of scores per person, so they are used
+Unlike the other transforms their result is not a connectome but a row of scores per person, so they are used
 at group level alone. scikit-learn does the work, on inner products between people where there are far more edges.
 """
 

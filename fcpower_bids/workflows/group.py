@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids import transforms
-from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
+from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
 from fcpower_bids.analyses.features import EMBEDDED_PEOPLE, sharing_spectra, tabulate_people
 from fcpower_bids.analyses.study import FEWEST_PEOPLE
 from fcpower_bids.check import check_first
@@ -288,7 +289,7 @@ def _check_choices(
     left_out = {}
     for name in names:
         try:
-            check_choices(name, by_atlas if name in OF_COHORTS else cohort, settings)
+            FIRST_LOOKS[name](by_atlas if name in OF_COHORTS else cohort, settings)
         except Unfit as error:
             if not _may_leave_out(name, settings, error):
                 raise DatasetError(f"{name}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from tests.analyses.cohorts import choose, demo_cohort
 
 TARGETS = {"targets": ("planted_score", "null_score"), "family_column": "family_id", "repeats": 2, "folds": 5}

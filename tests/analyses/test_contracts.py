@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES, OF_COHORTS, check_choices
+from fcpower_bids.analyses import OF_COHORTS
+from fcpower_bids.analyses.catalogue import ANALYSES, FIRST_LOOKS
 from fcpower_bids.errors import FcPowerError
 from tests.analyses.cohorts import choose, demo_cohort
 
@@ -55,7 +56,7 @@ def bare(cohort, rows):
 def checked(name, cohort, **choices):
     """What the look before the first analysis says, in the same form."""
     try:
-        check_choices(name, cohorts_for(name, cohort), choose(**CHOICES | choices))
+        FIRST_LOOKS[name](cohorts_for(name, cohort), choose(**CHOICES | choices))
     except FcPowerError as error:
         return str(error)
     return ""

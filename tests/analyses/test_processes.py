@@ -11,7 +11,8 @@ import re
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES, OF_COHORTS
+from fcpower_bids.analyses import OF_COHORTS
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.outputs.group import digest_cohort
 from fcpower_bids.outputs.tables import plain
 from fcpower_bids.parallel import executing

@@ -21,8 +21,6 @@ from tests.command import main, parse_settings
 BASE = ["in", "out", "participant"]
 MOST = 74
 PACKAGE = Path(fcpower_bids.__file__).parent
-REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms")}
-"""Packages whose modules are imported by name."""
 ENTRIES = {"pretrain": "pretraining"}
 ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "debug", "verbose", "omp_nthreads"}
 """Read through a property of the settings, by the command line, or by nobody as their texts say."""
@@ -48,8 +46,6 @@ def attributes(module):
 def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
     entry = f"fcpower_bids.workflows.{ENTRIES.get(level, level)}"
     modules = {entry, *graph.find_upstream_modules(entry)}
-    for registry in REGISTRIES & modules:
-        modules |= graph.find_descendants(registry)
     modules |= graph.find_descendants("fcpower_bids.elsewhere")
     reading = [one for one in modules if not one.startswith("fcpower_bids.settings") and not one.endswith(".options")]
     read_there = set().union(*map(attributes, reading))

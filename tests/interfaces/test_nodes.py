@@ -66,7 +66,7 @@ def arrays(paths):
     return load_bundle(path)[0]
 
 
-def test_transform_is_any_other_of_the_registry(scan, cleaned, connectivity):
+def test_transform_is_any_other_one(scan, cleaned, connectivity):
     found = scan.run(Transform(connectivity=connectivity, transform="fisher_z")).transformed
     fc = arrays(connectivity)["matrix"]
     off = ~np.eye(len(fc), dtype=bool)

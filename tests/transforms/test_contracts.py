@@ -1,4 +1,4 @@
-"""What every transform of the registry promises, whoever wrote it."""
+"""What every transform promises, whoever wrote it."""
 
 import json
 from dataclasses import replace

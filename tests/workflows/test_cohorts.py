@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids.analyses import ALL
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows import group

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table

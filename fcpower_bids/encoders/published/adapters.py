@@ -33,7 +33,7 @@ HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 class Recipe:
     """How the authors of a model feed it."""
 
-    name: str  # the registry entry
+    name: str  # that of `encoders.PUBLISHED`
     licence: str  # of the weights, in words
     source: str  # where model and weights were published
     atlas: str  # its parcels, as for ``--atlas``
@@ -203,7 +203,7 @@ def loader(
     needed: Mapping[str, str] | None = None,
     optional: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Make a loader for the registry of encoders: `build` from recipe, weights, `needed` and `optional` files.
+    """Make a loader of an encoder: `build` from recipe, weights, `needed` and `optional` files.
 
     Of its keywords `aux` are further files that come with the model, and `accept_licence` says that the user has read
     the licence of the weights; the others are fields of `PublishedEncoder`.

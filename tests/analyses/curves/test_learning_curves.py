@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses import curves as learning_curves
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.curves import (
     choose_sizes,
     cross_validate_smaller,

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses import ALL, OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from tests.analyses.cohorts import choose, cohort_of
 from tests.analyses.conftest import TARGETS

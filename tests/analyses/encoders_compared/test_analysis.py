@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.core.identification import identify
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.covariance import LedoitWolf
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import build_representations, cut_series, series_features
 from fcpower_bids.analyses.scan_parts import first_half, first_minutes
 from fcpower_bids.errors import Unfit

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.fingerprinting import repeated_scans
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses import ANALYSES, analyses_to_run
+from fcpower_bids.analyses import analyses_to_run
 from fcpower_bids.analyses.alpha import nested_exponent
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.study import open_study
 from tests.analyses.cohorts import choose, demo_cohort

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.features import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.spectrum.controls import principal_scores
 from fcpower_bids.analyses.spectrum.learned_filters import LearnedFilters

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.linalg import subspace_angles
 
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.catalogue import ANALYSES
 from fcpower_bids.analyses.spectrum.screen import GROUP_FIT, PAPER_SCREEN, SCREEN, TANGENTS, ScreenRows
 from fcpower_bids.analyses.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges

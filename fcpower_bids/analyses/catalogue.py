@@ -1,0 +1,47 @@
+"""The analyses by name, and the first look of each, which raises `errors.Unfit` as the analysis would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fcpower_bids.analyses import (
+    alpha,
+    curves,
+    edges,
+    encoder_comparison,
+    fingerprinting,
+    prediction,
+    qc_fc,
+    sweep,
+)
+from fcpower_bids.analyses.spectrum import controls, geometry, screen
+from fcpower_bids.analyses.study import open_study
+from fcpower_bids.records import Table
+
+ANALYSES: Mapping[str, Callable[..., dict[str, Table]]] = {
+    "prediction": prediction.analyse_prediction,
+    "fingerprinting": fingerprinting.analyse_fingerprinting,
+    "alpha_selection": alpha.analyse_alpha,
+    "qc_fc": qc_fc.analyse_qc_fc,
+    "edges": edges.analyse_edges,
+    "transform_screen": screen.analyse_transforms,
+    "spectral_controls": controls.analyse_controls,
+    "spectrum_geometry": geometry.analyse_geometry,
+    "learning_curves": curves.analyse_learning_curves,
+    "encoder_comparison": encoder_comparison.analyse_encoders,
+    "parcellation_sweep": sweep.analyse_parcellations,
+}
+FIRST_LOOKS: Mapping[str, Callable[..., Any]] = {
+    "prediction": prediction.prepare,
+    "fingerprinting": fingerprinting.prepare,
+    "alpha_selection": open_study,
+    "qc_fc": qc_fc.prepare,
+    "edges": edges.prepare,
+    "transform_screen": screen.prepare,
+    "spectral_controls": controls.prepare,
+    "spectrum_geometry": geometry.prepare,
+    "learning_curves": curves.prepare,
+    "encoder_comparison": encoder_comparison.prepare,
+    "parcellation_sweep": sweep.prepare,
+}
