@@ -1,4 +1,4 @@
-"""Phenotype tables are read and merged into one row per person, and what is wrong with them is one sentence."""
+"""Tables of people become one row per person; codes are missing values; an unusable column is one sentence."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fcpower_bids.cohort.people import load_phenotypes, read_rows
+from fcpower_bids.cohort.people import Phenotypes, load_phenotypes, remove_codes
 from fcpower_bids.cohort.phenotype_columns import resolve_columns
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
@@ -38,12 +41,6 @@ def test_all_tables_are_merged_by_person(tmp_path):
     assert found.frame["iq"].isna().tolist() == [True, False, True]
     assert found.defaults == ("mood",)
     assert load(tmp_path).defaults == ("age", "sex", "family_id", "iq")
-
-
-def test_no_table_at_all_is_an_empty_frame(tmp_path):
-    found = load(tmp_path)
-    assert found.frame.empty
-    assert found.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -100,11 +97,6 @@ def test_equal_columns_merge_and_unequal_ones_are_kept_for_the_one_who_uses_them
     assert re.search(r"participants\.tsv and .*x\.tsv: sub-02 has F in one and M in the other", found.conflicts["sex"])
 
 
-def test_identifiers_keep_their_zeros(tmp_path):
-    path = put(tmp_path / "x.csv", "participant_id,a\n007,1\n")
-    assert read_rows(path)["participant_id"].tolist() == ["sub-007"]
-
-
 def test_equal_rows_count_once_and_are_told(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-01\t20\nsub-02\t30\n")
     found = load(tmp_path)
@@ -133,3 +125,184 @@ def test_a_code_of_a_column_that_no_table_has_is_refused(tmp_path):
     assert load(tmp_path, missing_values=("age=0", "-5")).frame["age"].isna().tolist() == [True, False]
     with pytest.raises(DatasetError, match=r"missing_values Age=0: no .* column 'Age'. Did you mean 'age'\?"):
         load(tmp_path, missing_values=("Age=0",))
+
+
+def clean(values, hints=None):
+    frame = pd.DataFrame({"x": values}, index=[f"sub-{i}" for i in range(len(values))])
+    cleaned, codes = remove_codes(frame, {"x": hints} if hints else {})
+    return cleaned["x"], dict(codes)
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ([20.0, 45.0, -9999.0, 30.0], [2]),
+        ([20.0, 45.0, 999.0, -99.0], [2, 3]),
+        ([0.0, 1.0, 1.0, 99.0, -9.0], [3, 4]),
+        ([-1.5, 0.3, 1.1, -999.0], [3]),
+        ([100.0, 85.0, np.inf], [2]),
+        ([88.0, 99.0, 77.0, 100.0], []),
+        ([20.0, 99.0, 65.0], []),
+        ([300.0, 999.0, 1200.0], []),
+        ([-9.0, -8.0, 3.0, 10.0], []),
+        ([-120.0, -99.0, -80.0], []),
+        ([9998.0, 9999.0, 10020.0], []),
+        ([1.0, 2.0, 5000.0], []),
+    ],
+)
+def test_codes_are_told_from_values(values, missing):
+    if values[0] == -9.0:
+        values = [*values, -3.0]
+    cleaned, codes = clean(values)
+    assert np.flatnonzero(cleaned.isna()).tolist() == missing
+    assert set(codes) == {f"sub-{i}" for i in missing}
+
+
+def test_the_report_names_the_column_and_the_code():
+    assert clean([1.0, 2.0, -9999.0])[1] == {"sub-2": "x = -9999 read as missing"}
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"MissingValues": [-1]},
+        {"MissingValue": "-1"},
+        {"Levels": {"-1": "refused to answer", "1": "low", "2": "high"}},
+        {"Levels": {"-1": {"Description": "Not available"}, "1": "low"}},
+    ],
+)
+def test_what_the_sidecar_declares_is_believed(hint):
+    cleaned, _ = clean([1.0, -1.0, 2.0], hint)
+    assert np.flatnonzero(cleaned.isna()).tolist() == [1]
+    assert not clean([1.0, -1.0, 2.0], {"Levels": {"-1": "below", "1": "above"}})[1]
+
+
+def test_declared_text_is_missing_too():
+    cleaned, codes = clean(["M", "U", "F"], {"Levels": {"M": "male", "F": "female", "U": "unknown"}})
+    assert cleaned.tolist()[::2] == ["M", "F"]
+    assert codes == {"sub-1": "x = U read as missing"}
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(st.lists(st.floats(-50, 60, width=32), min_size=3, max_size=20), st.integers(0, 19))
+def test_a_planted_code_is_the_only_thing_removed(values, place):
+    values = [value if value not in (-7, -8, -9) else 0.0 for value in values]
+    planted = [*values, 9999.0]
+    cleaned, codes = clean(planted)
+    assert cleaned.isna().tolist() == [False] * len(values) + [True]
+    assert len(codes) == 1
+    assert not clean(values)[1]
+
+
+FRAME = pd.DataFrame(
+    {
+        "age": [20.0, 30.0, 40.0, 50.0],
+        "score": [1.0, np.nan, 3.0, 4.0],
+        "sex": ["M", "F", "M", np.nan],
+        "hand": ["left", "right", "both", "left"],
+        "site": ["x", "x", "y", "y"],
+        "family_id": ["1", "1", "2", "3"],
+        "years": ["9", "12", "?", "16"],
+        "constant": [7.0] * 4,
+        "empty": [np.nan] * 4,
+        "huge": [1.0, 2.0, 1e160, 3.0],
+        "tiny": [1e-310, 2e-310, 3e-310, 4e-310],
+        "rounded": [1e9, 1e9 + 1.2e-7, 1e9, 1e9 + 2.4e-7],
+        "rare": [0.0, 1.0, 0.0, 0.0],
+    },
+    index=pd.Index(["sub-1", "sub-2", "sub-3", "sub-4"], name="participant_id"),
+)
+
+
+def resolve(conflicts=None, **choices):
+    settings = replace(Settings(Path("bids"), Path("out"), "group"), **choices)
+    return resolve_columns(Phenotypes(FRAME, tuple(FRAME.columns), conflicts or {}), FRAME, settings)
+
+
+def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role():
+    found = resolve(covariates=("age",), family_column="family_id")
+    assert found.targets == ("score",)
+    assert "constant, empty, huge, tiny, rounded, rare" in " ".join(found.notes)
+    assert resolve(conflicts={"score": "differs"}).targets == ("age",)
+
+
+def test_named_targets_keep_their_order_and_composites_alone_need_none():
+    assert resolve(targets=("score", "age", "score")).targets == ("score", "age")
+    assert resolve(targets=("g=age,score",)).targets == ()
+    assert Settings(Path(), Path(), "group", targets=("g=age, score",)).composites == {"g": ("age", "score")}
+
+
+def test_two_levels_are_coded_alphabetically_and_it_is_said():
+    assert "sex is coded F = 0, M = 1." in resolve(targets=("sex",)).notes
+
+
+def test_who_misses_a_value_in_use_is_reported():
+    rows = resolve(targets=("score",), covariates=("sex",)).rows
+    assert [(row.participant_id, row.what, row.reason) for row in rows] == [
+        ("sub-2", "value", "missing: score"),
+        ("sub-4", "value", "missing: sex"),
+    ]
+
+
+def test_motion_is_a_covariate_without_a_table_and_text_covariates_may_have_many_levels():
+    assert resolve(targets=("age",), covariates=("mean_fd", "hand")).targets == ("age",)
+
+
+def test_numbers_in_an_identifier_column_can_be_predicted():
+    found = resolve(targets=("family_id",))
+    assert found.frame["family_id"].tolist() == [1.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"targets": ("agee",)}, r"No phenotype table has a column 'agee'. Did you mean 'age'\?"),
+        ({"covariates": ("zzz",)}, r"column 'zzz'. There are: age, score"),
+        ({"family_column": "family"}, r"column 'family'. Did you mean 'family_id'"),
+        ({"site_column": "Site"}, r"column 'Site'. Did you mean 'site'"),
+        ({"targets": ("g=age,scor",)}, r"column 'scor'. Did you mean 'score'"),
+        ({"targets": ("g=age,age",)}, r"composite 'g' needs two"),
+        ({"targets": ("age=score,family_id",)}, r"composite 'age' has the name of a column"),
+        ({"targets": ("g=age,sex",)}, r"target 'sex' is not numeric: sub-1 has 'M'. Only numbers can"),
+        ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
+        ({"targets": ("empty",)}, r"column 'empty' is missing for all 4 people"),
+        ({"covariates": ("empty",)}, r"column 'empty' is missing for all 4 people"),
+        ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers or text of two"),
+        ({"targets": ("years",)}, r"target 'years' is not numeric: sub-3 has '\?'. .* missing_values 'years=\?'"),
+        (
+            {"targets": ("age",), "covariates": ("years",)},
+            r"'years' has words .*sub-3 has '\?'.* 'years=\?' in --config-file",
+        ),
+        ({"targets": ("huge",)}, r"'huge' has 1e\+160 for sub-3, .* missing_values huge=1e\+160"),
+        ({"targets": ("age",), "covariates": ("huge",)}, r"'huge' has 1e\+160 for sub-3"),
+        ({"targets": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
+        ({"targets": ("rounded",)}, r"'rounded' varies by 2.38419e-07 around 1e\+09"),
+        ({"targets": ("rare",)}, r"'rare' has two values, and sub-2 alone has one of them \(1.0\)"),
+        ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
+        ({"targets": ("g=age,score",), "site_column": "age"}, r"'age' is both target and site or family"),
+        ({"targets": ("family_id",), "family_column": "family_id"}, r"'family_id' is both target and site or family"),
+    ],
+)
+def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):
+    with pytest.raises(DatasetError, match=words) as caught:
+        resolve(**choices)
+    assert caught.value.exit_code == 3
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column():
+    frame = pd.concat([FRAME[["age"]], pd.DataFrame({"iq": [100.0, 120.0]}, index=["sub-X1", "sub-X2"])])
+    with pytest.raises(DatasetError, match=r"'iq' is known for 2 people without scans \(such as sub-X1\), .*sub-1\)"):
+        resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Settings(Path(), Path(), "group", targets=("iq",)))
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(DatasetError) as caught:
+        resolve(targets=("constant", "hand"), covariates=("zzz",))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_contradiction_matters_where_the_column_is_used():
+    assert resolve(conflicts={"hand": "The column 'hand' differs."}, targets=("age",)).targets == ("age",)
+    with pytest.raises(DatasetError, match="'hand' differs"):
+        resolve(conflicts={"hand": "The column 'hand' differs."}, targets=("age",), covariates=("hand",))

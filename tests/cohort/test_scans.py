@@ -1,21 +1,106 @@
-"""Runs become scans: what is combined equals what the combined series gives."""
+"""Connectomes, series and embeddings of scans are what the files of their runs say, to the bit."""
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fcpower_bids.cohort import scans as cohort_scans
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality
-from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, read_edges, tabulate_scans
+from fcpower_bids.cohort.scans import (
+    Run,
+    assemble_edges,
+    combine_edges,
+    group_scans,
+    read_edges,
+    read_embeddings,
+    read_parcel_facts,
+    tabulate_scans,
+)
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.series import z_score
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.tables import read_table, write_matrix, write_table
+from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
-from tests.planting.participant_outputs import P, add_output, series_of
+from tests.planting import participant_outputs as made
+from tests.planting.participant_outputs import PARCELS, P, add_embedding, add_output, series_of
+
+NAMES = ("sub-01", "sub-02", "sub-03")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    paths = [add_output(tmp_path / "out", name, series_of(i)) for i, name in enumerate(NAMES)]
+    return paths, Settings(tmp_path, tmp_path / "out", "group", quiet=True)
+
+
+def values(edges):
+    return np.asarray(edges.array)[: len(edges.missing)]
+
+
+def test_the_rows_are_the_edges_to_the_bit(tree):
+    expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in range(3)]
+    np.testing.assert_array_equal(values(read_edges(*tree)), expected)
+    edges = read_edges(*tree)
+    assert edges.parcels == PARCELS
+    assert edges.array.dtype == np.float64
+    assert len(set(edges.digests)) == 3
+
+
+def test_more_than_the_memory_that_is_given_or_there_is_refused(tree, monkeypatch):
+    paths, settings = tree
+    with memory_limit(1e-4), pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
+        read_edges(paths, settings)
+    monkeypatch.setattr("fcpower_bids.cohort.scans.machine_bytes", lambda: 100)
+    with pytest.raises(UsageError, match=r"parcels need .* GB of memory: give more"):
+        read_edges(paths, settings)
+
+
+def test_processes_give_the_same(tree, monkeypatch):
+    paths, settings = tree
+    alone = values(read_edges(paths, settings))
+    monkeypatch.setattr(cohort_scans, "WORTH_PROCESSES", 1)
+    together = values(read_edges(paths, replace(settings, nprocs=2)))
+    np.testing.assert_array_equal(alone, together)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1"), ((0, 1, np.nan), "missing")],
+)
+def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, change, words):
+    paths, settings = tree
+    matrix = pearson_connectivity(series_of(0))
+    matrix[change[:2]] = change[2]
+    write_matrix(paths[0], matrix, PARCELS, PARCELS)
+    edges = read_edges(paths, settings)
+    assert list(edges.unreadable) == paths[:1]
+    assert words in edges.unreadable[paths[0]]
+    assert str(paths[0]) in edges.unreadable[paths[0]]
+    expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in (1, 2)]
+    np.testing.assert_array_equal(values(edges), expected)
+    with pytest.raises(DatasetError, match=words):
+        read_edges(paths[:1], settings)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 0.9])
+def test_a_table_that_was_cut_is_told(tree, part):
+    paths, settings = tree
+    content = paths[0].read_bytes()
+    paths[0].write_bytes(content[: int(part * len(content))])
+    edges = read_edges(paths, settings)
+    assert list(edges.unreadable) == paths[:1]
+    assert len(values(edges)) == 2
+    lines = content.splitlines(keepends=True)
+    paths[0].write_bytes(b"".join(lines[:3]))
+    assert "2 rows for" in read_edges(paths, settings).unreadable[paths[0]]
+
 
 LENGTHS = (30, 45, 70)
 
@@ -123,3 +208,91 @@ def test_scans_of_one_run_are_the_rows_that_are_there(tmp_path):
     some = assemble_edges(scans[1:], edges, kept, settings)
     expected = [edges_of(series_of(i)[:, kept]) for i in (1, 2)]
     np.testing.assert_allclose(some, expected, rtol=0, atol=1e-15)
+
+
+def scans_of(out):
+    return group_scans([Run(one, read_quality(one), i) for i, one in enumerate(list_connectomes(out))])[0]
+
+
+@pytest.fixture
+def out(tmp_path):
+    for number, name in enumerate(("sub-01_run-1", "sub-01_run-2", "sub-02")):
+        add_output(tmp_path, name, series_of(number))
+    return tmp_path
+
+
+def test_embeddings_are_averaged_over_runs_and_missing_where_there_is_none(out):
+    add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
+    add_embedding(out, "sub-01_run-2", np.array([3.0, 6.0]), weights="elsewhere")
+    embeddings, rows = read_embeddings(scans_of(out))
+    np.testing.assert_array_equal(embeddings["fbert1m"], [[2.0, 4.0], [np.nan, np.nan]])
+    assert [(row.participant_id, row.what, row.reason) for row in rows] == [
+        ("sub-02", "value", "no embedding 'fbert1m'")
+    ]
+
+
+def test_an_embedding_of_a_series_that_was_cleaned_otherwise_since_is_left_out(out):
+    """The embedding stays where a participant level without --encoder writes FC of another strategy beside it."""
+    add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]), NuisanceStrategy="36P")
+    add_embedding(out, "sub-02", np.array([3.0, 6.0]), NuisanceStrategy="24P")
+    embeddings, rows = read_embeddings(scans_of(out))
+    np.testing.assert_array_equal(embeddings["fbert1m"], [[np.nan, np.nan], [3.0, 6.0]])
+    assert "cleaned otherwise since; run the participant level again with --encoder" in rows[0].reason
+
+
+@pytest.mark.parametrize(
+    ("vector", "facts", "words"),
+    [
+        ([1.0, 2.0, 3.0], {}, "2 and 3 dimensions"),
+        ([1.0, 2.0], {"sha256": "cd"}, "different weights"),
+        ([1.0, 2.0], {"read": "windows"}, "read differently"),
+        ([1.0, 2.0], {"protocol": "paper"}, "read differently"),
+        ([1.0, 2.0], {"aux_sha256": {"cohort_statistics.tsv": "cd"}}, "read differently"),
+        ([1.0, 2.0], {"sha256": None, "weights": "random"}, "different weights"),
+    ],
+)
+def test_embeddings_that_cannot_be_compared_are_an_error(out, vector, facts, words):
+    add_embedding(out, "sub-01_run-1", np.array([1.0, 2.0]))
+    add_embedding(out, "sub-02", np.array(vector), **facts)
+    with pytest.raises(DatasetError, match=words):
+        read_embeddings(scans_of(out))
+
+
+def test_series_are_read_when_asked_for_with_the_parcels_asked_for(out):
+    wanted = (PARCELS[4], PARCELS[0])
+    functions, notes = cohort_scans.series_of(scans_of(out), wanted)
+    assert notes == []
+    runs = pickle.loads(pickle.dumps(functions[0]))()  # noqa: S301  (other processes get them)
+    for number, run in enumerate(runs):
+        np.testing.assert_array_equal(run, series_of(number)[:, [4, 0]])
+    with pytest.raises(DatasetError, match="no parcel LH_z"):
+        cohort_scans.series_of(scans_of(out), ("LH_z",))[0][0]()
+
+
+def test_without_series_there_are_none_and_a_note(out):
+    next(out.glob("sub-02/func/*_timeseries.tsv")).unlink()
+    functions, (note,) = cohort_scans.series_of(scans_of(out), PARCELS)
+    assert functions == ()
+    assert "1 series are not there" in note
+
+
+def test_networks_come_from_the_copy_of_the_atlas(tmp_path):
+    settings = made.make_outputs(tmp_path, people=1)
+    one = list_connectomes(settings.output_dir)[0]
+    names = (PARCELS[2], PARCELS[0], "unknown")
+    facts = read_parcel_facts(settings.output_dir, one, names)
+    assert (facts.networks, facts.notes) == (("Som", "Vis", "n/a"), ())
+    assert facts.centroids is None
+    without = read_parcel_facts(tmp_path, one, names)
+    assert without.networks == ("n/a",) * 3
+    assert "not known" in without.notes[0]
+
+
+def test_places_come_from_the_copy_of_the_atlas(tmp_path):
+    settings = made.make_outputs(tmp_path, people=1)
+    path = next(settings.output_dir.glob("sourcedata/atlases/*/*_dseg.tsv"))
+    table = read_table(path)
+    write_table(path, table.assign(x=range(len(table)), y=1.5, z=-2.0))
+    one = list_connectomes(settings.output_dir)[0]
+    centroids = read_parcel_facts(settings.output_dir, one, (PARCELS[2], "unknown", PARCELS[0])).centroids
+    np.testing.assert_array_equal(centroids, [[2, 1.5, -2], [np.nan] * 3, [0, 1.5, -2]])

@@ -1,27 +1,108 @@
-"""Checkpoints: both key families, strictness, damage, atomic writing."""
+"""The model, its checkpoints, and the encoders by name: strict, told where damaged, written whole or not at all."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 
 import huggingface_hub
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders import ENCODERS, embedding, load_encoder
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
+    EncoderUnavailable,
     ModelCard,
     read_config,
     save_checkpoint,
 )
 from fcpower_bids.encoders.embedding import rename_keys
-from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, count_parameters, position_code
+from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import digest_of
 from tests.encoders.conftest import NAMES
+
+VARIANTS = [
+    {},
+    {"norm_first": True, "final_norm": True},
+    {"activation": "relu", "cls_position": False},
+    {"pe": "none", "final_norm": True, "norm_eps": 1e-12},
+    {"pe": "sinusoidal_halves", "norm_first": True},
+]
+
+
+def series(batch: int = 3, length: int = 33, parcels: int = 12) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(1).standard_normal((batch, length, parcels)))
+
+
+def lively(config: FBertConfig, seed: int = 0) -> FBert:
+    """Large random weights and biases, so that no term is too small to be missed."""
+    model = FBert(config, seed).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+@pytest.mark.parametrize(("name", "expected"), [("fbert-1m", 850_944), ("fbert-8m", 8_069_632)])
+def test_parameter_counts_are_those_of_the_paper(name, expected):
+    assert count_parameters(FBert(FBertConfig(450, **SIZES[name]))) == expected
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_torch_transformer_encoder_with_the_same_weights(config, variant):
+    config = replace(config, **variant)
+    model = lively(config)
+    layer = nn.TransformerEncoderLayer(
+        config.d, config.heads, config.ff, config.dropout, config.activation, config.norm_eps, True, config.norm_first
+    )
+    norm = nn.LayerNorm(config.d, config.norm_eps) if config.final_norm else None
+    referee = nn.TransformerEncoder(layer, config.layers, norm, enable_nested_tensor=False).double().eval()
+    referee.load_state_dict(model.encoder.state_dict())
+    x = series()
+    torch.testing.assert_close(model(x), referee(model.tokens(x))[:, 0], rtol=0, atol=1e-12)
+
+
+def test_position_code_closed_form():
+    code = position_code(50, 8)
+    p, i = 37, 2
+    assert code[p, 2 * i].item() == pytest.approx(np.sin(p / 10000 ** (2 * i / 8)), abs=1e-14)
+    assert code[p, 2 * i + 1].item() == pytest.approx(np.cos(p / 10000 ** (2 * i / 8)), abs=1e-14)
+    halves = position_code(50, 8, "sinusoidal_halves")
+    torch.testing.assert_close(torch.cat((code[:, ::2], code[:, 1::2]), dim=1), halves, rtol=0, atol=0)
+
+
+def test_without_positions_the_order_of_time_does_not_matter(config):
+    x = series()
+    shuffled = x[:, torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))]
+    plain = lively(replace(config, pe="none"))
+    torch.testing.assert_close(plain(x), plain(shuffled), rtol=0, atol=1e-12)
+    positioned = lively(config)
+    assert (positioned(x) - positioned(shuffled)).abs().max() > 1e-3
+
+
+def test_seed_decides_the_weights_and_the_global_state_is_left_alone(config):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    first, second, other = FBert(config, 1), FBert(config, 1), FBert(config, 2)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(first.encoder.layers[0].linear1.weight, second.encoder.layers[0].linear1.weight)
+    assert not torch.equal(first.encoder.layers[0].linear1.weight, other.encoder.layers[0].linear1.weight)
+
+
+def test_dropout_acts_in_training_only(config):
+    model = lively(config)
+    x = series()
+    assert torch.equal(model(x), model(x))
+    assert not torch.equal(model.train()(x), model(x))
 
 
 def as_hf_bert(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -232,3 +313,92 @@ def test_replacing_a_checkpoint_leaves_no_trace(checkpoint, config):
     save_checkpoint(checkpoint, FBert(config, seed=9), config, ModelCard(NAMES))
     assert [folder.name for folder in checkpoint.parent.iterdir()] == ["checkpoint"]
     assert torch.equal(load_file(checkpoint / "model.safetensors")["cls_token"], FBert(config, seed=9).cls_token)
+
+
+@pytest.mark.parametrize("module", ["fcpower_bids.encoders", "fcpower_bids.encoders.checkpoints"])
+def test_names_and_errors_are_known_without_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_names_give_labels_that_differ():
+    labels = ["".join(letter for letter in name if letter.isalnum()) for name in ENCODERS]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("name", ["fbert-1m", "fbert-8m", "fbert"])
+def test_without_weights_the_encoder_is_unavailable(name):
+    with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
+        load_encoder(name, None, parcel_names=NAMES)
+    assert isinstance(caught.value, FcPowerError)
+    assert caught.value.exit_code == 0
+
+
+def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
+    with pytest.raises(CheckpointError, match="width 16 with 2 layers and 4 heads, not fbert-1m"):
+        load_encoder("fbert-1m", checkpoint)
+    config = FBertConfig(12, **SIZES["fbert-1m"])
+    save_checkpoint(tmp_path / "right", FBert(config), config, ModelCard(NAMES))
+    assert load_encoder("fbert-1m", tmp_path / "right").provenance()["n_dimensions"] == 128
+    path = tmp_path / "right" / "config.json"  # downloaded, of a model whose card alone states the size
+    stated = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("heads", "ff", "proof")}
+    path.write_text(json.dumps(stated))
+    assert load_encoder("fbert-1m", tmp_path / "right").model.config == config
+    with pytest.raises(CheckpointError, match="does not state heads, ff"):
+        load_encoder("fbert", tmp_path / "right")
+
+
+@pytest.mark.parametrize(("name", "heads"), [("fbert-1m", 4), ("fbert-8m", 8)])
+def test_heads_are_those_of_the_released_models(tmp_path, name, heads):
+    """The same tensors load under any number of heads and embed otherwise."""
+    assert SIZES[name]["heads"] == heads
+    config = FBertConfig(12, **{**SIZES[name], "heads": 12 - heads})
+    save_checkpoint(tmp_path / "other", FBert(config), config, ModelCard(NAMES))
+    with pytest.raises(CheckpointError, match=f"{12 - heads} heads, not {name} .*heads {heads}"):
+        load_encoder(name, tmp_path / "other")
+    assert load_encoder("fbert", tmp_path / "other").model.config.heads == 12 - heads
+
+
+def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):
+    monkeypatch.setattr(embedding, "locate", lambda weights, revision: checkpoint)
+    encoder = load_encoder("fbert", "Marraffini-Giovanni/fbert-1m")
+    assert encoder.provenance()["licence"] == "CC BY-NC 4.0"
+    assert "no commercial use" in caplog.text
+    caplog.clear()
+    load_encoder("fbert", checkpoint)
+    assert not caplog.text
+
+
+def test_parcels_are_compared_at_loading(checkpoint):
+    with pytest.raises(CheckpointError, match="P11"):
+        load_encoder("fbert", checkpoint, parcel_names=NAMES[:-1])
+    load_encoder("fbert", checkpoint, parcel_names=NAMES[::-1])
+
+
+def test_random_init_is_a_seeded_control(recordings):
+    first, again, other = (load_encoder("random-init", None, seed=seed, parcel_names=NAMES) for seed in (1, 1, 2))
+    long = [np.random.default_rng(0).standard_normal((90, 12))]
+    np.testing.assert_array_equal(first.embed(long, NAMES, 2.0), again.embed(long, NAMES, 2.0))
+    assert np.abs(first.embed(long, NAMES, 2.0) - other.embed(long, NAMES, 2.0)).max() > 1e-3
+    facts = first.provenance()
+    assert facts["seed"] == 1
+    assert facts["sha256"] is None
+    assert "control" in facts["purpose"]
+
+
+def test_random_init_takes_the_shape_of_a_checkpoint_but_not_its_weights(checkpoint, recordings):
+    control = load_encoder("random-init", checkpoint, seed=0)
+    trained = load_encoder("fbert", checkpoint)
+    assert control.model.config == trained.model.config
+    assert np.abs(control.embed(recordings, NAMES, 2.0) - trained.embed(recordings, NAMES, 2.0)).max() > 1e-3
+
+
+def test_random_init_needs_parcels():
+    with pytest.raises(UsageError, match="names of the parcels"):
+        load_encoder("random-init", None)
+
+
+@pytest.mark.parametrize("name", ["fbert", "brainmass"])
+def test_a_choice_that_there_is_not_is_refused(name):
+    with pytest.raises(TypeError, match="has no choice 'alow_missing_parcels'"):
+        load_encoder(name, None, alow_missing_parcels=True)

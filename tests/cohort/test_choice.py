@@ -1,0 +1,468 @@
+"""Which recordings take part, and why others do not: quality, decisions, parcels, and whether they were made alike."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fcpower_bids.cohort.assembly import exclude_duplicates
+from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
+from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.cohort.inclusion import (
+    Exclusion,
+    choose_parcels,
+    exclude_by_quality,
+    read_quality,
+)
+from fcpower_bids.cohort.recordings import (
+    LeftOut,
+    Selected,
+    decide,
+    decisions_of,
+    selected,
+    selected_of,
+    tabulate_recordings,
+)
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.names import QUALITY, TIMESERIES
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
+from fcpower_bids.settings import Settings
+from tests.planting.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
+
+SETTINGS = Settings(Path("bids"), Path("out"), "group", min_time=60.0)
+
+
+def tree(out: Path, *names: str) -> tuple[Connectome, ...]:
+    for number, name in enumerate(names):
+        add_output(out, name, series_of(number))
+    return tuple(list_connectomes(out))
+
+
+@pytest.mark.parametrize("cell", ["low", "inf", ""])
+def test_words_for_figures_are_told_and_missing_figures_are_not(tmp_path, cell):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    table = found[0].beside(QUALITY)
+    assert "0.125" in table.read_text()
+    table.write_text(table.read_text().replace("0.125", cell))
+    keep, rows = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [cell == ""]
+    assert all(f"{table.name} has '{cell}' for mean_fd" in row.reason for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()), "cannot be read"),
+        (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
+        (lambda path: path.write_text(""), "is cut short"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
+        (lambda path: (path.unlink(), path.symlink_to("nothing")), "a link that leads to no file"),
+    ],
+)
+def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    path = found[0].beside(QUALITY)
+    damage(path)
+    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [False]
+    assert path.name in row.reason
+    assert str(tmp_path) not in row.reason
+    assert words in row.reason
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_text(path.read_text()[:-9]), "is not valid JSON"),
+        (lambda path: path.unlink(), "is missing; run the participant level again"),
+    ],
+)
+def test_a_damaged_sidecar_leaves_the_recording_out_by_name(tmp_path, damage, words):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    path = found[0].path.with_suffix(".json")
+    damage(path)
+    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [False]
+    assert f"{path.name} {words}" in row.reason
+
+
+def test_quality_limits(tmp_path):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.1)
+    add_output(tmp_path, "sub-02", series_of(1), mean_fd=0.4)
+    add_output(tmp_path, "sub-03", series_of(2, volumes=29), mean_fd=0.1)
+    add_output(tmp_path, "sub-04", series_of(3))
+    found = list_connectomes(tmp_path)
+    found[3].beside(QUALITY).unlink()
+    quality = [read_quality(one) for one in found]
+    assert (quality[0].seconds, quality[0].volumes, quality[0].mean_fd, quality[0].degrees_of_freedom) == (
+        80,
+        40,
+        0.1,
+        20,
+    )
+    assert quality[3].seconds == 80, "from the sidecar"
+    assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
+    keep, rows = exclude_by_quality(found, quality, replace(SETTINGS, max_mean_fd=0.3))
+    assert keep == [True, False, False, False]
+    assert ["0.400 mm, more than" in rows[0].reason, "58 s are left" in rows[1].reason, "not known" in rows[2].reason]
+
+
+def test_of_equal_connectomes_of_one_person_the_first_is_kept_and_of_two_people_none(tmp_path):
+    found = tree(tmp_path, "sub-01_ses-a", "sub-01_ses-b", "sub-02", "sub-03")
+    keep, rows = exclude_duplicates(found, ["x", "x", "y", "z"])
+    assert keep == [True, False, True, True]
+    assert found[0].recording in rows[0].reason
+    keep, rows = exclude_duplicates(found, ["w", "x", "y", "x"])
+    assert keep == [True, False, True, False]
+    assert [row.participant_id for row in rows] == ["sub-01", "sub-03"]
+    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].path})[0] == [True, False, True, True]
+
+
+def parcels_of(missing, **choices):
+    missing = np.asarray(missing, dtype=bool)
+    scans = [(f"sub-{i}", "n/a") for i in range(len(missing))]
+    names = [f"p{i}" for i in range(missing.shape[1])]
+    return choose_parcels(missing, scans, names, replace(SETTINGS, **choices))
+
+
+def test_parcels_that_many_lack_go_before_scans_that_lack_many():
+    missing = np.zeros((10, 10), dtype=bool)
+    missing[:3, 0] = True  # 30 % of the scans
+    missing[4, 1:6] = True  # more than half of one scan
+    missing[5, 7] = True
+    scans, parcels, rows = parcels_of(missing, drop_parcels_missing_in=0.2, drop_people_missing=0.25)
+    assert np.flatnonzero(~scans).tolist() == [4]
+    assert np.flatnonzero(~parcels).tolist() == [0, 7]
+    assert [(row.what, row.participant_id) for row in rows] == [("parcel", "n/a")] * 2 + [("recording", "sub-4")]
+    assert "p0: 30.0 % of the scans lack it, more than drop_parcels_missing_in" in rows[0].reason
+    assert "p7: 10.0 %" in rows[1].reason
+    assert "55.6 %" in rows[2].reason
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(arrays(bool, (7, 8), elements=st.sampled_from([False, False, False, True])), st.floats(0, 1), st.floats(0, 1))
+def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing, parcel_share, scan_share):
+    try:
+        scans, parcels, rows = parcels_of(missing, drop_parcels_missing_in=parcel_share, drop_people_missing=scan_share)
+    except DatasetError as error:
+        assert "Missing parcels leave" in str(error)  # noqa: PT017
+        return
+    assert not missing[np.ix_(scans, parcels)].any()
+    assert len(rows) == (~scans).sum() + (~parcels).sum()
+
+
+def test_no_parcel_left_is_an_error():
+    with pytest.raises(DatasetError, match=r"leave 4 scans and 0 parcels"):
+        parcels_of(np.eye(4, dtype=bool), drop_parcels_missing_in=1.0, drop_people_missing=1.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        ("participant_id\treason\n01\tAsleep\n", ["sub-02_ses-a", "sub-02_ses-b"]),
+        ("participant_id\tsession\nsub-02\tb\n", ["sub-01_ses-a", "sub-02_ses-a"]),
+        ("participant_id\tsession_id\ttask\trun\n02\tses-a\trest\t1\n02\tn/a\trest\t02\n", ["sub-01_ses-a"]),
+    ],
+)
+def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
+    found = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
+    path = tmp_path / "leave_out.tsv"
+    path.write_text(lines)
+    decided = decide(Selected(found, ()), path)
+    assert [f"{one.participant}_{one.session}" for one in decided.connectomes] == left
+    assert all("leave_out.tsv" in one.reason for one in decided.left_out)
+
+
+def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an_error(tmp_path):
+    found = tree(tmp_path / "out", "sub-01")
+    path = tmp_path / "x.tsv"
+    path.write_text("participant_id\tsession\n09\tb\n")
+    decided = decide(Selected(found, ()), path)
+    assert decided.absent == (Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here"),)
+    assert (decided.connectomes, decided.left_out) == (found, ())
+    path.write_text("subject\n01\n")
+    with pytest.raises(DatasetError, match="no column participant_id"):
+        decide(Selected(found, ()), path)
+    path.write_text("participant_id\treason\nn/a\tx\n")
+    with pytest.raises(DatasetError, match="no participant_id in line 2"):
+        decide(Selected(found, ()), path)
+
+
+def test_a_named_recording_is_meant_alone_and_only_what_is_rejected_is_left_out(tmp_path):
+    found = tree(tmp_path / "out", "sub-01_acq-a", "sub-01_acq-b", "sub-02", "sub-03")
+    names = [one.recording for one in found]
+    path = tmp_path / "exclude.tsv"
+    rows = [("01", names[0], "reject", "ghosts"), ("02", names[2], "doubt", "n/a"), ("03", names[3], "accept", "n/a")]
+    lines = ["\t".join(row) for row in (("participant_id", "recording", "decision", "reason"), *rows)]
+    path.write_text("\n".join([*lines, "01\tsub-01_acq-c\treject\tx"]) + "\n")
+    decided = decide(Selected(found, ()), path)
+    assert [(one.connectome, one.reason) for one in decided.left_out] == [(found[0], "exclude.tsv: ghosts")]
+    assert decided.connectomes == found[1:]
+    assert [row.reason for row in decided.absent] == ["sub-01_acq-c: exclude.tsv names it, but it is not here"]
+    assert (decided.accepted, decided.doubtful) == ({found[3].path}, {found[2].path})
+
+
+def test_a_word_that_is_no_decision_is_named(tmp_path):
+    path = tmp_path / "exclude.tsv"
+    path.write_text("participant_id\tdecision\n01\treject\n02\tmaybe\n")
+    with pytest.raises(DatasetError, match=r"'maybe' in row 2\. Write accept, doubt or reject"):
+        decide(Selected((), ()), path)
+
+
+def test_the_file_of_the_output_folder_counts_where_no_other_is_named(tmp_path):
+    assert decisions_of(tmp_path) is None
+    (tmp_path / "exclude.tsv").write_text("participant_id\n")
+    assert decisions_of(tmp_path) == tmp_path / "exclude.tsv"
+
+
+def taking_part(out) -> list[str]:
+    return [one.recording.partition("_task")[0] for one in selected(out).connectomes]
+
+
+def test_older_files_of_a_recording_that_is_excluded_now_do_not_take_part(tmp_path):
+    tree(tmp_path, "sub-01", "sub-02", "sub-03")
+    write_status(tmp_path, Status(recording("sub-01").name, EXCLUDED, "clean", "Too short."))
+    write_status(tmp_path, Status(recording("sub-02").name, RUNNING))
+    write_status(tmp_path, Status(recording("sub-04_ses-b").name, FAILED, "parcellate", "No mask."))
+    write_status(tmp_path, Status("sub-05", FAILED, "inputs", "No series."))
+    write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
+    assert taking_part(tmp_path) == ["sub-03"]
+    rows = [one.row() for one in selected(tmp_path).left_out]
+    assert [(row.participant_id, row.session, row.what) for row in rows] == [
+        ("sub-01", "n/a", "recording"),
+        ("sub-02", "n/a", "recording"),
+        ("sub-04", "ses-b", "recording"),
+        ("sub-05", "n/a", "person"),
+    ]
+    assert "excluded at participant level: Too short." in rows[0].reason
+    assert "run it again" in rows[1].reason
+
+
+def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
+    found = tree(tmp_path, "sub-01", "sub-02", "sub-03")
+    for one in found:
+        write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
+    status_path(tmp_path, found[0].recording).write_text('{"state": ')
+    for path in found[1].path.parent.glob("*"):
+        path.unlink()
+    assert taking_part(tmp_path) == ["sub-03"]
+    rows = [one.row() for one in selected(tmp_path).left_out]
+    assert [row.participant_id for row in rows] == ["sub-01", "sub-02"]
+    assert f"logs/status/{found[0].recording}.json cannot be read; run" in rows[0].reason
+    assert f"{found[1].path.name} is gone: run" in rows[1].reason
+
+
+def test_a_file_that_is_gone_under_one_atlas_says_nothing_of_another(tmp_path):
+    for atlas in (other_atlas(), None):
+        add_output(tmp_path, "sub-01", series_of(0), **({"atlas": atlas} if atlas else {}))
+    one, other = list_connectomes(tmp_path)
+    outputs = tuple(str(each.path.relative_to(tmp_path)) for each in (one, other))
+    write_status(tmp_path, Status(one.recording, DONE, outputs=outputs))
+    for path in one.path.parent.glob(f"{one.path.stem}.*"):
+        path.unlink()
+    assert [each.atlas_name for each in selected(tmp_path).connectomes] == [other.atlas_name]
+    assert [each.atlas for each in selected(tmp_path).left_out] == [one.atlas_name]
+    table = tabulate_recordings(tmp_path).set_index("atlas")["state"].to_dict()
+    assert table == {one.atlas_name: "failed", other.atlas_name: "done"}
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
+def test_no_connectome_at_all_is_told_with_the_remedy(tmp_path, folder):
+    with pytest.raises(DatasetError, match=r"has no FC files .* Run the participant level"):
+        selected_of(Settings(tmp_path, tmp_path / folder, "group"))
+
+
+def test_what_is_left_out_at_a_site_is_called_as_its_scans_would_be():
+    """So that --participant-label means both."""
+    one = LeftOut((("sub", "01"), ("task", "rest")), "", EXCLUDED, "Too short.", site="north")
+    assert (one.participant, one.labels["sub"], one.session) == ("sub-north+01", "north+01", "n/a")
+
+
+def test_a_connectome_knows_its_recording_its_atlas_and_what_lies_beside_it(tmp_path):
+    path = add_output(tmp_path, "sub-01_ses-a_run-1_res-2", series_of(0), power="power0p5")
+    add_embedding(tmp_path, "sub-01_ses-a_run-1_res-2", np.ones(3))
+    (one,) = list_connectomes(tmp_path)
+    assert one.path == path
+    assert one.entities == recording("sub-01_ses-a_run-1_res-2").entities
+    assert (one.participant, one.session, one.atlas_name) == ("sub-01", "ses-a", ATLAS.name)
+    assert one.recording == recording("sub-01_ses-a_run-1_res-2").name
+    assert one.powers == ("power0p5",)
+    assert one.encoders == ("fbert1m",)
+    assert one.beside(QUALITY).is_file()
+    assert one.beside(TIMESERIES).is_file()
+    assert one.facts["NuisanceStrategy"] == "24P"
+
+
+def test_an_embedding_is_that_of_its_own_atlas_or_else_of_another(tmp_path):
+    """Encoders have atlases of their own; what only one of them has belongs to the recording all the same."""
+    other = other_atlas()
+    for atlas in (ATLAS, other):
+        add_output(tmp_path, "sub-01", series_of(0), atlas=atlas)
+        add_embedding(tmp_path, "sub-01", np.ones(3), label="everywhere", under=atlas)
+    add_embedding(tmp_path, "sub-01", np.ones(3), label="elsewhere", under=other_atlas("Zebra"))
+    add_embedding(tmp_path, "sub-01", np.ones(3), label="elsewhere", under=other)
+    add_embedding(tmp_path, "sub-02", np.ones(3), label="ofanother")
+    for one in list_connectomes(tmp_path):
+        assert one.encoders == ("elsewhere", "everywhere")
+        assert f"_{one.atlas_name}_desc-everywhere_" in one.embedding("everywhere").name
+        assert f"_{other.name}_desc-elsewhere_" in one.embedding("elsewhere").name
+        assert one.embedding("elsewhere").is_file()
+
+
+def test_they_are_sorted_and_sessions_are_optional(tmp_path):
+    for name in ("sub-02", "sub-01_ses-b", "sub-01_ses-a"):
+        add_output(tmp_path, name, series_of(1))
+    found = [(one.participant, one.session) for one in list_connectomes(tmp_path)]
+    assert found == [("sub-01", "ses-a"), ("sub-01", "ses-b"), ("sub-02", "n/a")]
+
+
+def test_other_matrices_and_foreign_files_are_not_connectomes(tmp_path):
+    path = add_output(tmp_path, "sub-01", series_of(0))
+    for name in ("sub-01_notes.tsv", "sub-01_task-rest_stat-partialcorrelation_relmat.tsv", "README"):
+        (path.parent / name).write_text("x")
+    assert [one.path for one in list_connectomes(tmp_path)] == [path]
+
+
+def choose(out: Path, **choices):
+    settings = Settings(out / "bids", out, "group", **choices)
+    chosen, notes = choose_connectomes(list_connectomes(out), settings)
+    return [one.recording.replace("_space-MNI152NLin2009cAsym", "") for one in chosen], notes
+
+
+def add(out: Path, *names: str, **choices):
+    for number, name in enumerate(names):
+        add_output(out, name, series_of(number), **choices)
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ({"participant_label": ("sub-02",)}, {"sub-02_ses-a_task-rest_run-1"}),
+        ({"session_label": ("b",)}, {"sub-01_ses-b_task-rest_run-1"}),
+        ({"task_id": ("task-rest",), "participant_label": ("02",)}, {"sub-02_ses-a_task-rest_run-1"}),
+    ],
+)
+def test_the_selection_of_the_participant_level_applies(tmp_path, choices, expected):
+    add(tmp_path, "sub-01_ses-a_run-1", "sub-01_ses-a_run-02", "sub-01_ses-b_run-1", "sub-02_ses-a_run-1")
+    assert set(choose(tmp_path, **choices)[0]) == expected
+
+
+def test_a_selection_without_match_is_told(tmp_path):
+    add(tmp_path, "sub-01")
+    with pytest.raises(DatasetError, match=r"--session-label"):
+        choose(tmp_path, session_label=("b",))
+
+
+def test_one_atlas_needs_no_choice_and_several_do(tmp_path):
+    add(tmp_path, "sub-01", "sub-02")
+    assert len(choose(tmp_path)[0]) == 2
+    add(tmp_path, "sub-01", atlas=other_atlas())
+    with pytest.raises(DatasetError, match=r"several atlases: atlas-Other_scale-6 \(1 rec.*--atlas"):
+        choose(tmp_path)
+    for spec in ("Toy", "atlas-Toy_scale-6", "Toy_scale-6", "some/toy.nii.gz"):
+        chosen, notes = choose(tmp_path, atlas=(spec,))
+        assert chosen == ["sub-01_task-rest", "sub-02_task-rest"]
+        assert "atlas-Toy_scale-6" in notes[0]
+
+
+def test_short_names_mean_what_they_mean_at_participant_level(tmp_path):
+    schaefer = replace(other_atlas(), entities=(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400")))
+    larger = replace(other_atlas(), entities=(("atlas", "TianS3Schaefer2018"), ("seg", "7n"), ("scale", "450")))
+    add(tmp_path, "sub-01", atlas=schaefer)
+    add(tmp_path, "sub-01", "sub-02", atlas=larger)
+    assert choose(tmp_path)[0] == ["sub-01_task-rest"], "Schaefer400 is the default of --atlas"
+
+
+def test_an_atlas_that_is_not_there_is_told(tmp_path):
+    add(tmp_path, "sub-01")
+    with pytest.raises(DatasetError, match=r"no FC of --atlas Glasser, only of atlas-Toy"):
+        choose(tmp_path, atlas=("Glasser",))
+
+
+def test_several_spaces_need_a_choice(tmp_path):
+    add(tmp_path, "sub-01", "sub-02_space-MNI152NLin6Asym")
+    with pytest.raises(DatasetError, match=r"several spaces: .*--space"):
+        choose(tmp_path)
+    assert choose(tmp_path, space=("MNI152NLin6Asym",))[0] == ["sub-02_task-rest_space-MNI152NLin6Asym"]
+    with pytest.raises(DatasetError, match=r"no FC in --space fsLR, only in"):
+        choose(tmp_path, space=("fsLR",))
+
+
+def test_several_tasks_need_a_choice(tmp_path):
+    add(tmp_path, "sub-01", "sub-01_task-nback")
+    with pytest.raises(DatasetError, match=r"several tasks: nback \(1 recordings\), rest .*--task-id"):
+        choose(tmp_path)
+    assert choose(tmp_path, task_id=("nback",))[0] == ["sub-01_task-nback"]
+    both, notes = choose(tmp_path, task_id=("nback", "rest"))
+    assert len(both) == 2
+    assert "combined like runs" in notes[0]
+
+
+def test_a_recording_without_a_run_in_its_name_is_one_of_them(tmp_path):
+    add(tmp_path, "sub-01", "sub-01_run-2")
+    chosen, notes = choose(tmp_path)
+    assert sorted(chosen) == ["sub-01_task-rest", "sub-01_task-rest_run-2"]
+    assert not notes
+
+
+def test_two_versions_of_one_acquisition_are_not_two_runs(tmp_path):
+    add(tmp_path, "sub-01_res-1", "sub-01_res-2")
+    with pytest.raises(DatasetError, match=r"same acquisition and differ in res only"):
+        choose(tmp_path)
+
+
+def test_two_directions_are_two_runs(tmp_path):
+    add(tmp_path, "sub-01_dir-AP", "sub-01_dir-PA")
+    assert len(choose(tmp_path)[0]) == 2
+
+
+def alike(out: Path) -> list[str]:
+    return check_alike(list_connectomes(out))
+
+
+def test_exponents_that_differ_between_people_are_an_error(tmp_path):
+    add(tmp_path, "sub-01", power="power0p35")
+    add(tmp_path, "sub-02", power="power0p5")
+    with pytest.raises(DatasetError, match=r"exponents .* differ .*power0p35 \(1 recordings\), power0p5"):
+        alike(tmp_path)
+    add(tmp_path, "sub-02", power="power0p35")
+    assert alike(tmp_path) == [], "an exponent that all have is enough"
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"NuisanceStrategy": "36P"}, "confound strategy differs .*24P .*36P"),
+        ({"SoftwareFilters": {"Butterworth": {"HighPassHz": 0.01, "LowPassHz": 0.1}}}, "pass-band .*0.08 .*0.1"),
+    ],
+)
+def test_recordings_that_were_cleaned_otherwise_are_an_error(tmp_path, facts, words):
+    add(tmp_path, "sub-01")
+    add(tmp_path, "sub-02", **facts)
+    with pytest.raises(DatasetError, match=words):
+        alike(tmp_path)
+
+
+def test_another_configuration_alone_is_a_note(tmp_path):
+    add(tmp_path, "sub-01")
+    add(tmp_path, "sub-02", ConfigurationHash="ffffffff")
+    (note,) = alike(tmp_path)
+    assert "0a0a0a0a (1 recordings), ffffffff (1 recordings)" in note
+
+
+def test_another_file_of_the_same_atlas_is_noted(tmp_path):
+    """One name, and parcels in another order or of another version."""
+    add_output(tmp_path, "sub-01", series_of(0), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "a" * 64})
+    add_output(tmp_path, "sub-02", series_of(1), Atlas={"Name": "atlas-Toy_scale-6", "Sha256": "b" * 64})
+    (note,) = check_alike(list_connectomes(tmp_path))
+    assert "made with 2 files of the atlas: aaaaaaaaaaaa (1 recordings), bbbbbbbbbbbb (1 recordings)" in note
