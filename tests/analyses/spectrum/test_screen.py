@@ -227,7 +227,7 @@ def test_a_quarter_power_is_the_root_of_the_root(golden, golden_rows):
     np.testing.assert_allclose(vectorise_edges(quarter), edges_of(expected), rtol=0, atol=1e-11)
 
 
-BY_THE_TRANSFORM = {"tucker": "tests.transforms.test_tucker", "degree": "tests.transforms.test_stateless"}
+BY_THE_TRANSFORM = {"tucker": "tests.transforms.test_fitted", "degree": "tests.transforms.test_stateless"}
 """Rows without a comparison above: Tucker with the ranks of its reference, the degree by hand (it has none)."""
 
 
