@@ -116,7 +116,7 @@ def _read_probe(settings: Settings, out: Path, cohorts: list[Any]) -> str:
     check_input_folder(out)
     tables = people_tables(out)
     bids = tables[0].parent if tables else None
-    shared = ("atlas", "family_column", "phenotypes", "work_dir")
+    shared = ("atlas", "family_column", "phenotypes", "work_dir", *(["targets"] if settings.classes else []))
     choices = {name: value for name in shared if (value := getattr(settings, name)) is not None}
     cohort = load_cohort(out, bids, per="scan", **choices)
     names = sorted(set(cohort.names))
