@@ -312,7 +312,10 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     """Load the cohort of the analyses, and one per atlas for comparisons."""
-    if not OF_COHORTS & set(analyses_to_run(settings)):
+    asked = set(analyses_to_run(settings))
+    if "transform_screen" not in asked:  # the others have no use for these recordings
+        settings = replace(settings, tangent_reference=None)
+    if not OF_COHORTS & asked:
         return complete_cohort(open_cohort(settings), settings), {}
     atlases = list(dict.fromkeys(settings.atlas))
     if settings.atlas == Method.atlas:
@@ -321,7 +324,8 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
         atlases = sorted(there, key=lambda name: (name != default, name))
     if not atlases:
         return open_cohort(settings), {}
-    choices = {name: dataclasses.replace(settings, atlas=(name,)) for name in atlases}
+    choices = {name: replace(settings, atlas=(name,), tangent_reference=None) for name in atlases}
+    choices[atlases[0]] = replace(settings, atlas=(atlases[0],))
     cohorts = {name: open_cohort(chosen) for name, chosen in choices.items()}
     return complete_cohort(cohorts[atlases[0]], choices[atlases[0]]), cohorts
 
