@@ -1,16 +1,24 @@
-"""The page of a cohort: what it says, what it leaves out, and that it says it in a real browser."""
+"""The page of a cohort: its words, its first figures, what it leaves out, and that it says it in a real browser."""
 
 from __future__ import annotations
 
+import dataclasses
+import html
 import re
+import shutil
 import time
+from collections import Counter
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.reports.charts import style
+from fcpower_bids.reports.cohort.chapters import fold_parcels
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_FOUND,
@@ -19,10 +27,12 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     smallest_correlation,
 )
-from fcpower_bids.reports.cohort.page import judge_cohort, make_sections, write_group_report
+from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
 from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
+from fcpower_bids.reports.page import show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
+from tests.command import main
 from tests.page_figures import check_in_browser
 from tests.reports.group_outputs import make_cohort, write_group
 from tests.running import FOOT
@@ -57,10 +67,6 @@ def copy_of(outputs, tmp_path, *tables):
             path = outputs[1].path(name).with_suffix(ending)
             (settings.output_dir / "group" / path.name).write_bytes(path.read_bytes())
     return settings
-
-
-def titles(settings):
-    return [section.title for section in make_sections(GroupTables(settings))]
 
 
 def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
@@ -137,11 +143,6 @@ def test_without_permutations_nothing_is_claimed(tmp_path):
     assert finding.state == NOT_TESTED
     assert "not tested against chance" in judge_cohort(tables).headline
     assert "no permutations were run" in describe_finding(finding, tables)[0]
-
-
-def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "identification")
-    assert titles(settings) == ["Identification across sessions", "Privacy"]
 
 
 def test_no_cell_of_a_table_reads_nan(page):
@@ -315,3 +316,111 @@ def write_choices(folder, **choices):
         Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
         **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
     )
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def figures(invented):
+    tables = GroupTables(invented)
+    return tables, {panel.title: panel for panel in first_figures(find_targets(tables), tables)}
+
+
+def parts(panel, kind):
+    return list(ElementTree.fromstring(panel.svg).iter(f"{SVG}{kind}"))
+
+
+def test_every_score_is_said_and_marked(figures):
+    tables, panels = figures
+    summary = tables.rows("prediction_summary")
+    binary = summary["auc_pooled_mean"].notna()
+    for label, column, rows in (("r", "r_pooled_mean", summary[~binary]), ("AUC", "auc_pooled_mean", summary[binary])):
+        panel = panels[f"Prediction ({label})"]
+        for row in rows.to_dict("records"):
+            said = f"{tables.title(row['representation'])} {show_number(row[column])}"
+            assert said in panel.alt.split(f"{row['target']}: ")[1].split(";")[0]
+        circles = [one for one in parts(panel, "circle") if one.get("r") != "2.6"]
+        best = rows.groupby("representation")[column].mean().idxmax()
+        assert len(circles) == (rows["representation"] == sorted(rows["representation"])[0]).sum()
+        for said in panel.alt.partition(", by target. ")[2].split("; "):
+            assert said.partition(": ")[2].startswith(f"{tables.title(best)} "), "the best comes first"
+
+
+def test_a_row_is_shaded_up_to_the_score_that_it_needs(figures):
+    tables, panels = figures
+    panel, summary = panels["Prediction (r)"], tables.rows("prediction_summary")
+    rows = summary[summary["auc_pooled_mean"].isna()]
+    shades = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
+    assert len(shades) == len(rows) > 0
+    # Marks are drawn on the same scale: two of them give it.
+    first = rows[rows["representation"] == sorted(rows["representation"])[0]].set_index("target")
+    circles = [float(one.get("cx")) for one in parts(panel, "circle") if one.get("r") != "2.6"]
+    slope, start = np.polyfit(first["r_pooled_mean"], circles, 1)
+    right = sorted(float(one.get("x")) + float(one.get("width")) for one in shades)
+    np.testing.assert_allclose(right, sorted(start + slope * rows["score_needed"]), atol=0.4)
+
+
+def test_bars_of_identification_end_at_the_accuracy(figures):
+    tables, panels = figures
+    rows = tables.rows("identification").sort_values("accuracy", ascending=False, kind="stable")
+    panel = panels["Identification"]
+    said = dict(re.findall(r"(?:, |: )([^,:]+) (\d+) %", panel.alt))
+    bars = [one for one in parts(panel, "rect") if one.get("fill-opacity")]
+    widths = np.array([float(one.get("width")) for one in bars])
+    for title, accuracy in zip(map(tables.title, rows["representation"]), rows["accuracy"], strict=True):
+        assert int(said[title]) == round(100 * accuracy)
+    np.testing.assert_allclose(widths / widths.max(), rows["accuracy"] / rows["accuracy"].max(), atol=0.002)
+    names = sorted(rows["representation"])
+    assert [bar.get("fill") for bar in bars] == [style(names.index(name))[0] for name in rows["representation"]]
+
+
+def test_without_permutations_and_sessions_no_shade_and_no_bar(figures, monkeypatch):
+    tables, _ = figures
+    findings = [dataclasses.replace(finding, added=None) for finding in find_targets(tables)]
+    for finding in findings:
+        finding.summary["score_needed"] = np.nan
+    monkeypatch.setattr(type(tables), "rows", lambda *_: pd.DataFrame())
+    panels = first_figures(findings, tables)
+    assert [panel.title for panel in panels] == ["Prediction (r)", "Prediction (AUC)"]
+    assert not [one for panel in panels for one in parts(panel, "rect") if one.get("fill-opacity")]
+    assert not any("shaded" in panel.text or "cross" in panel.text for panel in panels)
+
+
+RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"
+
+
+def test_parcels_of_one_reason_share_a_row_and_nobody_else_does():
+    parcels = [f"P{number}: {RARE}" for number in range(9)] + [f"Q{number}: {SELDOM}" for number in range(4)]
+    others = ["sub-01: no scan", "missing: age", "missing: age", "missing: age", "missing: age", "missing: age"]
+    excluded = pd.DataFrame(
+        {
+            "participant_id": ["n/a"] * 13 + ["sub-01", *(f"sub-{number}" for number in range(2, 7))],
+            "session": "n/a",
+            "what": ["parcel"] * 13 + ["person"] + ["value"] * 5,
+            "reason": [*parcels, *others],
+        }
+    ).iloc[[0, 13, *range(1, 13), *range(14, 19)]]
+    told = fold_parcels(excluded)
+    assert told["reason"].tolist() == [f"P0, P1, P2 and 6 more, each: {RARE}", others[0], *parcels[9:], *others[1:]]
+    assert told["participant_id"].tolist()[-5:] == [f"sub-{number}" for number in range(2, 7)]
+    without = excluded[excluded["what"] != "parcel"]
+    pd.testing.assert_frame_equal(fold_parcels(without), without)
+
+
+def test_the_row_of_a_run_names_what_its_connectomes_lack(troubled_demo, troubled_run, tmp_path):
+    output = shutil.copytree(troubled_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    assert main([str(troubled_demo[0]), str(output), "group", "--check", "--nprocs", "1", "--quiet"]) == 0
+    lacked: dict[str, set[str]] = {}
+    for path in sorted(output.rglob("*_stat-pearsoncorrelation_relmat.tsv")):
+        matrix = pd.read_csv(path, sep="\t", index_col=0, na_values="n/a")
+        lacked.setdefault("_".join(path.name.split("_")[:2]), set()).update(matrix.columns[matrix.isna().all()])
+    parcels = Counter(parcel for one in lacked.values() for parcel in one)
+    (scans,) = set(parcels.values())
+    first, second, third, *others = [parcel for parcel in matrix.columns if parcel in parcels]
+    share = f"{100 * scans / len(lacked):.1f} % of the scans lack it"
+    told = f"{first}, {second}, {third} and {len(others)} more, each: {share}"
+    page = html.unescape((output / "group.html").read_text(encoding="utf-8"))
+    assert len(others) > 1
+    assert page.count(told) == 1
+    assert f"{others[-1]}: " not in page
