@@ -19,8 +19,9 @@ from nilearn.image import resample_to_img
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.demo.__main__ import main as demo
 from fcpower_bids.demo.dataset import CENTRES
-from fcpower_bids.outputs.tables import read_matrix, read_table
-from tests.doors.ways_on import run, table
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_table as table
+from tests.cases.people import run
 from tests.elsewhere.sources import read_connectome
 
 STAGES = Path(__file__).parents[2] / "examples" / "stages"
@@ -63,8 +64,8 @@ def test_the_people_are_those_of_the_source(shared):
 def test_identification_of_37_people_is_the_published_one(series, tmp_path):
     source = ("-d", f"list={STAGES / 'list.tsv'}")
     ended = run(STAGES, tmp_path / "out", "group", *source, "--analyses", "fingerprinting", "--nprocs", "2")
-    assert ended.code == 0, ended.said
-    found = read_table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
+    assert ended.code == 0, ended.err
+    found = table(tmp_path / "out" / "group" / "identification.tsv").set_index("representation")
     written = found["accuracy"]
     cells = [
         f"{100 * row['accuracy']:.0f} % ({100 * row['ci_low']:.0f} to {100 * row['ci_high']:.0f})"
@@ -258,6 +259,6 @@ def test_an_atlas_whose_left_is_on_the_right_is_refused(root, tmp_path):
     flip_the_atlas(root)
     ended = participant(root)
     assert ended.code == 2
-    assert images(root)[2].name in ended.said
-    assert "is flipped: the parcels that are named left lie on the right" in ended.said
+    assert images(root)[2].name in ended.err
+    assert "is flipped: the parcels that are named left lie on the right" in ended.err
     assert not list((tmp_path / "out").glob("sub-*"))
