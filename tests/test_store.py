@@ -74,10 +74,7 @@ def test_leftovers_of_the_killed_are_swept_and_nothing_else(tmp_path):
 
 
 WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "getpid"}
-ALLOWED = {
-    "store.py": "it is the place",
-    "workflows/recording.py": "names the process at work",
-}
+ALLOWED = {"store.py": "it is the place", "workflows/recording.py": "names the process at work"}
 
 
 def calls(path: Path) -> set[str]:

@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.imaging.strategies import load_strategy, strategy_names
-from fcpower_bids.reports.methods import (
-    AtlasFacts,
-    all_references,
-    cited_keys,
-    methods_text,
-    to_html,
-    write_methods,
-)
+from fcpower_bids.reports.methods import AtlasFacts, all_references, cited_keys, methods_text, to_html, write_methods
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
 
 PLAIN = Settings(Path("bids"), Path("out"), "participant")

@@ -13,14 +13,7 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows import group
 from fcpower_bids.workflows.group import load_series_encoder, open_cohorts, run_group
 from tests.command import parse_settings
-from tests.planting.participant_outputs import (
-    PARCELS,
-    add_embedding,
-    add_output,
-    make_outputs,
-    other_atlas,
-    series_of,
-)
+from tests.planting.participant_outputs import PARCELS, add_embedding, add_output, make_outputs, other_atlas, series_of
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
 QUICK |= {"permutations": 5}
