@@ -211,7 +211,7 @@ def test_a_kept_index_that_is_damaged_is_made_anew_and_is_of_one_dataset(tree, t
     (manifest,) = database.glob("*/manifest.json")
     manifest.write_text("{")
     assert indexed(tree, database) == found
-    assert json.loads(manifest.read_text())["tree"] == str(tree)
+    assert json.loads(manifest.read_text())["root"] == str(tree)
     other = describe(tmp_path / "elsewhere" / "fmriprep")
     add_run(other, "sub-09_task-rest")
     for dataset in (other, tree):

@@ -14,7 +14,6 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.errors import DatasetError, Incomplete
-from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside, lock
@@ -191,15 +190,6 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert {"identification", "prediction"} <= sections(settings)
 
 
-def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings, pageless):
-    assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha_selection="grid"))
-    told = lines(analyses=("prediction",), alpha_selection="nested")
-    assert done(told) == {"prediction"}
-    assert (settings.output_dir / "group" / "alpha.tsv").exists()
-    assert not any(line.startswith("alpha_selection") for line in told)
-    assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
-
-
 def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings, pageless):
     told = lines(session_label=("a",))
     assert done(told) == {"prediction", "qc_fc"}
@@ -234,11 +224,6 @@ def test_by_default_fewer_people_than_the_folds_of_a_protocol_are_identified_all
     assert left_out["prediction"] in settings.results_page.read_text()
     with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 10 folds"):
         lines(folds=None, analyses=("prediction",))
-
-
-def test_by_default_a_mistake_stops_the_run(lines):
-    with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 40 folds"):
-        lines(folds=40)
 
 
 @pytest.mark.parametrize(
@@ -284,15 +269,6 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
             assert not second.done()
         assert done(second.result()) == {"qc_fc"}
     assert not (settings.output_dir / "logs" / "locks").exists()
-
-
-def test_the_table_of_statuses_is_that_of_now(lines, settings, pageless):
-    write_status(settings.output_dir, Status("sub-01_ses-a_task-rest", "done"))
-    write_status(settings.output_dir, Status("sub-99_task-rest", "failed", "inputs", "There is no mask."))
-    lines(analyses=("qc_fc",))
-    table = read_table(settings.output_dir / "logs" / "status.tsv").set_index("recording")
-    assert table.loc["sub-99_task-rest", "reason"] == "There is no mask."
-    assert table.loc["sub-01_ses-a_task-rest", "state"] == "done"
 
 
 @pytest.mark.parametrize(
