@@ -116,11 +116,6 @@ def test_same_seed_same_bytes_in_another_process_with_another_blas_kernel(tiny, 
     assert "participant --atlas builtin" in done.stdout
 
 
-def test_another_seed_gives_other_people(tiny, tmp_path):
-    other = make_dataset(tmp_path / "other", DemoDesign.tiny(seed=1))
-    assert not np.allclose(other.connectivity, tiny[1].connectivity)
-
-
 def test_a_folder_with_content_is_left_alone(tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(UsageError, match="not an empty folder"):
