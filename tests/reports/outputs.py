@@ -12,7 +12,7 @@ from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
 from fcpower_bids.outputs.status import Status, embedding_names
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
-from fcpower_bids.reports.brains import write_previews
+from fcpower_bids.reports.figures import write_previews
 from fcpower_bids.reports.methods import write_methods
 from fcpower_bids.reports.person import write_pages
 from fcpower_bids.settings import Settings

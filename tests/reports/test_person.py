@@ -17,7 +17,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, write_status
 from fcpower_bids.records import AXIAL, Slices
 from fcpower_bids.reports.accounts import STAGES, Account, judge, minutes_kept, read_accounts
-from fcpower_bids.reports.brains import (
+from fcpower_bids.reports.figures import (
     ATLAS,
     MASK,
     TEMPLATE,
@@ -27,9 +27,9 @@ from fcpower_bids.reports.brains import (
     outline,
     paint_coverage,
     read_slices,
+    shrink,
     standardise_trend,
 )
-from fcpower_bids.reports.figures import shrink
 from fcpower_bids.reports.panels import connectome_title, make_panels
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser
