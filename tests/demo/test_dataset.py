@@ -1,3 +1,7 @@
+"""The dataset of the demo: its truth is found again by others, and the command writes what is asked for."""
+
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -11,6 +15,7 @@ import pytest
 from nilearn.maskers import NiftiLabelsMasker
 
 from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
+from fcpower_bids.demo import __main__ as command
 from fcpower_bids.demo.dataset import DERIVATIVES, TRUTH
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas import N_PARCELS, builtin_atlas
@@ -132,3 +137,30 @@ def test_the_bids_validator_finds_no_error(part, troubled_demo):
     errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]
     assert errors == []
     assert report["summary"]["totalFiles"] > 5
+
+
+def test_options_reach_the_design(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def remember(folder, design):
+        asked.append((folder, design))
+        return DemoTruth(("x",) * 6, (), (), *[None] * 5)
+
+    monkeypatch.setattr(command, "make_dataset", remember)
+    line = "--subjects 3 --sessions 2 --seed 5 --noise 0 --nuisance 0.5 --repetition-time 1"
+    options = line.split()
+    assert command.main([str(tmp_path / "d"), *options, "--space", "MNI152NLin6Asym"]) == 0
+    expected = DemoDesign(subjects=3, seed=5, noise=0, nuisance=0.5, repetition_time=1, space="MNI152NLin6Asym")
+    assert asked == [(tmp_path / "d", expected)]
+    line = capsys.readouterr().out
+    assert line.startswith("Wrote 6 recordings of 3 participants")
+    assert f"fcpower_bids {tmp_path / 'd'} {tmp_path / 'd_out'} participant" in line
+
+
+@pytest.mark.parametrize("options", [["--volumes", "5"], ["--subjects", "0"]])
+def test_a_wrong_wish_is_one_line_and_exit_code_2(options, tmp_path, capsys):
+    assert command.main([str(tmp_path / "d"), *options]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not (tmp_path / "d").exists()

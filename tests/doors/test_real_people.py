@@ -17,7 +17,6 @@ from nilearn.datasets import load_mni152_brain_mask
 from nilearn.image import resample_to_img
 
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.demo.__main__ import main as demo
 from fcpower_bids.demo.dataset import CENTRES
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.outputs.tables import read_table as table
@@ -53,12 +52,6 @@ def test_the_series_are_those_of_the_source(shared, series):
             np.testing.assert_allclose(values / 1000, standard, atol=0.00051)
         twice = {key.split("_")[0] for key in source.files if key.endswith("ses-2")}
     assert {key.split("_")[0] for key in series} == twice
-
-
-def test_the_people_are_those_of_the_source(shared):
-    own, source = table(STAGES / "participants.tsv"), table(shared / "data" / "stages" / "participants.tsv")
-    there = source.drop_duplicates("participant_id").set_index("participant_id").loc[own["participant_id"]]
-    assert there[own.columns[1:]].reset_index(drop=True).equals(own[own.columns[1:]])
 
 
 def test_identification_of_37_people_is_the_published_one(series, tmp_path):
@@ -106,27 +99,6 @@ def test_parcels_lie_around_the_centres_of_their_atlas(painted):
     distance = np.linalg.norm(rows[["x", "y", "z"]].to_numpy() - centres[["x", "y", "z"]].to_numpy(), axis=1)
     assert rows["name"].tolist() == centres["name7"].tolist()
     assert np.quantile(distance, 0.95) < 8
-
-
-@pytest.mark.parametrize("what", ["nothing there", "a folder with files"])
-def test_a_wrong_folder_is_one_sentence(tmp_path, capsys, what):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("")
-    place, source = (tmp_path / "new", tmp_path / "none") if what == "nothing there" else (tmp_path / "full", STAGES)
-    assert demo([str(place), "--series", str(source)]) == 2
-    said = capsys.readouterr().err
-    assert ("examples/stages" if what == "nothing there" else "not an empty folder") in said
-
-
-def test_one_session_is_the_first_of_both_in_whole_numbers(painted_people, tmp_path):
-    words = ["--series", str(STAGES), "--subjects", "1", "--sessions", "1"]
-    assert demo([str(tmp_path / "bids"), *words]) == 0
-    (bold,) = (tmp_path / "bids").rglob("*_bold.nii.gz")
-    other = painted_people / "in" / bold.relative_to(tmp_path / "bids")
-    assert bold.read_bytes() == other.read_bytes()
-    image = nib.load(bold)
-    assert image.get_data_dtype() == np.int16
-    assert (np.asarray(image.dataobj).max(axis=(0, 1, 2)) < 2**15 - 1).all()
 
 
 # Views of the head
