@@ -1,8 +1,8 @@
 """Series that can be read but cannot be right: every fault is named by the command, and no sound series is accused.
 
-The catalogue is ``planting/damage.tsv``: a line is one input, one damage and its level, and what is expected of the
-command: state and words on the page of the recording, or ``unchanged`` for FC as it was. All lines with
-``FCPOWER_FAULTS=all`` (``make faults``), else a sample by the seed ``FCPOWER_SEED``.
+The catalogue is ``planting/damage.tsv``: a line is one damage and its level, and what is expected of the
+command: state and words on the page of the recording. All lines with ``FCPOWER_FAULTS=all`` (``make faults``), else a
+sample by the seed ``FCPOWER_SEED``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from tests.test_bad_input import Files
 CATALOGUE = Path(__file__).parent / "planting" / "damage.tsv"
 VOLUMES = 160
 SOUND = 3
-UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True)
@@ -36,26 +35,15 @@ class Line:
     """One line of the catalogue."""
 
     name: str
-    input: str
     damage: str
     level: str
     outcome: str
-    part: str  # of the recording that gets a caution at group level
     words: str
 
-    @property
-    def is_of_cohort(self) -> bool:
-        return self.input in ("stored", "matrix", "people")
 
-    @property
-    def is_named(self) -> bool:
-        return self.outcome != UNCHANGED
-
-
-def read_catalogue(of_cohorts: bool = False) -> list[Line]:
-    """Return the lines about recordings, or those about what the group level reads (`test_damaged_cohorts`)."""
+def read_catalogue() -> list[Line]:
     table = pd.read_csv(CATALOGUE, sep="\t", dtype=str, keep_default_na=False)
-    return [line for row in table.to_dict("records") if (line := Line(**row)).is_of_cohort == of_cohorts]
+    return [Line(**row) for row in table.to_dict("records")]
 
 
 def sample(lines: Sequence[Line], share: int, seed: int, always: Sequence[str] = ()) -> list[Line]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import re
 import shutil
@@ -28,7 +27,7 @@ from fcpower_bids.reports.cohort.findings import (
     smallest_correlation,
 )
 from fcpower_bids.reports.cohort.page import first_figures, judge_cohort, make_sections, write_group_report
-from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p, square
+from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
 from fcpower_bids.reports.page import show_number
 from fcpower_bids.schema import TABLES
 from fcpower_bids.settings import Settings
@@ -93,20 +92,6 @@ def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(ou
         assert said.startswith(f"Highest score: {name}, {score}; the mean over 10 small folds, ")
 
 
-def test_in_folds_of_ten_the_best_representation_is_that_of_the_mean_over_folds(tmp_path):
-    settings = write_choices(tmp_path, targets=("planted",), permutations=0, folds=4)
-    write_group(settings, replace(make_cohort(), series=()), ("prediction",))
-    tables = GroupTables(settings)
-    (finding,) = find_targets(tables)
-    means = read_table(tables.path("prediction")).groupby("representation")["r"].mean()
-    assert finding.summary["representation"][0] == means.idxmax()
-    said = describe_finding(finding, tables)[1]
-    assert said.startswith(f"Highest score: {tables.title(means.idxmax())}, mean r over 4 folds {means.max():.2f} (SD")
-    verdict = judge_cohort(tables)
-    assert verdict.overview.text.startswith("Mean over the folds; the best")
-    assert not any("Test folds of" in text for text in verdict.cautions)
-
-
 @pytest.mark.parametrize("ranked_by", ["fold_mean", "pooled_mean"])
 def test_the_score_that_leads_is_the_one_the_table_names(outputs, tmp_path, ranked_by):
     settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
@@ -163,10 +148,7 @@ def test_no_tables_at_all_is_said(tmp_path):
     [
         ("prediction", ""),
         ("identification", "something\telse\n1\t2\n"),
-        ("qcfc_summary", "\x00\x01"),
-        ("alpha", "alpha\tscore\tcriterion\n0.1\t0.2\t0.3\t0.4\t0.5\n"),
         ("excluded", "participant_id\tsession\n"),
-        ("comparisons", '"\tx\n'),
     ],
 )
 def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, content):
@@ -204,16 +186,6 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     assert "-0.000<" not in text
 
 
-def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_path):
-    settings = copy_of(outputs, tmp_path, "prediction_summary", "excluded")
-    tables = GroupTables(settings)
-    frame = read_table(tables.path("prediction_summary"))
-    write_table(tables.path("prediction_summary"), frame.assign(**dict.fromkeys(frame.select_dtypes("number"), "many")))
-    text = write_group_report(settings)[0].read_text()
-    assert "prediction_summary.tsv holds text where numbers belong" in text
-    assert "Left out, and why" in text
-
-
 def test_every_panel_and_table_names_its_data(outputs, sections):
     root = outputs[0].output_dir
     for section in sections:
@@ -234,16 +206,6 @@ def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, page, monkeypatch)
     part = part[: part.index("</section>")]
     n = len(read_table(outputs[1].path("prediction_summary")))
     assert f"The first 5 of {n} rows; the tables behind this page have the others too." in part
-
-
-def test_network_importance_is_the_table(outputs):
-    table = read_table(outputs[1].path("importance_networks"))
-    part = table[(table["target"] == "planted") & (table["representation"] == "fc")]
-    names, values = square(part, "network_a", "network_b", "importance")
-    assert names == ["Vis", "SomMot", "Default"]
-    np.testing.assert_array_equal(values, values.T)
-    for _, row in part.iterrows():
-        assert values[names.index(row["network_a"]), names.index(row["network_b"])] == row["importance"]
 
 
 def test_numbers_in_sentences():
@@ -373,18 +335,6 @@ def test_bars_of_identification_end_at_the_accuracy(figures):
     np.testing.assert_allclose(widths / widths.max(), rows["accuracy"] / rows["accuracy"].max(), atol=0.002)
     names = sorted(rows["representation"])
     assert [bar.get("fill") for bar in bars] == [style(names.index(name))[0] for name in rows["representation"]]
-
-
-def test_without_permutations_and_sessions_no_shade_and_no_bar(figures, monkeypatch):
-    tables, _ = figures
-    findings = [dataclasses.replace(finding, added=None) for finding in find_targets(tables)]
-    for finding in findings:
-        finding.summary["score_needed"] = np.nan
-    monkeypatch.setattr(type(tables), "rows", lambda *_: pd.DataFrame())
-    panels = first_figures(findings, tables)
-    assert [panel.title for panel in panels] == ["Prediction (r)", "Prediction (AUC)"]
-    assert not [one for panel in panels for one in parts(panel, "rect") if one.get("fill-opacity")]
-    assert not any("shaded" in panel.text or "cross" in panel.text for panel in panels)
 
 
 RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"

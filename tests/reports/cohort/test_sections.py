@@ -57,10 +57,6 @@ def make_one(tables, anchor):
     return list(make_chapter(anchor, tables))
 
 
-def panel(sections, anchor, title):
-    return next(one for one in sections[anchor].panels if one.title == title)
-
-
 def grid(sections, anchor, title):
     return next(one for one in sections[anchor].grids if one.title == title)
 
@@ -136,27 +132,6 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     assert "Cholesky" in section.panels[0].svg
 
 
-def test_leading_eigenvectors_are_told_raw_and_flattened(outputs, sections):
-    controls = table(outputs, "spectral_controls")
-    own = controls[controls["target"] == "planted"].set_index("representation")["fold_mean"]
-    said = panel(sections, "controls", "The same eigenvectors, raw and flattened").alt
-    assert f"planted: raw eigenvalues {own['top_1_raw']:.3f} at 1, {own['fc']:.3f} at 12" in said
-    assert f"flattened eigenvalues (λ^0.35) {own['top_1_power']:.3f} at 1, {own['fc_power']:.3f} at 12" in said
-    matched = table(outputs, "spectral_matched")
-    title = "Flattened minus raw, at equal numbers of leading eigenvectors"
-    shown = [row[2].value for row in grid(sections, "controls", title).rows]
-    assert shown == pytest.approx(matched["mean_difference"].tolist())
-
-
-def test_gains_are_those_of_the_table(outputs, sections):
-    gains = table(outputs, "learning_gains")
-    own = gains[(gains["target"] == "planted") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
-    first = own.sort_values(["minutes", "n_people"]).iloc[0]
-    said = panel(sections, "curves", "Gain in prediction").alt
-    assert f"FC^0.35 − FC, {first['minutes']:.3g} min {first['mean_difference']:.3f} at {first['n_people']}" in said
-    assert len(grid(sections, "curves", "Gains in prediction").rows) == len(gains)
-
-
 def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
     curves = table(outputs, "learning_curves")
     own = curves[(curves["target"] == "planted") & (curves["representation"] == "fc_power")]
@@ -204,20 +179,6 @@ def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
 def test_what_was_not_done_is_listed_with_its_reason(sections):
     rows = grid(sections, "cohort", "Analyses that were not done").rows
     assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "left out", "Nobody <i>moved</i>."]]
-
-
-def test_qc_fc_has_the_distance_where_the_parcels_have_a_place(tmp_path):
-    cohort = make_cohort(n_people=12)
-    places = np.random.default_rng(0).uniform(-60, 60, (12, 3))
-    for centroids in (places, None):
-        settings = replace(Settings(tmp_path / "bids", tmp_path / str(centroids is None), "group"), **SETTINGS)
-        write_group(settings, replace(cohort, centroids=centroids), ("qc_fc",))
-        tables = GroupTables(settings)
-        section = next(one for one in make_sections(tables) if one.anchor == "motion")
-        assert "correlation with mean FD" in section.panels[0].svg
-        rho = read_table(tables.path("qcfc_summary"))["distance_rho"][0]
-        shown = [cell.value for cell in section.grids[0].rows[0]]
-        assert (centroids is not None) == (rho in shown)
 
 
 # In a real browser
