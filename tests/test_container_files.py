@@ -100,14 +100,6 @@ def test_no_address_but_the_index_of_pytorch():
             assert host == "download.pytorch.org", f"{path}: {host}"
 
 
-def test_the_definition_of_apptainer_has_its_parts():
-    text = (ROOT / "singularity.def").read_text(encoding="utf-8")
-    assert re.findall(r"^%(\w+)", text, re.M) == ["arguments", "help", "environment", "runscript", "test"]
-    assert 'exec /opt/fcpower/bin/fcpower_bids "$@"' in text
-    for name in ("BOOTSTRAP", "FROM"):
-        assert re.search(rf"^    {name}=", text, re.M), "a default for users"
-
-
 # ---------------------------------------------------------------------------------------------------------- scripts
 
 

@@ -94,13 +94,6 @@ def test_troubles_are_where_the_design_says(troubled_demo):
     assert censored["sub-04_ses-b"] > 0.8
 
 
-def test_runs_of_a_session_share_their_connectome_but_not_their_series(troubled_demo):
-    truth = troubled_demo[1]
-    np.testing.assert_array_equal(truth.connectivity[0], truth.connectivity[1])
-    assert not np.allclose(truth.connectivity[0], truth.connectivity[2])
-    assert np.abs(truth.clean[0] - truth.clean[1]).max() > 10
-
-
 def test_saved_truth_is_the_returned_one(tiny):
     folder, truth = tiny
     saved = DemoTruth.load(folder / TRUTH)
@@ -137,24 +130,6 @@ def test_the_bids_validator_finds_no_error(part, troubled_demo):
     errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]
     assert errors == []
     assert report["summary"]["totalFiles"] > 5
-
-
-def test_options_reach_the_design(monkeypatch, tmp_path, capsys):
-    asked = []
-
-    def remember(folder, design):
-        asked.append((folder, design))
-        return DemoTruth(("x",) * 6, (), (), *[None] * 5)
-
-    monkeypatch.setattr(command, "make_dataset", remember)
-    line = "--subjects 3 --sessions 2 --seed 5 --noise 0 --nuisance 0.5 --repetition-time 1"
-    options = line.split()
-    assert command.main([str(tmp_path / "d"), *options, "--space", "MNI152NLin6Asym"]) == 0
-    expected = DemoDesign(subjects=3, seed=5, noise=0, nuisance=0.5, repetition_time=1, space="MNI152NLin6Asym")
-    assert asked == [(tmp_path / "d", expected)]
-    line = capsys.readouterr().out
-    assert line.startswith("Wrote 6 recordings of 3 participants")
-    assert f"fcpower_bids {tmp_path / 'd'} {tmp_path / 'd_out'} participant" in line
 
 
 @pytest.mark.parametrize("options", [["--volumes", "5"], ["--subjects", "0"]])

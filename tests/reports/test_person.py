@@ -30,7 +30,7 @@ from fcpower_bids.reports.figures import (
     shrink,
     standardise_trend,
 )
-from fcpower_bids.reports.panels import connectome_title, make_panels
+from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser
 from tests.reports.outputs import EXCLUDED as REASON
@@ -148,21 +148,6 @@ def test_the_content_policy_names_the_script_and_no_address(written):
     assert "script-src &#39;sha256-" in text
     assert "unsafe" not in text.split("<style>")[0]
     assert not [part for part in text.split('src="')[1:] if not part.startswith("data:")]
-
-
-@pytest.mark.parametrize(
-    ("name", "facts", "expected"),
-    [
-        ("sub-1_stat-pearsoncorrelation_relmat.tsv", {}, "FC"),
-        ("sub-1_stat-pearsoncorrelation_desc-power0p5_relmat.tsv", {"Alpha": 0.5}, "FC^0.5"),
-        ("sub-1_stat-pearsoncorrelation_desc-fisherz_relmat.tsv", {}, "Fisher z of FC"),
-        ("sub-1_stat-pearsoncorrelation_desc-new_relmat.tsv", {}, "new"),
-        ("sub-1_stat-partialcorrelation_relmat.tsv", {}, "Partial correlation"),
-    ],
-)
-def test_titles_of_connectomes(tmp_path, name, facts, expected):
-    (tmp_path / name).with_suffix(".json").write_text(json.dumps(facts))
-    assert connectome_title(tmp_path / name) == expected
 
 
 def test_spectra_and_eigenvalues_say_their_numbers(written):

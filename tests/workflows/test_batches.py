@@ -23,7 +23,6 @@ from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.store import TEMPORARY, beside
 from tests.running import LINKS, PATIENCE, PLAIN, Finished, contents, run_app, start_app
-from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
@@ -296,6 +295,14 @@ def await_line(run, part: str) -> None:
         if part in line:
             return
     pytest.fail(f"it ended without the words {part!r}: {seen}")
+
+
+def has_namespaces() -> bool:
+    try:
+        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
 
 
 def test_runs_of_the_same_people_share_the_work_and_go_on_when_one_is_killed(whole, start, go, tmp_path):

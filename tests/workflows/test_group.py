@@ -18,7 +18,7 @@ from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside, lock
 from fcpower_bids.workflows import group
-from fcpower_bids.workflows.group import describe_unused, run_group
+from fcpower_bids.workflows.group import run_group
 from tests.planting.participant_outputs import add_embedding, add_output, make_outputs, series_of
 from tests.running import PATIENCE
 
@@ -269,19 +269,6 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
             assert not second.done()
         assert done(second.result()) == {"qc_fc"}
     assert not (settings.output_dir / "logs" / "locks").exists()
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({}, ["--eigenvalue-floor is not used: no transform that needs full rank is asked for."]),
-        ({"representations": ("fc", "log_euclidean")}, []),
-        ({"analyses": ("qc_fc", "transform_screen")}, []),
-    ],
-)
-def test_a_floor_that_nothing_reads_is_said_to_be_not_used(settings, asked, expected):
-    chosen = replace(settings, eigenvalue_floor=0.1, **{"analyses": ("qc_fc",), **asked})
-    assert [said for said in describe_unused(chosen) if "for predictions" not in said] == expected
 
 
 def test_notes_on_the_cohort_are_on_the_page_whatever_was_analysed(settings, lines):
