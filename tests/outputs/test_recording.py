@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fcpower_bids.outputs.recording import Results
-from fcpower_bids.outputs.status import read_status
+from fcpower_bids.outputs.recording import Results, conclude_recording, write_recording
+from fcpower_bids.outputs.status import Status, embedding_names, read_status
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
-from tests.reports.outputs import connect, finish_recording
+from fcpower_bids.transforms.connectomes import connectivity_of, make_transform, transform_recording
 from tests.test_measures import ATLAS, NAMES, P, make_cleaning
+
+
+def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> Status:
+    """Write all files of a recording and then its status, as the nodes and the job do."""
+    written = write_recording(output_dir, results)
+    name = results.recording.name
+    embedded = embedding_names(name, [atlas.name for atlas in results.atlases], results.settings)
+    return conclude_recording(output_dir, name, written, fingerprint, 0.0, embedded, "")
 
 
 @pytest.fixture
@@ -25,7 +34,9 @@ def results(tmp_path):
     clean = np.random.default_rng(0).standard_normal((90, P))
     clean[:, 3] = np.nan
     series = ParcelSeries(np.array([1, 1, 1, 0.2, 1]), np.empty((100, P)), clean, np.empty((0, 0)))
-    found = connect(clean, NAMES, settings)
+    found = {"fc": connectivity_of(clean, NAMES)}
+    for name in settings.transforms:
+        found[name] = transform_recording(make_transform(name, settings), found["fc"][0], clean, NAMES)
     cleaning = make_cleaning(notes=("A note.",))
     datasets = {"fmriprep": tmp_path / "in"}
     return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], [found], [{}])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shutil
+from dataclasses import replace
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -14,9 +17,10 @@ import pytest
 
 from fcpower_bids.core.series import power_spectrum
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas import builtin_atlas
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status, write_status
 from fcpower_bids.records import AXIAL, Slices
-from fcpower_bids.reports.accounts import STAGES, Account, judge, minutes_kept, read_accounts
+from fcpower_bids.reports.accounts import STAGES, Account, judge, read_accounts
 from fcpower_bids.reports.figures import (
     ATLAS,
     MASK,
@@ -31,35 +35,62 @@ from fcpower_bids.reports.figures import (
     standardise_trend,
 )
 from fcpower_bids.reports.panels import make_panels
+from fcpower_bids.reports.person import write_pages
 from fcpower_bids.settings import Settings
 from tests.page_figures import check_in_browser
-from tests.reports.outputs import EXCLUDED as REASON
-from tests.reports.outputs import write_outputs, write_participant_reports
+from tests.reports.conftest import copy_scan
+from tests.running import run_app
 
 
-def panels(settings, number=0):
-    accounts, _ = read_accounts(settings.output_dir, "01")
+def panels(settings, number=0, person="02"):
+    accounts, _ = read_accounts(settings.output_dir, person)
     return {panel.title: panel for panel in make_panels(accounts[number], accounts[number].views[0], settings)}
 
 
+def volumes_of(settings, name):
+    (path,) = settings.output_dir.rglob(f"{name}_*_outliers.tsv")
+    return pd.read_csv(path, sep="\t", na_values="n/a")
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    """The same outputs, to be changed, and a function that writes the pages of a person."""
+    shutil.copytree(written[0].output_dir, tmp_path / "out")
+    settings = replace(written[0], output_dir=tmp_path / "out")
+
+    def write(person="02"):
+        made = write_pages(settings, [person])
+        assert not made.failures
+        return made.pages
+
+    return settings, write
+
+
 def test_every_panel_of_a_recording_that_was_used(written):
-    found = panels(written[0])
-    assert list(found) == [
-        "Coverage",  # first, because parcels have no value
-        "Motion and signal over time",
-        "Connectomes",
-        "Power spectrum",
-        "Eigenvalues",
-    ]
+    found, volumes = panels(written[0]), volumes_of(written[0], "sub-02_ses-a")
+    assert list(found) == ["Brain", "Motion and signal over time", "Connectomes", "Power spectrum", "Eigenvalues"]
     assert all(panel.sources for panel in found.values())
     series = found["Motion and signal over time"]
     assert all(word in series.svg for word in ("before", "after", "FD (mm)", "DVARS"))
-    assert "3 censored volumes" in series.text
-    assert "2 dummy volumes" in series.text
+    dummies = int(volumes["dummy"].sum())
+    assert f"{len(volumes) - volumes['kept'].sum() - dummies} censored volumes" in series.text
+    assert f"{dummies} dummy volumes" in series.text
     for panel in found.values():
-        if panel.svg:
-            assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
-            assert panel.alt
+        assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
+        assert panel.alt
+
+
+def test_coverage_without_slices_is_drawn_as_bars(copied):
+    """As of grayordinates: mean, least and most of every network, on one scale."""
+    settings, _ = copied
+    for path in settings.output_dir.rglob("*desc-slices_bold.npz"):
+        path.unlink()
+    (table,) = settings.output_dir.rglob("sub-02_ses-a_*stat-coverage_bold.tsv")
+    coverage = pd.read_csv(table, sep="\t")["coverage"]
+    panel = panels(settings)["Coverage"]
+    assert f"{(coverage < 0.5).sum()} are below 0.5" in panel.alt
+    assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
+    assert "least to most covered parcel" in panel.svg
 
 
 def test_where_a_recording_stands_among_all_follows_from_the_confounds(cohort_of_24):
@@ -85,45 +116,31 @@ def test_where_a_recording_stands_among_all_follows_from_the_confounds(cohort_of
 
 
 def test_an_excluded_recording_shows_why_and_what_there_is(written):
-    found = panels(written[0], 3)
-    assert "Motion and signal over time" in found
-    assert "Coverage" in found
-    assert "Connectomes" not in found
-    assert REASON in written[1].read_text(encoding="utf-8")
+    assert list(panels(written[0], -1)) == ["Brain", "Motion and signal over time", "Power spectrum"]
+    reason = read_accounts(written[0].output_dir, "02")[0][-1].status.reason
+    assert "--min-time" in reason
+    assert reason in html.unescape(written[1].read_text(encoding="utf-8"))
 
 
-def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=1, embedding={"name": "toy", "sha256": "abc", "window": 80})
-    panel = panels(settings)["Embedding by toy"]
-    assert panel.text.endswith("; name toy; sha256 abc.")
-    assert panel.text.startswith(f"8 dimensions, norm {np.linalg.norm(np.arange(8)):.3f}")
-
-
-def test_a_run_at_450_parcels_takes_little_of_a_page(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=2, n_parcels=450, n_volumes=150)
-    (page,) = write_participant_reports(settings, ["01"])
-    text = page.read_text(encoding="utf-8")
-    assert text.count(">Connectomes<") == 3
-    assert page.stat().st_size < 2.5e6
-
-
-def test_many_sessions_get_pages_of_their_own(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=5, sessions=tuple("abcde"))
-    pages = write_participant_reports(settings, ["01"])
-    assert [page.name for page in pages] == ["sub-01.html", *(f"sub-01_ses-{name}.html" for name in "abcde")]
-    assert 'href="sub-01_ses-c.html"' in pages[0].read_text(encoding="utf-8")
+def test_many_sessions_get_pages_of_their_own(copied):
+    settings, write = copied
+    for letter in "def":
+        copy_scan(settings.output_dir, "sub-02_ses-a", f"sub-02_ses-{letter}")
+    pages = write()
+    assert [page.name for page in pages] == ["sub-02.html", *(f"sub-02_ses-{name}.html" for name in "abcdef")]
+    assert 'href="sub-02_ses-c.html"' in pages[0].read_text(encoding="utf-8")
     assert pages[0].stat().st_size < 0.5 * pages[1].stat().st_size
 
 
-def test_a_broken_file_costs_its_panel_only_and_is_named(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=2)
-    for pattern, text in (("*run-1*_relmat.tsv", "Node\tx\ny\tz\n"), ("*run-2*_qc.tsv", "atlas\nx\n")):
-        for path in settings.output_dir.rglob(pattern):
+def test_a_broken_file_costs_its_panel_only_and_is_named(copied):
+    settings, write = copied
+    for pattern, text in (("*ses-a*_relmat.tsv", "Node\tx\ny\tz\n"), ("*ses-b*_qc.tsv", "atlas\nx\n")):
+        for path in (settings.output_dir / "sub-02").rglob(pattern):
             path.write_text(text)
-    next(settings.output_dir.rglob("*run-2*coverage_bold.json")).write_text("{")
-    next(settings.output_dir.rglob("*run-1*_eigenvalues.tsv")).unlink()
-    (page,) = write_participant_reports(settings, ["01"])
-    text = page.read_text(encoding="utf-8")
+            path.with_suffix(".npy").unlink(missing_ok=True)
+    next(settings.output_dir.rglob("sub-02_ses-b*coverage_bold.json")).write_text("{")
+    next(settings.output_dir.rglob("sub-02_ses-a*_eigenvalues.tsv")).unlink()
+    text = write()[0].read_text(encoding="utf-8")
     assert "This panel could not be drawn" in text
     assert "is not a numeric table" in text
     assert "lacks the columns" in text
@@ -132,12 +149,11 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(tmp_path):
     assert "Power spectrum" in text
 
 
-def test_a_participant_of_whom_everything_failed_has_a_page(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=0)
-    write_status(settings.output_dir, Status("sub-01", FAILED, "inputs", "There is no BOLD file."))
-    write_status(settings.output_dir, Status("sub-010_task-rest", FAILED, "inputs", "Another person."))
-    (page,) = write_participant_reports(settings, ["01"])
-    text = page.read_text(encoding="utf-8")
+def test_a_participant_of_whom_everything_failed_has_a_page(copied):
+    settings, write = copied
+    write_status(settings.output_dir, Status("sub-05", FAILED, "inputs", "There is no BOLD file."))
+    write_status(settings.output_dir, Status("sub-050_task-rest", FAILED, "inputs", "Another person."))
+    text = write("05")[0].read_text(encoding="utf-8")
     assert "The recording cannot be used." in text
     assert "There is no BOLD file." in text
     assert "Another person" not in text
@@ -151,7 +167,7 @@ def test_the_content_policy_names_the_script_and_no_address(written):
 
 
 def test_spectra_and_eigenvalues_say_their_numbers(written):
-    found, (account, *_) = panels(written[0]), read_accounts(written[0].output_dir, "01")[0]
+    found, (account, *_) = panels(written[0]), read_accounts(written[0].output_dir, "02")[0]
     (row,) = account.quality
     assert f"{100 * row['band_leakage']:.1f} % of the cleaned power is outside the band" in found["Power spectrum"].svg
     said = found["Eigenvalues"].svg
@@ -193,22 +209,19 @@ def test_a_problem_says_where_it_is_and_what_to_do():
     assert verdict.level == "caution"
 
 
-def test_the_facts_are_those_of_the_tables(written):
-    settings, _ = written
-    accounts, embeddings = read_accounts(settings.output_dir, "01")
+def test_the_facts_are_those_of_the_tables(written, troubled_demo):
+    settings, truth = written[0], troubled_demo[1]
+    accounts, embeddings = read_accounts(settings.output_dir, "02")
     verdict = judge(accounts, embeddings, settings.configuration_hash())
     facts = dict(verdict.facts)
     assert facts["Recordings"] == "2 used, 1 excluded, 1 failed"
-    kept = sum(minutes_kept(one)[0] for one in accounts if one.status.state == DONE)
-    assert kept == pytest.approx(2 * (200 - 5) * 2.0 / 60)
-    assert facts["Minutes kept"] == f"{kept:.1f} of {3 * 200 * 2 / 60:.1f}"  # the excluded scan counts, too
-    assert facts["Parcels without a value"] == "up to 1 of 24 (toy 24)"
-    assert any("LH_region_023" in problem.reason for problem in verdict.problems)
-
-
-def test_results_of_other_choices_are_pointed_out(written):
-    settings, _ = written
-    accounts, _ = read_accounts(settings.output_dir, "01")
+    kept = sum(volumes_of(settings, f"sub-02_ses-{letter}")["kept"].sum() for letter in "ab") * 2.5 / 60
+    assert facts["Minutes kept"] == f"{kept:.1f} of {3 * 80 * 2.5 / 60:.1f}"  # the excluded scan counts, too
+    uncovered = truth.coverage[truth.subjects.index("02")] < 0.5
+    assert facts["Parcels without a value"] == f"up to {uncovered.sum()} of 60 (fcpowerbuiltin 60)"
+    (table,) = (settings.output_dir / "sourcedata").rglob("*_dseg.tsv")
+    names = pd.read_csv(table, sep="\t")["name"][uncovered]
+    assert any(", ".join(names) in problem.reason for problem in verdict.problems)
     problems = judge(accounts, [], "other").problems
     assert sum(problem.state == "made with other choices" for problem in problems) == 3
 
@@ -383,17 +396,21 @@ EVIL = (
 )
 
 
-def test_malicious_names_are_shown_as_text(browser, tmp_path):
-    names = (*EVIL, *(f"region {i}" for i in range(16)))
-    networks = (EVIL[0], EVIL[4], EVIL[7])
-    settings = write_outputs(tmp_path, n_runs=1, names=names, networks=networks, min_coverage=0.9, strategy="24P")
-    sidecar = next(settings.output_dir.rglob("*stat-coverage_bold.json"))
+def test_malicious_names_are_shown_as_text(browser, troubled_demo, tmp_path):
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path).image
+    names, networks = [*EVIL, *(f"region {number}" for number in range(52))], (EVIL[0], EVIL[4], EVIL[7])
+    rows = "".join(f"{number + 1}\t{name}\t{networks[number % 3]}\n" for number, name in enumerate(names))
+    (tmp_path / "evil.tsv").write_text(f"index\tname\tnetwork\n{rows}", encoding="utf-8")
+    words = ("--atlas", f"{image}:{tmp_path / 'evil.tsv'}", "--participant-label", "02", "--session-label", "a")
+    assert run_app(troubled_demo[0], tmp_path / "out", *words, "--nprocs", "1", "--strategy", "24P").code == 0
+    sidecar = next((tmp_path / "out").rglob("*stat-coverage_bold.json"))
     facts = json.loads(sidecar.read_text())
     facts["UncoveredNodes"] = list(EVIL)
     facts["Atlas"]["Source"] = EVIL[1]
     sidecar.write_text(json.dumps(facts))
-    (page,) = write_participant_reports(settings, ["01"])
-    browser.open(page)
+    again = run_app(troubled_demo[0], tmp_path / "out", *words[2:], "--reports-only")
+    assert again.code == 0, again.err
+    browser.open(tmp_path / "out" / "sub-02.html")
     assert browser.messages == []
     assert len(browser.requests) == 1 + sum(url.startswith("data:") for url in browser.requests)
     assert browser.evaluate("window.pwned === undefined")
