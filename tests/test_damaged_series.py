@@ -1,19 +1,12 @@
-"""Series that can be read but cannot be right: every fault is named by the command, and no sound series is accused.
-
-The catalogue is ``planting/damage.tsv``: a line is one damage and its level, and what is expected of the
-command: state and words on the page of the recording. All lines with ``FCPOWER_FAULTS=all`` (``make faults``), else a
-sample by the seed ``FCPOWER_SEED``.
-"""
+"""Series that can be read but cannot be right: every fault is named by the command, and no sound series is accused."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from itertools import count
 
 import nibabel
 import numpy as np
@@ -25,241 +18,184 @@ from fcpower_bids.demo.signals import load_head
 from tests.running import run_app
 from tests.test_bad_input import Files
 
-CATALOGUE = Path(__file__).parent / "planting" / "damage.tsv"
 VOLUMES = 160
 SOUND = 3
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the catalogue."""
-
-    name: str
-    damage: str
-    level: str
-    outcome: str
-    words: str
-
-
-def read_catalogue() -> list[Line]:
-    table = pd.read_csv(CATALOGUE, sep="\t", dtype=str, keep_default_na=False)
-    return [Line(**row) for row in table.to_dict("records")]
-
-
-def sample(lines: Sequence[Line], share: int, seed: int, always: Sequence[str] = ()) -> list[Line]:
-    """One line of so many, drawn by a seed, and those that are always tried."""
-    drawn = np.random.default_rng(seed).permutation(len(lines))[: -(-len(lines) // share)]
-    return [line for number, line in enumerate(lines) if number in drawn or line.name in always]
-
-
-def label(number: int) -> str:
-    return f"{SOUND + 1 + number:02d}"
-
-
 ORIGINAL, ANOTHER = "01", "02"
-"""The sound person whose recording is damaged, and another: the same in every sample of the lines."""
+"""The sound person whose recording is damaged, and another."""
 
 
-def plant(root: Path, lines: Sequence[Line], seed: int = 0) -> None:
-    """Make some sound recordings, and one for every line, which is a copy of one of them but for its damage."""
-    make_dataset(root, DemoDesign(subjects=SOUND, sessions=1, volumes=VOLUMES, troubles=False, seed=seed))
-    people = pd.read_csv(root / "participants.tsv", sep="\t", dtype=str, keep_default_na=False)
-    rows = [people]
-    for number, line in enumerate(lines):
-        source, target = f"sub-{ORIGINAL}", f"sub-{label(number)}"
-        folder = root / "derivatives" / "fmriprep" / target
-        shutil.copytree(folder.with_name(source), folder)
-        for path in [path for path in folder.rglob("*") if path.is_file()]:
-            path.rename(path.with_name(path.name.replace(source, target)))
-        rows.append(people[people["participant_id"] == source].assign(participant_id=target))
-        touched(Files(root, label(number)), str(1e-6 * (number + 1)))
-        DAMAGE[line.damage](Files(root, label(number)), *line.level.split())
-    pd.concat(rows).to_csv(root / "participants.tsv", sep="\t", index=False)
-
-
-# ---- what is done to the files; the words of the level are the arguments
-
-DAMAGE: dict[str, Callable[..., object]] = {}
-
-
-def damage(function: Callable[..., object]) -> Callable[..., object]:
-    DAMAGE[function.__name__] = function
-    return function
-
-
-def of_voxels(function: Callable[..., object]) -> Callable[..., object]:
+def voxels(change: Callable[..., object], *given: object) -> Callable[[Files], object]:
     """A damage of the voxels (X, Y, Z, T) of a series, in place."""
 
-    def apply(files: Files, *level: str) -> None:
+    def damage(files):
         image = nibabel.load(files.bold)
         data = np.asarray(image.dataobj).copy()
-        function(data, *level)
+        change(data, *given)
         nibabel.save(nibabel.Nifti1Image(data, image.affine, image.header), files.bold)
 
-    DAMAGE[function.__name__] = apply
-    return function
+    return damage
 
 
-def of_rows(function: Callable[..., pd.DataFrame]) -> Callable[..., object]:
-    """A damage of the confounds table, whose cells are text."""
-
-    def apply(files: Files, *level: str) -> None:
-        table = pd.read_csv(files.table, sep="\t", dtype=str, keep_default_na=False)
-        function(table, *level).to_csv(files.table, sep="\t", index=False)
-
-    DAMAGE[function.__name__] = apply
-    return apply
+def put(data, place, value):
+    data[place] = value
 
 
-def span(words: str) -> slice:
-    return slice(*(int(word) if word else None for word in words.split(":")))
+def copy(data, source, target):
+    data[..., target] = data[..., source].copy()
 
 
-def parcel_mask(number: int = 7) -> np.ndarray:
+def scale(data, factor, volumes):
+    data[..., volumes] *= factor
+
+
+def parcel(data, volumes, value, n=None):
+    """All voxels of a parcel, or some."""
     head = load_head()
     inside = np.zeros(head.brain.shape, dtype=int)
     inside[head.brain] = head.parcel
-    return inside == number
+    data[(*np.argwhere(inside == 7)[:n].T, volumes)] = value
 
 
-@of_voxels
-def value(data, volumes, number):
-    data[..., span(volumes)] = float(number)
-
-
-@of_voxels
-def copy(data, source, target):
-    data[..., span(target)] = data[..., span(source)]
-
-
-@of_voxels
-def scale(data, factor, volumes):
-    data[..., span(volumes)] *= float(factor)
-
-
-@of_voxels
-def voxel(data, volumes, number):
-    data[(*np.argwhere(parcel_mask())[0], span(volumes))] = float(number)
-
-
-@of_voxels
-def parcel(data, volumes, number):
-    data[parcel_mask(), span(volumes)] = float(number)
-
-
-@of_voxels
-def slices(data, which, volumes):
-    data[:, :, span(which), span(volumes)] = 0
-
-
-@of_voxels
-def order(data, how):
-    new = np.random.default_rng(0).permutation(data.shape[-1]) if how == "shuffled" else slice(None, None, -1)
-    data[...] = data[..., new].copy()
-
-
-@of_voxels
 def swap(data, volumes):
-    data[..., span(volumes)] = data[..., span(volumes)].byteswap()
+    data[..., volumes] = data[..., volumes].byteswap()
 
 
-@of_voxels
-def spikes(data, number, factor):
-    which = np.random.default_rng(1).choice(np.arange(10, data.shape[-1]), int(number), replace=False)
-    data[..., which] *= float(factor)
+def rows(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Files], object]:
+    """A damage of the confounds table, whose cells are text."""
+
+    def damage(files):
+        table = pd.read_csv(files.table, sep="\t", dtype=str, keep_default_na=False)
+        change(table).to_csv(files.table, sep="\t", index=False)
+
+    return damage
 
 
-@damage
-def header(files, offset, content):
-    """Write bytes, in hexadecimal digits, into the header."""
-    inflated, new = bytearray(gzip.decompress(files.bold.read_bytes())), bytes.fromhex(content)
-    inflated[int(offset) : int(offset) + len(new)] = new
-    files.bold.write_bytes(gzip.compress(inflated))
+def later(table):
+    """Every row one volume later."""
+    shifted = table.shift(1).fillna(table)
+    return shifted.mask(shifted == "n/a").bfill()
 
 
-@damage
-def longer(files, number):
-    files.bold.write_bytes(gzip.compress(gzip.decompress(files.bold.read_bytes()) + bytes(int(number))))
+def in_centimetres(table):
+    moved = pd.to_numeric(table["framewise_displacement"], errors="coerce") / 10
+    return table.assign(framewise_displacement=moved.map(lambda value: f"{value:.9f}" if value == value else "n/a"))
 
 
-@damage
-def checksum(files, which):
-    path = getattr(files, which)
-    content = bytearray(path.read_bytes())
-    content[-6] ^= 0xFF
-    path.write_bytes(content)
+def backwards(table):
+    """Motion of the same size in another order, as of another run."""
+    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    return table.assign(**{name: table[name].to_numpy()[::-1] for name in names})
 
 
-@damage
-def slower(files, factor):
-    """Header and sidecar say the same, and both are wrong."""
-    step = 2.5 * float(factor)
-    files.edit_bold(lambda data: None, repetition_time=step)
-    files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": step}))
+def still(table):
+    return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
 
 
-@damage
 def of_another(files):
     (source,) = files.folder.parents[2].glob(f"sub-{ANOTHER}/ses-a/func/*_timeseries.tsv")
     shutil.copy(source, files.table)
 
 
-@of_rows
-def touched(table, millimetres):
-    """Move the head by next to nothing in one volume; else the group level takes copies for one scan."""
-    row = table.index[len(table) // 2]
-    table.loc[row, "trans_x"] = f"{float(table['trans_x'][row]) + float(millimetres):.9f}"
-    return table
+def header(offset, content):
+    """Other bytes in the header."""
+
+    def damage(files):
+        inflated = bytearray(gzip.decompress(files.bold.read_bytes()))
+        inflated[offset : offset + len(content)] = content
+        files.bold.write_bytes(gzip.compress(inflated))
+
+    return damage
 
 
-@of_rows
-def later(table, volumes):
-    """Every row some volumes later."""
-    shifted = table.shift(int(volumes)).fillna(table)
-    return shifted.mask(shifted == "n/a").bfill()
+def longer(files):
+    files.bold.write_bytes(gzip.compress(gzip.decompress(files.bold.read_bytes()) + bytes(7)))
 
 
-@of_rows
-def displacement(table, factor):
-    moved = pd.to_numeric(table["framewise_displacement"], errors="coerce") * float(factor)
-    return table.assign(framewise_displacement=moved.map(lambda one: f"{one:.9f}" if one == one else "n/a"))
+def checksum(files):
+    content = bytearray(files.bold.read_bytes())
+    content[-6] ^= 0xFF
+    files.bold.write_bytes(content)
 
 
-@of_rows
-def parameters(table, how):
-    """Those of another run, of the same size in another order, or of a head that does not move."""
-    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
-    if how == "still":
-        return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
-    return table.assign(**{name: table[name].to_numpy()[::-1] for name in names})
+def slower(files):
+    """Header and sidecar say the same, and both are wrong."""
+    files.edit_bold(lambda data: None, repetition_time=5.0)
+    files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": 5.0}))
 
 
-SHARE = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 4
-SEED = int(os.environ.get("FCPOWER_SEED", "0"))
-ALWAYS = ("four frozen", "a huge voxel", "a dark parcel", "gain up by 6 %", "data type")
-LINES = sample(read_catalogue(), SHARE, SEED, ALWAYS)
-LABELS = {line.name: label(number) for number, line in enumerate(LINES)}
+SHUFFLED = np.random.default_rng(0).permutation(VOLUMES)
+SPIKES = np.random.default_rng(1).choice(np.arange(10, VOLUMES), 15, replace=False)
+SECOND_HALF = np.s_[80:]
+EMPTY, COPIES = "hold one value everywhere were left out: ", "are copies of earlier ones were left out: "
+STRAY, LOST = "far away from all others were left out: ", "are constant for long or lose their level have no value: 1."
+OTHER, MOVED = "of another recording", "not that of its motion parameters (its median is "
+DONE, EXCLUDED, FAILED = "done", "excluded", "failed"
+DAMAGE: dict[str, tuple[Callable[[Files], object], str, str]] = {
+    "a volume of zeros": (voxels(put, np.s_[..., 40], 0), DONE, f"{EMPTY}1 (counted from 0: 40)"),
+    "a third of zeros": (voxels(put, np.s_[..., :55], 0), EXCLUDED, f"{EMPTY}55 "),
+    "four frozen": (voxels(copy, np.s_[20:21], np.s_[21:25]), DONE, f"{COPIES}4 "),
+    "repeated half": (voxels(copy, np.s_[:80], SECOND_HALF), EXCLUDED, f"{COPIES}80 "),
+    "repeated block": (voxels(copy, np.s_[10:18], np.s_[90:98]), DONE, f"{COPIES}8 "),
+    "gain up by 6 %": (voxels(scale, 1.06, np.s_[50:]), DONE, "% at volume 50, for good"),
+    "gain down by 12 %": (voxels(scale, 0.88, np.s_[100:]), EXCLUDED, "% at volume 100, for good"),
+    "a huge voxel": (voxels(parcel, 33, 3e38, 1), DONE, f"{STRAY}1 (counted from 0: 33)"),
+    "a huge voxel for half": (voxels(parcel, SECOND_HALF, 3e38, 1), DONE, LOST),
+    "a frozen parcel": (voxels(parcel, SECOND_HALF, 10_000), DONE, LOST),
+    "a dark parcel": (voxels(parcel, SECOND_HALF, 0), DONE, LOST),
+    "a lost slice": (voxels(put, np.s_[:, :, 8:10, 33], 0), DONE, f"{STRAY}1 (counted from 0: 33)"),
+    "shuffled": (voxels(copy, SHUFFLED, np.s_[:]), EXCLUDED, OTHER),
+    "backwards": (voxels(copy, np.s_[::-1], np.s_[:]), EXCLUDED, OTHER),
+    "swapped bytes": (voxels(swap, SECOND_HALF), EXCLUDED, "cannot be right"),
+    "spikes of 15 % in 15 volumes": (voxels(scale, 1.15, SPIKES), DONE, f"{STRAY}15 "),
+    "data type": (header(70, b"\x08\0"), DONE, "times as bright as its table says"),
+    "no place": (header(252, bytes(4)), FAILED, "does not say where its voxels are"),
+    "more than declared": (longer, FAILED, "more data follow"),
+    "checksum of the series": (checksum, FAILED, "is truncated or damaged"),
+    "foreign table": (of_another, EXCLUDED, OTHER),
+    "shifted table": (rows(later), EXCLUDED, "1 volumes later: it is shifted"),
+    "displacement in centimetres": (rows(in_centimetres), DONE, f"{MOVED}0."),
+    "another's parameters": (rows(backwards), DONE, MOVED),
+    "parameters without motion": (rows(still), DONE, "motion parameters of the table do not move, though its"),
+    "repetition time doubled": (slower, DONE, "The repetition time is 5 s, and the cosines of the table are those of"),
+}
+LABELS = dict(zip(DAMAGE, (f"{number:02d}" for number in count(SOUND + 1)), strict=False))
+
+
+def plant(root):
+    """Make some sound recordings, and one for every damage, which is a copy of one of them but for that."""
+    make_dataset(root, DemoDesign(subjects=SOUND, sessions=1, volumes=VOLUMES, troubles=False))
+    people = pd.read_csv(root / "participants.tsv", sep="\t", dtype=str, keep_default_na=False)
+    table = [people]
+    for name, label in LABELS.items():
+        source, target = f"sub-{ORIGINAL}", f"sub-{label}"
+        folder = root / "derivatives" / "fmriprep" / target
+        shutil.copytree(folder.with_name(source), folder)
+        for path in [path for path in folder.rglob("*") if path.is_file()]:
+            path.rename(path.with_name(path.name.replace(source, target)))
+        table.append(people[people["participant_id"] == source].assign(participant_id=target))
+        DAMAGE[name][0](Files(root, label))
+    pd.concat(table).to_csv(root / "participants.tsv", sep="\t", index=False)
 
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """Some sound recordings, and one for every line."""
+    """Some sound recordings, and one for every damage."""
     root = tmp_path_factory.mktemp("damaged") / "in"
-    plant(root, LINES)
+    plant(root)
     return run_app(root, root.parent / "out", "--atlas", "builtin")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
-def test_every_fault_is_named_in_the_status_or_on_the_page(damaged, line):
-    recording = f"sub-{LABELS[line.name]}"
-    assert {line.outcome} == {found for key, found in damaged.states().items() if key.startswith(recording)}
+@pytest.mark.parametrize("name", DAMAGE)
+def test_every_fault_is_named_in_the_status_or_on_the_page(damaged, name):
+    recording, (_, outcome, words) = f"sub-{LABELS[name]}", DAMAGE[name]
+    assert {outcome} == {found for key, found in damaged.states().items() if key.startswith(recording)}
     page = (damaged.output / f"{recording}.html").read_text()
-    assert line.words in page
+    assert words in page
     assert str(damaged.output.parent) not in page, "folders are for the logs"
-    told = "used with caution" if line.outcome == "done" else line.outcome
+    told = "used with caution" if outcome == "done" else outcome
     assert told in page
-    if line.outcome != "done":
-        assert line.words in damaged.reason(recording)
+    if outcome != "done":
+        assert words in damaged.reason(recording)
         assert not damaged.files(f"{recording}_*_relmat.tsv")
 
 
